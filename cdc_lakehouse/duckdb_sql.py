@@ -1,6 +1,6 @@
 """Pieces of DuckDB's SQL: names, literals, bound values, time zones.
 
-An expression is a `str`. Each function here takes and gives expressions that can stand anywhere without parentheses.
+An expression is a `str`. The functions here take and return expressions that can be used anywhere without parentheses.
 """
 
 from __future__ import annotations
@@ -44,19 +44,18 @@ _A_DAY: Final = datetime.timedelta(days=1)
 
 
 def duckdb_type(iceberg: str) -> str:
-    """The DuckDB type of an Iceberg type: `long` is BIGINT, `decimal(10,2)` is DECIMAL(10,2)."""
+    """Return the DuckDB type of an Iceberg type: `long` is BIGINT, `decimal(10,2)` is DECIMAL(10,2)."""
     return _DUCKDB_TYPES.get(iceberg) or iceberg.upper()
 
 
 _idle: dict[int, list[Any]] = {}
-"""Databases that nobody uses, by the process that they are of: to open one takes longer than small work in it."""
+"""Unused databases, by the process they belong to: opening one takes longer than a small task in it."""
 
 
 @contextlib.contextmanager
 def database() -> Iterator[Any]:
-    """A DuckDB of its own for a task: one thread, for Spark has one task for each core; times in UTC; on disk what does
-    not fit into its memory. It is empty, and what is made in it has to be taken away again; after an error it is not
-    used any more."""
+    """Open a DuckDB for a task: one thread, because Spark has one task for each core; times in UTC; what exceeds its
+    memory goes to disk. It is empty, and the user must remove what it creates; after an error it is not used again."""
     idle = _idle.setdefault(os.getpid(), [])
     try:
         connection = idle.pop()
@@ -72,18 +71,18 @@ def database() -> Iterator[Any]:
 
 @atexit.register
 def _close_idle() -> None:
-    # What is left open with functions of Python's in it is told as leaks when the process ends.
+    # Python reports connections that are left open with Python functions as leaks when the process ends.
     for connection in _idle.get(os.getpid(), ()):
         connection.close()
 
 
 def _opened() -> Any:
-    # DuckDB makes the directory when it needs it, and takes it away.
+    # DuckDB creates the directory when it needs it, and removes it.
     directory = Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}"
     config = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(directory)}
     connection = duckdb.connect(config=config)
     connection.execute("SET TimeZone = 'UTC'")
-    # It would be in the output of a command.
+    # The progress bar would be in the output of a command.
     connection.execute("SET enable_progress_bar = false")
     for name, function, takes, gives in (
         ("encode_latin1", _encoded_latin1, "VARCHAR", "BLOB"),
@@ -101,15 +100,15 @@ def _opened() -> Any:
 
 
 def query(connection: Any, statement: str, **relations: Any) -> pa.Table:
-    """The rows of a statement over relations (tables or readers of Arrow's), which have these names while it runs."""
+    """Return the rows of a statement over relations (Arrow tables or readers), which have these names while it runs."""
     with named(connection, **relations):
         return connection.sql(statement).to_arrow_table()
 
 
 def slices(rows: pa.Table) -> Iterator[pa.Table]:
-    """The rows in parts that a query has room for. It works on vectors of 2048 rows and cannot put the texts of one on
-    disk; so rows with long ones come few at a time, as few as one. Others stay together up to what Arrow can have in
-    one array."""
+    """Yield the rows in parts that fit into a query's memory. DuckDB works on vectors of 2048 rows and cannot put the
+    texts of one on disk; so rows with long texts come few at a time, down to one. Others stay together up to Arrow's
+    limit of an array."""
     if rows.nbytes <= _VECTOR_BYTES:
         yield rows
         return
@@ -134,7 +133,7 @@ def slices(rows: pa.Table) -> Iterator[pa.Table]:
 
 @contextlib.contextmanager
 def named(connection: Any, **relations: Any) -> Iterator[None]:
-    """Relations have these names in the block."""
+    """Register relations under these names for the block."""
     try:
         for name, relation in relations.items():
             connection.register(name, relation)
@@ -148,28 +147,28 @@ def named(connection: Any, **relations: Any) -> Iterator[None]:
 
 
 def identifier(name: str) -> str:
-    """A name of a column or a table."""
+    """Quote a name of a column or a table."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(text: str) -> str:
-    """A VARCHAR. A backslash is one, and U+0000 stands as it is."""
+    """Return a VARCHAR literal. A backslash is no escape, and U+0000 is allowed."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def bytes_literal(value: bytes) -> str:
-    """A BLOB."""
+    """Return a BLOB literal."""
     return f"from_hex('{value.hex()}')"
 
 
 def labels_literal(labels: tuple[str, ...]) -> str:
-    """A VARCHAR[]."""
+    """Return a VARCHAR[] literal."""
     return f"CAST([{', '.join(map(text_literal, labels))}] AS VARCHAR[])"
 
 
 def literal(value: Any, iceberg: str) -> str:
-    """A Python value of an Iceberg type: int, float, Decimal, str, bytes, bool, date, a datetime with or without a
-    zone, or None."""
+    """Return the literal of a Python value for an Iceberg type: int, float, Decimal, str, bytes, bool, date, a datetime
+    with or without a time zone, or None."""
     match value:
         case None:
             text = NULL
@@ -178,7 +177,7 @@ def literal(value: Any, iceberg: str) -> str:
         case str():
             text = text_literal(value)
         case decimal.Decimal():
-            # DuckDB does not read an exponent of each DECIMAL.
+            # DuckDB does not read every DECIMAL with an exponent.
             text = text_literal(f"{value:f}")
         case datetime.datetime(tzinfo=None):
             text = text_literal(value.isoformat(" "))
@@ -193,17 +192,17 @@ def literal(value: Any, iceberg: str) -> str:
 
 
 def cast(value: str, iceberg: str) -> str:
-    """Fails for a value that does not fit."""
+    """Cast an expression to an Iceberg type; the query fails for a value that does not fit."""
     return f"CAST({value} AS {duckdb_type(iceberg)})"
 
 
 def try_cast(value: str, iceberg: str) -> str:
-    """NULL for a value that does not fit."""
+    """Cast an expression to an Iceberg type; NULL for a value that does not fit."""
     return f"TRY_CAST({value} AS {duckdb_type(iceberg)})"
 
 
 def matches(text: str, pattern: str) -> str:
-    """Whether the whole text has the form of a regular expression (RE2's)."""
+    """Return the condition that the whole text matches a regular expression (RE2 syntax)."""
     return f"regexp_full_match({text}, {text_literal(pattern)})"
 
 
@@ -212,23 +211,23 @@ def when(condition: str, value: str, otherwise: str = NULL) -> str:
 
 
 def let(value: str, body: Callable[[str], str]) -> str:
-    """The body's expression of a value that has a name in it, so that the value is written and worked out once. The
-    same value has the same name, which makes an expression's text the same each time."""
+    """Bind a value to a name in the body's expression, so that the value is written and computed once. The same value
+    gets the same name, so that an expression's text is the same each time."""
     name = "v" + hashlib.blake2s(value.encode(), digest_size=8).hexdigest()
     return f"list_transform([{value}], lambda {name}: {body(name)})[1]"
 
 
-# --- ISO-8859-1: a byte is a character ---
+# --- ISO-8859-1: one byte is one character ---
 
 
 def encode_latin1(text: str) -> str:
-    """The bytes of a VARCHAR's characters; NULL where one is above U+00FF."""
-    # DuckDB has no function for it: `encode` is UTF-8, which is the same for ASCII.
+    """Return the bytes of a VARCHAR's characters; NULL where one is above U+00FF."""
+    # DuckDB has no function for it: `encode` gives UTF-8, which is the same for ASCII.
     return when(f"strlen({text}) = length({text})", f"encode({text})", f"encode_latin1({text})")
 
 
 def decode_latin1(value: str) -> str:
-    """The characters of a BLOB's bytes."""
+    """Return the characters of a BLOB's bytes."""
     return f"decode_latin1({value})"
 
 
@@ -251,8 +250,9 @@ def _decoded_latin1(values: Any) -> pa.Array:
 
 
 def at_zone(local: str, zone: str) -> str:
-    """The moment (TIMESTAMPTZ) of a date and time (TIMESTAMP) in a zone: a name of the IANA database, or an offset such
-    as +08:00. What the clocks show twice is the first of the two; what they skip is as far after the skip."""
+    """Return the moment (TIMESTAMPTZ) of a date and time (TIMESTAMP) in a time zone: a name of the IANA database, or an
+    offset such as +08:00. A time that the clocks show twice is the first of the two; one that they skip is as far after
+    the skip."""
     offset = _micros(zone)
     if offset is not None:
         return f"make_timestamptz(epoch_us({local}) - ({offset}))"
@@ -260,7 +260,7 @@ def at_zone(local: str, zone: str) -> str:
     last = _last_overlap(zone)
     if last is None:
         return f"timezone({name}, {local})"
-    # DuckDB takes the second of two. The offset of a day earlier says when the first was.
+    # DuckDB takes the second of two. The offset of a day earlier gives the first.
     return let(
         local,
         lambda shown: let(
@@ -278,7 +278,7 @@ def at_zone(local: str, zone: str) -> str:
 
 
 def in_zone(moment: str, zone: str) -> str:
-    """The date and time (TIMESTAMP) that clocks of a zone show at a moment (TIMESTAMPTZ)."""
+    """Return the date and time (TIMESTAMP) that clocks of a time zone show at a moment (TIMESTAMPTZ)."""
     offset = _micros(zone)
     if offset is not None:
         return f"make_timestamp(epoch_us({moment}) + ({offset}))"
@@ -286,8 +286,8 @@ def in_zone(moment: str, zone: str) -> str:
 
 
 def text_in_zone(moment: str, zone: str, length: str) -> str:
-    """A moment (TIMESTAMPTZ) as text, cut to so many characters: what clocks of the zone show, which `at_zone` reads as
-    the moment. Where they show it for the second time it is in UTC, with `+00:00`."""
+    """Return a moment (TIMESTAMPTZ) as text, cut to `length` characters: the time that clocks of the zone show, which
+    `at_zone` converts back to the moment. Where they show it for the second time, the text is in UTC, with `+00:00`."""
 
     def text(local: str) -> str:
         return f"left(strftime({local}, '%Y-%m-%d %H:%M:%S.%f'), {length})"
@@ -307,7 +307,7 @@ def text_in_zone(moment: str, zone: str, length: str) -> str:
 
 
 def _micros(zone: str) -> int | None:
-    """The offset of UTC and of zones that are nothing but an offset."""
+    """Return the offset in microseconds of UTC and of zones that are only an offset; None for others."""
     if zone in _UTC:
         return 0
     found = _OFFSET.fullmatch(zone)
@@ -319,8 +319,8 @@ def _micros(zone: str) -> int | None:
 
 @functools.cache
 def _last_overlap(zone: str) -> datetime.datetime | None:
-    """Two days after clocks of the zone were last set back, looked for up to where MySQL's TIMESTAMP ends; None for
-    never."""
+    """Return a time about two days after clocks of the zone were last set back, searched up to the end of MySQL's
+    TIMESTAMP; None for never."""
     info = zoneinfo.ZoneInfo(zone)
     noon = datetime.datetime(2038, 1, 20, 12, tzinfo=datetime.UTC)
     later = noon.astimezone(info).utcoffset()

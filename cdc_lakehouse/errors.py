@@ -1,7 +1,8 @@
-"""Every error the project raises on purpose.
+"""Every error that the project raises on purpose.
 
-One base, two branches: a `PermanentError` comes again however often it is tried, so it is reported or quarantined; a
-`TransientError` may pass, so it is retried. Each error says what happened, where, and what to do about it.
+One base, two branches: a `PermanentError` occurs again however often the operation is repeated, so it is reported or
+quarantined; a `TransientError` may pass, so the operation is retried. Each error says what happened, where, and what to
+do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ class CdcError(Exception):
     """Base of all errors of the project.
 
     `message` says what happened, the places say where (feed, table as `database.table`, segment, line counted from 1),
-    `advice` says what to do; where it is left out, that of the class counts.
+    `advice` says what to do; without it, the class's advice applies.
     """
 
     default_advice: ClassVar[str | None] = None
@@ -44,7 +45,7 @@ class CdcError(Exception):
 
     @property
     def advised(self) -> str:
-        """The message and the advice, without the place: for a row that has the place in columns of its own."""
+        """The message and the advice, without the place: for a row that has columns for the place."""
         return self._with_advice(self.message)
 
     def _with_advice(self, text: str) -> str:
@@ -61,7 +62,7 @@ def _rebuild(kind: type[CdcError], message: str, places: dict[str, Any]) -> CdcE
 
 
 def in_one_line(error: Exception) -> str:
-    """The type of an error that is not of the project's, and the first line of what it says: traces follow it."""
+    """Return the type and the first line of an error that is not the project's; traces follow that line."""
     return f"{type(error).__name__} {str(error).partition(chr(10))[0]}"
 
 
@@ -102,11 +103,11 @@ class EngineError(TransientError):
 
 
 class SourceError(PermanentError):
-    """The source answers, but what it holds cannot be used: the feed waits until that is mended."""
+    """The source answers, but its content cannot be used: the feed waits until that is corrected."""
 
 
 class DumpError(SourceError):
-    """A dump is not whole, or is not as its tool writes it."""
+    """A dump is incomplete, or is not as its tool writes it."""
 
     default_advice = "copy the whole dump again, or dump again into an empty directory"
 
@@ -128,19 +129,19 @@ class DdlError(PermanentError):
 
 
 class TableHeldError(PermanentError):
-    """A table cannot go on and stays at its last good cut."""
+    """A table cannot be updated and stays at its last good cut."""
 
 
 class UnreadableTableError(PermanentError):
-    """What the catalog has of an Iceberg table cannot be read: its metadata file is missing or damaged."""
+    """An Iceberg table in the catalog cannot be read: its metadata file is missing or damaged."""
 
 
 class QuarantineLimitError(PermanentError):
-    """More rows of a batch cannot be used than the policy lets a run go on with."""
+    """More rows of a batch cannot be used than the policy allows."""
 
 
 class StoredFormError(PermanentError):
-    """What the lake holds was written in a form that this release does not know."""
+    """Data in the lake was stored in a form that this release does not know."""
 
     default_advice = "run the newer release of cdc_lakehouse that wrote it"
 
@@ -164,6 +165,6 @@ class ObjectMissingError(SourceError):
 
 
 class ObjectChangedError(SourceError):
-    """An object is not the one that was listed any more, or changes while it is read."""
+    """An object is no longer the one that was listed, or changes while it is read."""
 
     default_advice = "run again once nothing writes to it any more"

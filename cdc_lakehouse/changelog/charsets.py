@@ -1,4 +1,4 @@
-"""The text that bytes are in MySQL's character sets."""
+"""Decoding of the bytes of MySQL's character sets to text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CODECS: Final = {
     "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "koi8r": "koi8_r", "koi8u": "koi8_u", "tis620": "tis_620",
     "hp8": "hp_roman8", "macce": "mac_latin2", "macroman": "mac_roman",
 }  # fmt: skip
-# MySQL has these and Python does not; for eucjpms it has one that takes some characters for others.
+# Python has no codec for these character sets of MySQL; its codec for eucjpms decodes some characters differently.
 _WITHOUT_CODEC: Final = frozenset({"armscii8", "dec8", "eucjpms", "geostd8", "keybcs2", "swe7"})
-# What is read with another codec than it is written with: these know all of MySQL's bytes.
+# Codecs for decoding where another codec is used for encoding: these decode every byte that MySQL does.
 _READING: Final = {"latin1": "latin-1", "big5": "cp950", "binary": "latin-1"}
-# The bytes of Windows' code page that mean nothing there and, in MySQL's latin1, themselves.
+# Bytes that are undefined in Windows code page 1252; MySQL's latin1 maps each to the code point of the same number.
 _GAPS: Final = b"\x81\x8d\x8f\x90\x9d"
-# Where MySQL (8.0.12, seen) and Python's codec take the same bytes for different characters.
+# Characters that MySQL (observed with 8.0.12) and Python's codec decode differently from the same bytes.
 _CORRECTIONS: Final[dict[str, dict[int, int]]] = {
     "latin1": {byte: ord(bytes([byte]).decode("cp1252")) for byte in range(0x80, 0xA0) if byte not in _GAPS},
     "big5": {
@@ -41,18 +41,19 @@ _CORRECTIONS: Final[dict[str, dict[int, int]]] = {
 
 
 class CharsetError(PermanentError):
-    """Bytes that cannot be read as text in the character set that they are said to be in."""
+    """Bytes cannot be decoded in the character set that is declared for them."""
 
 
 def has_codec(charset: str) -> bool:
-    """Whether text in a character set can be read."""
+    """Whether text in a character set can be decoded."""
     return charset not in _WITHOUT_CODEC and (charset in _CODECS or charset in _READING or charset in _SYNONYMS)
 
 
 def text(value: bytes, charset: str) -> str:
-    """The text that a column's bytes are, as MySQL prints it; of `binary` one character a byte (ISO-8859-1).
+    """Decode a column's bytes to the text that MySQL prints; `binary` gives one character for each byte (ISO-8859-1).
 
-    Raises CharsetError where the character set is not known, has no codec here, or does not have these bytes."""
+    Raises CharsetError where the character set is unknown, has no codec here, or does not contain these bytes.
+    """
     name = _SYNONYMS.get(charset.lower(), charset.lower())
     if name in _WITHOUT_CODEC:
         raise CharsetError(f"character set {name} is MySQL's, but there is no codec for it here")

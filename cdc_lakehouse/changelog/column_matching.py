@@ -1,7 +1,8 @@
-"""Which column is which across a change: columns with ids, from the source's columns and the statement's clauses.
+"""Match the columns before and after a schema change, and give them ids, from the source's columns and the statement's
+clauses.
 
-The source's columns after the change are the authority on what there is; the statement only explains which of them were
-there before under another name. Where the source numbers its columns, the numbers decide what the statement does not.
+The source's columns after the change decide which columns exist; the statement only explains which of them existed
+before under another name. Where the source numbers its columns, the numbers decide what the statement does not.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cdc_lakehouse.errors import DdlError
 
 @dataclass(frozen=True, slots=True)
 class MatchedColumns:
-    """Columns after a change; `notes` are warnings, `hold` says why they cannot be told."""
+    """Columns after a change. `notes` are warnings; `hold` says why the columns cannot be determined."""
 
     columns: tuple[Column, ...]
     next_id: int
@@ -31,7 +32,8 @@ class MatchedColumns:
 
 
 def clauses_of(change: SchemaChange) -> tuple[tuple[ddl.Clause, ...] | None, str | None]:
-    """The statement's clauses, and why there are none. A change without a statement has no clauses."""
+    """Return the statement's clauses, and the reason where it cannot be parsed. A change without a statement has no
+    clauses."""
     return _parsed(change.query, change.backslash_escapes)
 
 
@@ -48,8 +50,8 @@ def _parsed(query: str, backslash_escapes: bool) -> tuple[tuple[ddl.Clause, ...]
 def first_columns(
     shown: Sequence[SourceColumn], clauses: Sequence[ddl.Clause], like: Sequence[Column] = ()
 ) -> MatchedColumns:
-    """Columns of a table that is new, or of which nothing was known, from those that the source shows. `like` are those
-    of the table that it was made LIKE."""
+    """Give ids to the columns of a new table, or of one that was unknown until now, as the source lists them. `like`
+    are the columns of the table that it was created LIKE."""
     definitions = {column.name.lower(): column for column in _definitions(clauses)}
     models = {column.name.lower(): column for column in like}
     columns = tuple(
@@ -62,7 +64,7 @@ def first_columns(
 def match_columns(
     previous: Sequence[Column], next_id: int, shown: Sequence[SourceColumn], clauses: Sequence[ddl.Clause] | None
 ) -> MatchedColumns:
-    """Columns after a change to a table whose columns were `previous`, from those that the source shows after it."""
+    """Match the source's columns after a change (`shown`) to the table's `previous` columns."""
     explained = _explain(previous, clauses or ())
     new_names = {column.name.lower() for column in shown}
     if clauses is None and _ambiguous(previous, shown, new_names):
@@ -111,7 +113,8 @@ class _Explained:
 
 
 def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Explained:
-    """What the clauses say became of each column. All of a statement's names are those before it (MySQL)."""
+    """Collect what the clauses do to each column. All old names in a statement are those before the statement
+    (MySQL)."""
     renamed: dict[str, str] = {}
     stated: set[str] = set()
     added: set[str] = set()
@@ -148,8 +151,8 @@ def _ambiguous(previous: Sequence[Column], shown: Sequence[SourceColumn], new_na
 def _column(
     id: int, column: SourceColumn, definition: ColumnDefinition | None, model: Column | None, initial: InitialDefault
 ) -> Column:
-    """What the source shows, with what its definition says, or else the `model`: what the column was before, or one
-    that it was made LIKE."""
+    """Build the column that the source shows, completed by its definition in the statement, else by the `model`: the
+    column before the change, or the one that it was created LIKE."""
     labelled, carried = _labelled(column.type, definition, model), _carried(column, definition, model)
     comment = _comment(definition, model)
     return Column(
@@ -158,14 +161,15 @@ def _column(
 
 
 def _comment(definition: ColumnDefinition | None, model: Column | None) -> str | None:
-    """A definition without a comment takes an earlier one away (MySQL)."""
+    """Return the column's comment. A definition without a comment removes the earlier comment (MySQL)."""
     if definition is not None:
         return definition.comment or None
     return None if model is None else model.comment
 
 
 def _carried(column: SourceColumn, definition: ColumnDefinition | None, model: Column | None) -> bool:
-    """Virtual generated columns and the hidden columns of expression indexes are in schema files, never in rows."""
+    """Whether rows contain the column. Virtual generated columns and the hidden columns of expression indexes are in
+    schema files, but never in rows."""
     if column.virtual is not None or column.name.lower().startswith("_v$_"):
         return False
     if definition is not None:
@@ -174,7 +178,7 @@ def _carried(column: SourceColumn, definition: ColumnDefinition | None, model: C
 
 
 def _labelled(column: ColumnType, definition: ColumnDefinition | None, model: Column | None) -> ColumnType:
-    """Labels of an ENUM or SET that the source's columns leave out: from the statement, else as they were."""
+    """Add the labels of an ENUM or SET that the source leaves out: from the statement, else from the earlier column."""
     if column.name not in LABELS or column.elements:
         return column
     if definition is not None and definition.type.elements:
@@ -243,7 +247,7 @@ def _unique_key(
 
 
 def key_name(first: str, taken: Iterable[str]) -> str:
-    """What MySQL calls a key without a name: as its first column, a, then a_2, a_3 …"""
+    """Return MySQL's name for a key that has none: the name of its first column, then with the suffix _2, _3 …"""
     names = {name.lower() for name in taken}
     own = (first if number == 1 else f"{first}_{number}" for number in itertools.count(1))
     return next(name for name in own if name.lower() not in names)

@@ -11,13 +11,13 @@ from typing import Final
 from cdc_lakehouse.changelog.ddl.clauses import Clause
 
 NOT_UNDERSTOOD: Final = "not_understood"
-"""The kind of a statement of a known table that cannot be understood, and of rows that contradict what is known."""
+"""The kind of a statement on a known table that cannot be parsed, and of rows that contradict the known columns."""
 OTHER: Final = "other"
 """The kind of a statement that changes no table."""
 LOAD: Final = "load"
-"""The kind of what is not a DDL: rows of a dump are all that the table held then."""
+"""The kind of a loaded dump, which is no DDL: its rows are all that the table held at that time."""
 SEEN: Final = 0
-"""Not a DDL: the columns of a table at a version, as after a restart."""
+"""No DDL: the columns of a table at a version, as after a restart."""
 CREATE_DATABASE: Final = 1
 DROP_DATABASE: Final = 2
 CREATE_TABLE: Final = 3
@@ -63,7 +63,7 @@ KINDS: Final = {
 }
 
 
-# The kinds of clauses that TiDB has no number of their own for.
+# Kinds of clauses for which TiDB has no separate number.
 _SAME: Final = {
     "change_column": "modify_column", "rename_column": "modify_column",
     "create_table_like": "create_table", "create_table_as_select": "create_table",
@@ -71,11 +71,11 @@ _SAME: Final = {
 
 
 def kind_of(action: int) -> str:
-    """The kind of TiDB's number."""
+    """Return the kind for TiDB's number."""
     return KINDS.get(action, f"action_{action}")
 
 
 def kind_of_statement(clauses: Sequence[Clause]) -> str:
-    """The kind of a statement: of its clauses, where they are of one kind."""
+    """Return the kind of a statement: that of its clauses where they agree, else "multi_schema_change"."""
     kinds = {_SAME.get(clause.kind, clause.kind) for clause in clauses}
     return kinds.pop() if len(kinds) == 1 else "multi_schema_change"

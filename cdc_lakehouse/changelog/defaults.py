@@ -1,4 +1,4 @@
-"""Defaults of columns: their text as a source prints it, and what rows that are older than a column hold in it."""
+"""Defaults of columns: their text as a source prints it, and the values that they give to rows older than a column."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEMPORALS, TEXT
 from cdc_lakehouse.changelog.schema import InitialDefault, SourceColumn
 
 UTC: Final = "+00:00"
-"""What stands behind a moment that is not in the zone of a feed's rows."""
+"""The suffix of a timestamp default that is not in the time zone of a feed's rows."""
 
-# What becomes of a byte that is not UTF-8 in TiDB or in Go.
+# The replacement for a byte that is not UTF-8 in TiDB or in Go.
 _LOST: Final = "\ufffd"
 _BITS: Final = re.compile(r"b'([01]+)'", re.IGNORECASE)
 # MySQL: "implicit default" of a NOT NULL column without DEFAULT (Data Type Default Values).
@@ -34,8 +34,8 @@ _FUNCTIONS: Final = ("current_timestamp", "now", "localtime", "localtimestamp", 
 
 
 def of_schema_file(column: SourceColumn) -> SourceColumn:
-    """A column of a schema file, with its default as information_schema prints it. TiDB has the bytes of a BIT there,
-    as far as they are UTF-8, and a moment in UTC, which is said behind it here."""
+    """Return a column of a schema file, with its default as information_schema prints it. TiDB writes the bytes of a
+    BIT there, as far as they are UTF-8, and a timestamp in UTC, which gets the suffix `UTC` here."""
     text, kind = column.default, column.type
     if text is not None and kind.name == "bit" and _LOST not in text:
         return replace(column, default=_bytes_text(text.encode(), None, kind))
@@ -45,11 +45,11 @@ def of_schema_file(column: SourceColumn) -> SourceColumn:
 
 
 def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -> tuple[InitialDefault, str | None]:
-    """The default of an added column, and a warning where it cannot be known.
+    """Return the default that an added column gives to older rows, and a warning where it cannot be known.
 
-    The text is as a row value prints, with an ENUM's or SET's labels instead of its number, a binary value's bytes as
-    one character each, and `UTC` behind a moment that is not in the zone of row values. The statement's own literal
-    goes before the source's text of it, which TiDB spoils for bytes that are not UTF-8.
+    The text is that of a row value, with an ENUM's or SET's labels instead of its number, one character for each byte
+    of a binary value, and the suffix `UTC` on a timestamp that is not in the time zone of row values. The statement's
+    own literal takes precedence over the source's text of it, in which TiDB spoils bytes that are not UTF-8.
     """
     if definition is not None and definition.generated == "virtual":
         return InitialDefault(), None
@@ -75,7 +75,7 @@ def _literal(definition: ColumnDefinition | None) -> str | None:
         case BytesLiteral(value):
             if definition is not None and definition.type.name in INTEGERS:
                 return str(int.from_bytes(value))
-            # Of a text the source prints the characters, in whatever character set the bytes are.
+            # For a text column the source prints the characters, whatever the character set of the bytes.
             return value.decode("latin-1") if definition is not None and definition.type.name in BLOBS else None
         case TextLiteral(value) if definition is not None and definition.type.name in BLOBS:
             return value.encode().decode("latin-1")
@@ -136,7 +136,8 @@ def _with_fraction(column: ColumnType, text: str) -> str:
 
 
 def _filled(column: ColumnType, text: str) -> str:
-    """A source's text as rows have it. TiDB has literals as they were written: `1.5` of a DECIMAL(65,30), a year 99."""
+    """Return a source's text in the form that rows have. TiDB keeps literals as written: `1.5` of a DECIMAL(65,30), a
+    year 99."""
     if column.name == "binary":
         return text.ljust(column.length or 1, "\x00")
     return text if column.name == "bit" else _literal_text(text, column, quoted=True)
@@ -166,11 +167,12 @@ _MOST_PLACES: Final = 15
 
 
 def default_text(value: Value | None, kind: ColumnType) -> str | None:
-    """A default of a column of that type, as information_schema.columns.column_default prints it, or to the same
-    effect; None for none, and for NULL.
+    """Return a column's default as information_schema.columns.column_default prints it, or an equivalent text; None for
+    no default, and for NULL.
 
-    The server puts the literal into the column and prints what is then there: `1.5` in an INT is `2`. Nothing is
-    refused: a literal that this does not understand is printed as it is written."""
+    The server converts the literal to the column's type and prints the result: `1.5` in an INT is `2`. Nothing is
+    refused: a literal that is not understood here is printed as it is written.
+    """
     match value:
         case None | NullLiteral():
             return None
@@ -216,7 +218,7 @@ def _literal_text(text: str, kind: ColumnType, *, quoted: bool) -> str:
             return _labels_text(text, kind, quoted=quoted)
         case "char" | "varchar":
             shown = text if quoted else _plain_number(text, kind.length)
-            # A CHAR has no spaces at its end; a VARCHAR loses those for which it has no room.
+            # A CHAR has no spaces at its end; a VARCHAR loses those that exceed its length.
             kept = 0 if kind.name == "char" else kind.length or len(shown)
             return shown[:kept] + shown[kept:].rstrip(" ") if len(shown) > kept else shown
         case name if name in INTEGERS:
@@ -240,7 +242,7 @@ def _rounded(number: Decimal, scale: int) -> Decimal:
 
 
 def _whole(text: str) -> int | None:
-    """The nearest whole number: halves away from zero, or, of a number with an exponent, to the even one."""
+    """Return the nearest whole number: halves go away from zero or, for a number with an exponent, to the even one."""
     number = _number(text)
     if number is None or number.adjusted() > _EXACT.prec:
         return None
@@ -248,8 +250,8 @@ def _whole(text: str) -> int | None:
 
 
 def _plain_number(text: str, width: int | None = None) -> str:
-    """A number in a text column that is `width` characters wide: without zeros before it, and without an exponent as
-    far as it has 15 digits and there is room."""
+    """Return a number as a text column of `width` characters holds it: without leading zeros, and without an exponent
+    where it has up to 15 digits and fits."""
     number = _number(text)
     if number is None:
         return text
@@ -267,7 +269,7 @@ def _year_text(text: str, *, quoted: bool) -> str:
     if year is None or year >= 100:
         return text.strip()
     if year == 0:
-        # The number 0 is the year 0000, the text '0' is 2000.
+        # The number 0 is the year 0000, and the text '0' is 2000.
         return "2000" if quoted and len(text.strip()) < 4 else "0000"
     return str(year + (2000 if year < 70 else 1900))
 
@@ -288,11 +290,12 @@ def _labels_text(text: str, kind: ColumnType, *, quoted: bool) -> str:
 
 
 def _time_text(text: str, kind: ColumnType, *, quoted: bool) -> str | None:
-    """A date or time with all digits of its type; None where the text is none (MySQL, "Date and Time Literals")."""
+    """Return a date or time with all digits of its type; None where the text is neither (MySQL, "Date and Time
+    Literals")."""
     text = text if quoted else _plain_number(text)
     if kind.name == "time":
         whole, point, fraction = text.partition(".")
-        # Of a number that is a date and a time, the time.
+        # A number that is a date and a time gives its time.
         is_moment = not quoted and len(whole) in (12, 14)
         return _clock_text(whole[-6:] + point + fraction if is_moment else text, kind.fraction)
     if not quoted:
@@ -331,5 +334,5 @@ def _clock_text(text: str, digits: int) -> str | None:
 
 
 def _microseconds(fraction: str | None, digits: int) -> int:
-    """Of the digits after the point, rounded to as many as the type has."""
+    """Return the microseconds of the digits after the point, rounded to the number of digits of the type."""
     return int(_rounded(Decimal(f"0.{(fraction or '0')[:30]}"), digits) * _MILLION)

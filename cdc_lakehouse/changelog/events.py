@@ -1,8 +1,8 @@
-"""What one message of a topic, or one entry of a Canal server, says: the form that all decoders of messages give.
+"""The content of one message of a topic, or one entry of a Canal server: the output of all message decoders.
 
-Values are the source's text in Canal-JSON's notation, whatever carried them: numbers plain or with an exponent, times
-as MySQL prints them, BIT as an unsigned number, a binary value one character a byte (ISO-8859-1), None for NULL. A
-column that a message leaves out is not in the map: absent is not NULL.
+Values are the source's text in Canal-JSON's notation, in whatever format they came: numbers plain or with an exponent,
+times as MySQL prints them, BIT as an unsigned number, one character for each byte of a binary value (ISO-8859-1), None
+for NULL. A column that a message leaves out is not in the map: absent is not NULL.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from cdc_lakehouse.errors import PermanentError
 
 
 class MessageError(PermanentError):
-    """A message that cannot be used: it goes to quarantine, the others go on. `of` is the database and table that it
-    says, as far as they could be read: they alone are held then. A table of None is any of the database. A watermark
-    (`is_watermark`) holds none: no row and no statement is missing without it."""
+    """A message cannot be used: it goes to quarantine, and the others are processed.
+
+    `of` is the database and table that the message names, as far as they could be read: only they are held then. A
+    table of None means any table of the database. A watermark (`is_watermark`) holds no table: without it no row and no
+    statement is missing.
+    """
 
     def __init__(
         self,
@@ -36,14 +39,15 @@ class MessageError(PermanentError):
         self.is_watermark = is_watermark
 
     def within(self, database: str, table: str | None) -> MessageError:
-        """The same of a message that says this table; one that is known already stays."""
+        """Return this error for a message that names this table; a table that is known already stays."""
         return self if self.of is not None else MessageError(self.message, of=(database, table), advice=self.advice)
 
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """A row's change. `before` of an update holds at least the columns that changed, of a delete the row or its key;
-    `after` the new row, or the columns of it that the message carries. Raises `MessageError` without a table."""
+    """A row change. `before` holds, for an update, at least the columns that changed, for a delete the row or its key;
+    `after` the new row, or those of its columns that the message carries. Raises `MessageError` without a database or
+    table."""
 
     database: str
     table: str
@@ -51,9 +55,9 @@ class RowChange:
     before: Mapping[str, str | None] | None
     after: Mapping[str, str | None] | None
     types: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Column types as the message tells them, such as `bigint unsigned` or `enum('a','b')`; empty when it does not."""
+    """Column types from the message, such as `bigint unsigned` or `enum('a','b')`; empty when it has none."""
     key: tuple[str, ...] | None = None
-    """Columns of the primary key, empty when the message says that there is none; None when it does not say."""
+    """Columns of the primary key; empty when the message says that there is none, None when it does not say."""
 
     def __post_init__(self) -> None:
         if not self.database or not self.table:
@@ -62,7 +66,8 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
-    """A statement. `database` is the session's, for names that say none; `table` what the message names, if it does."""
+    """A statement. `database` is the session's, for names without one; `table` is the one that the message names, if
+    any."""
 
     database: str
     table: str
@@ -78,7 +83,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnd:
-    """A transaction is whole: what came before may be applied."""
+    """A transaction is complete: its changes may be applied."""
 
 
 MessagePart = RowChange | Ddl | Watermark | TransactionEnd
@@ -86,16 +91,18 @@ MessagePart = RowChange | Ddl | Watermark | TransactionEnd
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in the source's log a message comes from, as far as it says. `log_offset` is the byte in the binlog file
-    `log_file`; `time_ms` when the source executed it, in milliseconds since 1970 (UTC).
-    Raises `MessageError` where that can be no time."""
+    """The position of a message in the source's log, as far as it is given. `log_offset` is the byte offset in the
+    binlog file `log_file`; `time_ms` is the time of execution at the source, in milliseconds since 1970 (UTC).
+
+    Raises `MessageError` where `time_ms` is out of range.
+    """
 
     time_ms: int | None = None
     log_file: str | None = None
     log_offset: int | None = None
     gtid: str | None = None
     commit_ts: int | None = None
-    """TiDB's, where the message has one."""
+    """TiDB's commit-ts, where the message has one."""
 
     def __post_init__(self) -> None:
         if self.time_ms is not None and not is_time_ms(self.time_ms):
@@ -104,16 +111,16 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The parts in order; none for what carries nothing to apply, such as a heartbeat."""
+    """A message and its parts in order; it has none where there is nothing to apply, such as for a heartbeat."""
 
     origin: Origin
     parts: tuple[MessagePart, ...] = ()
     option_conflict: str | None = None
-    """Why an option of the format cannot be right for this message, where it tells."""
+    """Why an option of the format cannot be right for this message, where that shows."""
 
     def require_not_after(self, latest_ms: int) -> None:
-        """Raises `MessageError` where the message's commit-ts, a watermark of it, or without these the time of its
-        execution, is after a moment in milliseconds since 1970: as the feed's clock it would stay there."""
+        """Raise `MessageError` where the message's commit-ts, its watermark, or without these its time of execution, is
+        after `latest_ms` (milliseconds since 1970): taken as the feed's clock, it would stay there."""
         origin = self.origin
         times_ms = [physical_ms(part.commit_ts) for part in self.parts if isinstance(part, Watermark)]
         if origin.commit_ts is not None:

@@ -1,14 +1,14 @@
-"""The schema history of a feed: DDL of all tables in one order, and which table each name stood for at any time.
+"""The schema history of a feed: the DDL of all tables in one order, and the table of each name at any time.
 
 A table is an *incarnation* from its CREATE to its DROP. A rename gives it another name, a TRUNCATE keeps it, a CREATE
 after a DROP makes a new one under the old name. An event belongs to the incarnation that had its table's name at the
-event's commit-ts, and its values to the columns of the version that was in force then. At equal commit-ts row changes
-come before the DDL.
+event's commit-ts, and its values to the columns of the version that was valid then. At equal commit-ts row changes come
+before the DDL.
 
-Facts of TiCDC's schema files that this rests on: a RENAME's file lies under the new name and only its statement says
-the old one; a multi-table RENAME is one file a pair, all with one version and in no order; DROP DATABASE has one file
-and none for its tables; CREATE VIEW and a restart give every table a new version with the same columns (Type 0); the
-first file of a table that is older than the feed may come long after later versions of other tables.
+This relies on these facts about TiCDC's schema files: a RENAME's file is under the new name and only its statement has
+the old one; a multi-table RENAME has one file for each pair, all with one version and in no order; DROP DATABASE has
+one file and none for its tables; CREATE VIEW and a restart give every table a new version with the same columns (Type
+0); the first file of a table that is older than the feed may come long after later versions of other tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from cdc_lakehouse.changelog.versions import kind_of, versions_of
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Events of `name` with commit-ts in (`above`, `upto`] belong to `version`; `upto` is None while it lasts."""
+    """Events of `name` with commit-ts in (`above`, `upto`] belong to `version`; `upto` is None for the current
+    version."""
 
     version: TableVersion
     name: TableName
@@ -38,7 +39,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Incarnation:
-    """One table's life: its versions in order. A dropped one ends with its DROP."""
+    """The versions of one table, in order, from its CREATE to its DROP."""
 
     id: str
     versions: tuple[TableVersion, ...]
@@ -58,16 +59,16 @@ class Incarnation:
 
     @property
     def emptied_ts(self) -> int:
-        """When it was last truncated as a whole; 0 when it never was."""
+        """The commit-ts at which the whole table was last truncated; 0 when it never was."""
         return max((v.commit_ts for v in self.versions if v.effect == "empty" and not v.emptied), default=BEGINNING)
 
     @property
     def names(self) -> tuple[TableName, ...]:
-        """All names it ever had, the latest first."""
+        """All names of the table, the latest first."""
         return tuple(dict.fromkeys(version.name for version in reversed(self.versions)))
 
     def before(self, version: TableVersion) -> TableVersion | None:
-        """The version before one of them; None for the first."""
+        """Return the version before one of the incarnation's versions; None for the first."""
         place = self.versions.index(version)
         return self.versions[place - 1] if place else None
 
@@ -78,17 +79,17 @@ class Incarnation:
                 yield Span(version, version.name, version.since, None if following is None else following.commit_ts)
 
     def between(self, above: int, upto: int) -> tuple[TableVersion, ...]:
-        """Versions that began in (above, upto]."""
+        """Return the versions that began in (`above`, `upto`]."""
         return tuple(version for version in self.versions if above < version.commit_ts <= upto)
 
     def upto(self, commit_ts: int) -> Incarnation | None:
-        """The life as far as `commit_ts`; None when it began later."""
+        """Return the incarnation with its versions up to `commit_ts`; None when it began later."""
         versions = tuple(v for v in self.versions if v.commit_ts <= commit_ts)
         return Incarnation(self.id, versions) if versions else None
 
 
 class History:
-    """The versions of all tables of a feed, in order, and what is live at the end of them."""
+    """The versions of all tables of a feed, in order, and the tables that exist after the last one."""
 
     def __init__(self, versions: Iterable[TableVersion] = ()) -> None:
         self._versions: list[TableVersion] = []
@@ -113,18 +114,18 @@ class History:
         }
 
     def is_late(self, change: SchemaChange) -> bool:
-        """Whether a change comes before one that is recorded already and that it could have a part in."""
+        """Whether a change comes before a recorded change that it may affect."""
         whole = self._latest.get(TableName(change.database, ""), 0)
         own = self._latest.get(TableName(change.database, change.table), 0)
         of_database = self._latest_in_database.get(change.database, 0) if not change.table else 0
-        # Such a statement is of tables whose names the change itself does not say.
+        # Such a statement concerns tables that the change itself does not name.
         of_two_tables = kind_of(change) in ("rename_table", "exchange_partition") or "like" in change.query.lower()
         speaks_of_others = change.kind == "text" or of_two_tables
         anywhere = max(self._latest.values(), default=0) if speaks_of_others else 0
         return change.commit_ts < max(whole, own, of_database, anywhere)
 
     def apply(self, changes: Iterable[SchemaChange]) -> list[TableVersion]:
-        """Record changes, which need not be in order; gives the versions that they made."""
+        """Record changes, which need not be in order; return the versions that they made."""
         made: list[TableVersion] = []
         ordered = sorted(changes, key=_place)
         for _, group in itertools.groupby(ordered, key=lambda change: change.commit_ts):
@@ -145,13 +146,13 @@ class History:
 
 
 def place_of(origin: str) -> tuple[str | int, ...]:
-    """An origin as a sort key: numbers in it, such as offsets, in the order of numbers."""
+    """Return an origin as a sort key, in which numbers, such as offsets, are in numeric order."""
     return tuple(int(part) if n % 2 else part for n, part in enumerate(re.split("([0-9]+)", origin)))
 
 
 def _place(change: SchemaChange) -> tuple[Any, ...]:
-    """Rows that follow a statement show what it left, and so does a dump. Statements alone go by where they were
-    read."""
+    """Return the sort key of a change. Rows after a statement show its result, and so does a dump; statements from a
+    log of text are in the order in which they were read."""
     rank = {"row": 1, "contradiction": 2, "load": 3}.get(change.kind, 0)
     is_text = change.kind in ("text", "repeated")
     return change.commit_ts, rank, *((place_of(change.origin),) if is_text else (change.database, change.table))
@@ -160,8 +161,10 @@ def _place(change: SchemaChange) -> tuple[Any, ...]:
 def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange]:
     """Changes of one commit-ts in the order they were carried out.
 
-    An EXCHANGE comes after the sight of the other table, which has the same commit-ts. Of a multi-table RENAME a pair
-    can go when its source is there and its target is not. A source that is not known is a table older than the feed."""
+    An EXCHANGE comes after the columns of the other table, which have the same commit-ts. A pair of a multi-table
+    RENAME can be executed when its source exists and its target does not. A source that is unknown is a table older
+    than the feed.
+    """
     changes = sorted(changes, key=lambda change: change.kind == "statement" and kind_of(change) == "exchange_partition")
     renames = [
         change for change in changes if change.kind in ("statement", "text") and kind_of(change) == "rename_table"
@@ -172,7 +175,7 @@ def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange
     names = live.names()
     sources = {source for source, _ in waiting if source is not None}
     targets = {TableName(change.database, change.table) for change in renames}
-    # Older than the feed: a source that nobody renames to, and that is not known.
+    # A source that is unknown, and that no pair renames to, is older than the feed.
     names |= {source for source in sources if source not in targets}
     ordered: list[SchemaChange] = []
     while waiting:

@@ -34,12 +34,13 @@ class LiveTables:
         return [version for name, version in sorted(self._tables.items(), key=str) if name.database == database]
 
     def vacated(self, name: TableName) -> int:
-        """When the name was last given up; 0 when it never was."""
+        """Return the commit-ts at which the name was last given up; 0 when it never was."""
         return self._vacated.get(name, 0)
 
     def next_incarnation(self, name: TableName, *, loaded_ts: int | None = None) -> str:
-        """Numbered under the name that it is born with: the same however often the history is worked out again. With a
-        dump's position the numbers begin anew, for what the log has from before it may come to light after it."""
+        """Return the id of the next incarnation, numbered by its first name: it is the same whenever the history is
+        computed. After a dump's position the numbers begin again at 1, because changes of the log from before it may be
+        found after it."""
         since = self._loaded.get(name) if loaded_ts is None else loaded_ts
         number = self._births.get(name, 0) + 1 if loaded_ts is None else 1
         return f"{name.identity}{'' if since is None else f'@{since}'}#{number}"
@@ -60,7 +61,7 @@ class LiveTables:
             self._tables[version.name] = version
 
     def rename_source(self, change: SchemaChange) -> TableName | None:
-        """The old name in a RENAME's statement; None when it does not say one."""
+        """Return the old name in a RENAME's statement; None when it has none."""
         clauses, _ = clauses_of(change)
         for clause in clauses or ():
             if isinstance(clause, ddl.RenameTable) and clause.new_name.name.lower() == change.table.lower():

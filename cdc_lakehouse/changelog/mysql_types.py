@@ -1,4 +1,4 @@
-"""MySQL and TiDB column types, the Iceberg type each one becomes, and what a change of type means for values.
+"""MySQL and TiDB column types, the Iceberg type for each, and the effect of a change of type on values.
 
 >>> ColumnType.of("INT UNSIGNED", length=10)
 ColumnType(name='int', unsigned=True, length=10, scale=None, elements=(), zerofill=False, charset=None)
@@ -36,10 +36,10 @@ GEOMETRIES: Final = frozenset({
     "geometrycollection", "geomcollection",
 })  # fmt: skip
 
-# In labels, as information_schema escapes them.
+# Escapes in labels, as information_schema prints them.
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "'": "''", "\0": r"\0", "\n": r"\n", "\r": r"\r"})
 
-# Iceberg's decimal holds 38 digits, MySQL's 65: the rest is kept as exact text.
+# Iceberg's decimal holds 38 digits, MySQL's 65: larger ones are kept as exact text.
 MAX_DECIMAL_PRECISION: Final = 38
 DEFAULT_DECIMAL_PRECISION: Final = 10
 
@@ -57,7 +57,7 @@ class ColumnType:
 
     `length` is MySQL's M: digits of a number, characters or bytes of a text, bits of a BIT, dimensions of a VECTOR.
     `scale` is D of a number, or the fractional digits (0 to 6) of a time. `elements` are an ENUM's or SET's labels,
-    empty when the source does not say them.
+    empty when the source does not give them.
     """
 
     name: str
@@ -77,20 +77,20 @@ class ColumnType:
         elements: tuple[str, ...] = (),
         charset: str | None = None,
     ) -> ColumnType:
-        """A type from its words (`INT UNSIGNED`, `varchar`), in any case, with synonyms resolved."""
+        """Return the type for its declaration (`INT UNSIGNED`, `varchar`), in any case, with synonyms resolved."""
         words = declared.lower().split()
         flags = {word for word in words if word in ("unsigned", "signed", "zerofill")}
         name = " ".join(word for word in words if word not in flags)
         if name in ("bool", "boolean"):
             length = 1
         name = _SYNONYMS.get(name, name)
-        # BIT and YEAR carry an UNSIGNED in schema files that means nothing: neither has a sign.
+        # Schema files may give BIT and YEAR an UNSIGNED without a meaning: neither has a sign.
         unsigned = bool(flags & {"unsigned", "zerofill"}) and name not in ("bit", "year")
         return ColumnType(name, unsigned, length, scale, elements, "zerofill" in flags, charset)
 
     @property
     def precision(self) -> int:
-        """Total digits of a DECIMAL, bits of a BIT."""
+        """Total digits of a DECIMAL, or bits of a BIT."""
         if self.length is not None:
             return self.length
         return DEFAULT_DECIMAL_PRECISION if self.name == "decimal" else 1
@@ -105,9 +105,9 @@ class ColumnType:
 
 
 def iceberg_type(column: ColumnType) -> str:
-    """The Iceberg type of a column, by its name in the Iceberg specification.
+    """Return the Iceberg type of a column, by its name in the Iceberg specification.
 
-    A type that is not known (a newer server's) is kept as its text: nothing is lost, a better type can be had later.
+    An unknown type (of a newer server) is kept as text: nothing is lost, and a better type remains possible.
     """
     if column.name == "decimal":
         fits = column.precision <= MAX_DECIMAL_PRECISION
@@ -122,7 +122,7 @@ def iceberg_type(column: ColumnType) -> str:
 
 
 def type_text(column: ColumnType) -> str:
-    """The type as MySQL's information_schema.column_type prints it, as far as the source says it."""
+    """Return the type as MySQL's information_schema.column_type prints it, as far as the source gives it."""
     text = column.name
     if column.elements:
         labels = ",".join(f"'{label.translate(_ESCAPES)}'" for label in column.elements)
@@ -139,7 +139,8 @@ def type_text(column: ColumnType) -> str:
 
 
 def server_type_text(column: ColumnType) -> str:
-    """The type as information_schema.column_type of MySQL 8.0.12 prints it, of a column as that server keeps it.
+    """Return the type as information_schema.column_type of MySQL 8.0.12 prints it, for a column as that server keeps
+    it.
 
     Later versions leave out the display widths of integers (except of TINYINT(1)) and of YEAR.
     """
@@ -155,12 +156,12 @@ def server_type_text(column: ColumnType) -> str:
 TypeChange = Literal["none", "widen", "convert"]
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-# Iceberg's type promotions that leave every value as it is.
+# Iceberg's type promotions that preserve every value.
 _PROMOTIONS: Final = frozenset({("int", "long"), ("float", "double")})
 
 
 def promotable(current: str, target: str) -> bool:
-    """Whether Iceberg reads the values of one of its types as another, unchanged, without touching data files."""
+    """Whether Iceberg can read the values of `current` as `target`, unchanged, without rewriting data files."""
     if (current, target) in _PROMOTIONS:
         return True
     narrow, wide = _DECIMAL.fullmatch(current), _DECIMAL.fullmatch(target)
@@ -168,7 +169,8 @@ def promotable(current: str, target: str) -> bool:
 
 
 def type_change(old: ColumnType, new: ColumnType) -> TypeChange:
-    """`none` when values and Iceberg type stay, `widen` when only the type does not, else `convert`."""
+    """Return `none` when the values and the Iceberg type stay, `widen` when only the Iceberg type changes, else
+    `convert`."""
     current, target = iceberg_type(old), iceberg_type(new)
     if _changes_values(old, new):
         return "convert"
@@ -178,7 +180,7 @@ def type_change(old: ColumnType, new: ColumnType) -> TypeChange:
 
 
 def converts(types: Sequence[ColumnType]) -> bool:
-    """Whether values change on their way through the types that a column had."""
+    """Whether values change across the successive types of a column."""
     return any(type_change(old, new) == "convert" for old, new in itertools.pairwise(types))
 
 
@@ -188,14 +190,14 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
             case "datetime" | "timestamp":
                 return new.fraction < old.fraction
             case "time" | "decimal":
-                # Both print as many digits as they have; a DECIMAL in an Iceberg decimal only changes with its scale.
+                # Both print all of their digits; a DECIMAL in an Iceberg decimal only changes with its scale.
                 return new.fraction != old.fraction
             case "binary":
                 return (new.length or 0) > (old.length or 0)
             case "set":
                 return not _keeps_order(old.elements, new.elements)
             case _:
-                # Labels of an ENUM or SET that are in use cannot be taken away, and text only gets longer.
+                # Labels of an ENUM or SET that are in use cannot be removed, and text only gets longer.
                 return False
     for family in (TEXTS, INTEGERS):
         if old.name in family and new.name in family:
@@ -208,6 +210,6 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
 
 
 def _keeps_order(old: Sequence[str], new: Sequence[str]) -> bool:
-    """Whether the labels of a SET, which stand in the order of the declaration in its values, stay in that order."""
+    """Whether the labels of a SET keep their order: its values list them in the order of the declaration."""
     kept = [label for label in new if label in old]
     return kept == [label for label in old if label in new]

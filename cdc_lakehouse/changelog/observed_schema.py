@@ -1,8 +1,8 @@
-"""Schema changes of a log that has DDL as text alone: topics and Canal servers have no schema files.
+"""Schema changes of a log whose DDL is text alone: topics and Canal servers have no schema files.
 
-A statement is one change, without columns: `versions` says what it makes of the tables. A table whose CREATE is not in
-the log is known from its first row on: its columns are those of the row, its types what the message says of them. Such
-*observed columns* also bring a column that no statement adds.
+A statement is one change, without columns: `versions` applies it to the tables. A table whose CREATE is not in the log
+is known from its first row on: its columns are those of the row, its types those of the message. Such *observed
+columns* also reveal a column that no statement adds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.changelog.versions import versions_of
 from cdc_lakehouse.errors import DdlError
 
-# TiCDC says the name alone: what holds any value of the type, without a loss.
+# TiCDC sends only the name of these types: use types that hold any of their values without loss.
 _WIDEST: Final = {"decimal": (65, 30), "bit": (64, None)}
 _ANY: Final = {
     "varchar": ColumnType("varchar", length=255),
@@ -39,8 +39,9 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A DDL of the log. `database` is the session's, `table` what the message names, both may be empty; `origin` is the
-    message's place, `time_ms` when the source executed it, None where that is not said."""
+    """A DDL of the log. `database` is the session's, `table` the one that the message names, both may be empty;
+    `origin` is the position of the message, `time_ms` the time of execution at the source (milliseconds since 1970,
+    UTC), or None."""
 
     commit_ts: int
     database: str
@@ -52,8 +53,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class ObservedColumns:
-    """The columns of a first row that has these, at `commit_ts`: names with what the message says of their types, which
-    may be nothing. `key` is None where it does not say one."""
+    """The columns of the first row that has them, at `commit_ts`: names with their types from the message, which may be
+    empty. `key` is None where the message gives none."""
 
     commit_ts: int
     database: str
@@ -70,12 +71,12 @@ def schema_changes(
     types: Mapping[str, Mapping[str, str]] | None = None,
     in_table_order: bool = False,
 ) -> Iterator[SchemaChange]:
-    """The changes of a log, in order; of rows only those that have news.
+    """Yield the changes of a log, in order; for rows only those that change what is known.
 
-    A row comes before a statement of the same time. A statement counts once, however often it comes: TiCDC may send it
-    to every partition of a topic, and again when a changefeed starts again. `escapes` says whether strings of the
-    statements have backslash escapes; `types` are those that the configuration gives to columns, by `database.table`.
-    `in_table_order` says that rows have their columns in the table's order: one in another order holds its table.
+    A row comes before a statement of the same time. A repeated statement counts once: TiCDC may send it to every
+    partition of a topic, and again after a changefeed restarts. `escapes` says whether strings of the statements have
+    backslash escapes; `types` are the configured types of columns, by `database.table`. `in_table_order` says that rows
+    have their columns in the table's order: a row in another order holds its table.
     """
     ordered = sorted(log, key=lambda entry: (entry.commit_ts, isinstance(entry, Statement), place_of(entry.origin)))
     reader = _Log(escapes, types or {}, in_table_order)
@@ -90,7 +91,8 @@ def schema_changes(
 
 
 def renamed_from(name: TableName, text: str) -> TableName | None:
-    """The old name of a table that a statement (TiCDC's) gives this name; None where it renames none to it."""
+    """Return the old name of a table that a statement (of TiCDC) renames to `name`; None where it renames none to
+    it."""
     change = SchemaChange(0, name.database, name.table, None, text, (), "", False, kind="text")
     return LiveTables().rename_source(change)
 
@@ -104,7 +106,8 @@ class _Log:
         self._carried_out: set[tuple[str, str, int]] = set()
 
     def of_statements(self, entries: Iterable[Statement]) -> Iterator[SchemaChange]:
-        """Those of one commit-ts. TiCDC makes one of each pair of a RENAME, and their topics may be several."""
+        """Yield the changes of the statements of one commit-ts. TiCDC sends each pair of a RENAME as a statement,
+        perhaps to several topics."""
         times = {
             SchemaChange(
                 each.commit_ts, each.database, each.table, None, each.text, (), f"{each.origin}#0", self._escapes,
@@ -117,7 +120,7 @@ class _Log:
 
     def _of_statement(self, change: SchemaChange, time_ms: int | None) -> SchemaChange:
         if time_ms is not None:
-            # What writes to a topic sends again what it has sent, after a fault of its own.
+            # The writer of a topic sends statements again after a failure.
             same = (change.database, change.query, time_ms)
             if same in self._carried_out and self._is_done(change):
                 change = replace(change, kind="repeated")
@@ -128,14 +131,14 @@ class _Log:
     def of_columns(self, entry: ObservedColumns) -> Iterator[SchemaChange]:
         known = self._live.get(TableName(entry.database, entry.table))
         configured = self._types.get(f"{entry.database}.{entry.table}", {})
-        # Of a table that is known the row says what columns there are: a configured one may have been dropped.
+        # For a known table the row decides which columns exist: a configured one may have been dropped.
         types = _configured(entry.columns, configured, all_of_them=known is None)
         key = {name.lower() for name in entry.key or ()}
         columns = tuple(
             SourceColumn(name, message_type(text), name.lower() not in key, name.lower() in key)
             for name, text in types.items()
         )
-        # A row is of the version above whose commit-ts it is.
+        # A row belongs to the version whose commit-ts is below its own.
         change = SchemaChange(
             entry.commit_ts - 1, entry.database, entry.table, None, "", columns, entry.origin, self._escapes, kind="row"
         )
@@ -148,7 +151,7 @@ class _Log:
             yield replace(change, columns=(), origin=origin, fault=fault, kind="contradiction")
 
     def _apply(self, change: SchemaChange) -> bool:
-        """Whether the change makes a version."""
+        """Apply the change; return whether it makes a version."""
         made = False
         for version in versions_of(change, self._live):
             self._live.record(version)
@@ -156,7 +159,7 @@ class _Log:
         return made
 
     def _is_done(self, change: SchemaChange) -> bool:
-        """A statement that came before cannot be carried out a second time, but for what is there already."""
+        """Whether a statement that came before has already been executed: it cannot be executed again."""
         effects: set[str] = set()
         for version in versions_of(change, self._live):
             effects.add(version.effect)
@@ -173,7 +176,7 @@ def _other_order(table: TableVersion, entry: ObservedColumns) -> str | None:
 
 
 def _with_later_types(ordered: Sequence[Statement | ObservedColumns]) -> Sequence[Statement | ObservedColumns]:
-    """With the types that only later rows show: until then a column's values are NULL, which do not show its type."""
+    """Add the types that only later rows show: until then a column's values are NULL, which do not show its type."""
     shown: dict[tuple[str, str, str], str] = {}
     typed: list[Statement | ObservedColumns] = []
     for entry in reversed(ordered):
@@ -192,7 +195,7 @@ def _with_later_types(ordered: Sequence[Statement | ObservedColumns]) -> Sequenc
 def _configured(
     columns: Iterable[tuple[str, str]], configured: Mapping[str, str], *, all_of_them: bool
 ) -> dict[str, str]:
-    """Types by column, the configuration's where it has one; names may differ in case."""
+    """Return types by column, the configured one where there is one; names may differ in case."""
     texts = {name.lower(): text for name, text in configured.items()}
     types = {name: texts.get(name.lower(), text) for name, text in columns}
     if not all_of_them:
@@ -203,8 +206,8 @@ def _configured(
 
 @functools.lru_cache(maxsize=4096)
 def message_type(text: str) -> ColumnType:
-    """The type that a message says: `int unsigned`, `varchar(20)`, `enum('a','b')`, or only a name. One that is not
-    known, or not said, is kept as text."""
+    """Return the type that a message gives: `int unsigned`, `varchar(20)`, `enum('a','b')`, or only a name. A type that
+    is unknown or absent is kept as text."""
     folded = text.strip().lower()
     if folded in _ANY:
         return _ANY[folded]

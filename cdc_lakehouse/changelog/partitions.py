@@ -1,4 +1,4 @@
-"""Partitioning of source tables, as far as it decides which rows a DROP or TRUNCATE PARTITION takes away.
+"""Partitioning of source tables, as far as it decides which rows a DROP or TRUNCATE PARTITION removes.
 
 A partitioning column is part of every unique key, so a row's partition follows from its key alone.
 """
@@ -28,8 +28,8 @@ from cdc_lakehouse.errors import DdlError
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
-    """Rows whose partitioning values, compared as a tuple, are at least `lower` (None: no bound, and NULL) and below
-    `upper` (None: no bound)."""
+    """Rows whose partitioning values, compared as a tuple, are at least `lower` (None: no bound, which includes NULL)
+    and below `upper` (None: no bound)."""
 
     lower: tuple[BoundValue, ...] | None
     upper: tuple[BoundValue, ...] | None
@@ -37,7 +37,8 @@ class RangeRows:
 
 @dataclass(frozen=True, slots=True)
 class ListRows:
-    """Rows whose partitioning values are one of these; with `others`, those that are in no list of the table."""
+    """Rows whose partitioning values are one of `rows`; for DEFAULT, those whose values are in none of `others`, the
+    lists of the table's other partitions."""
 
     rows: tuple[tuple[BoundValue, ...], ...]
     others: tuple[tuple[BoundValue, ...], ...] = ()
@@ -45,7 +46,7 @@ class ListRows:
 
 @dataclass(frozen=True, slots=True)
 class HashRows:
-    """Rows whose expression is `remainder` modulo `count`."""
+    """Rows whose expression modulo `count` is `remainder`."""
 
     remainder: int
     count: int
@@ -56,7 +57,7 @@ PartitionRows = RangeRows | ListRows | HashRows
 
 
 def after(partitioning: Partitioning | None, clauses: Sequence[Clause]) -> Partitioning | None:
-    """The partitioning once the clauses are done."""
+    """Return the partitioning after the clauses."""
     for clause in clauses:
         match clause:
             case PartitionBy(_, new):
@@ -91,14 +92,14 @@ def _changed(
 
 
 def _reorganized(old: tuple[Partition, ...], gone: frozenset[str], new: tuple[Partition, ...]) -> tuple[Partition, ...]:
-    """The new partitions stand where the first of the old ones stood."""
+    """Put the new partitions in the place of the first of the old ones."""
     place = next((i for i, partition in enumerate(old) if partition.name.lower() in gone), len(old))
     kept = [partition for partition in old if partition.name.lower() not in gone]
     return (*kept[:place], *new, *kept[place:])
 
 
 def rows_of(scheme: Partitioning, name: str) -> PartitionRows:
-    """Which rows a partition holds. Raises `DdlError` where the definition does not tell."""
+    """Return which rows a partition holds. Raises `DdlError` where its definition does not determine them."""
     if scheme.interval is not None:
         raise DdlError(f"the bounds of partition {name} are not in the log: the table is partitioned by INTERVAL")
     names = [partition.name.lower() for partition in scheme.partitions]
@@ -127,7 +128,7 @@ def rows_of(scheme: Partitioning, name: str) -> PartitionRows:
 def _hash_rows(scheme: Partitioning, name: str, names: Sequence[str]) -> HashRows:
     if scheme.method != "hash":
         raise DdlError(f"rows of a partition BY {scheme.method.upper()} cannot be told from their values")
-    # Partitions without names are called p0, p1, …
+    # Partitions without names have the names p0, p1, …
     if name.lower() in names:
         return HashRows(names.index(name.lower()), _count(scheme))
     if name[:1].lower() == "p" and name[1:].isdigit() and int(name[1:]) < _count(scheme):

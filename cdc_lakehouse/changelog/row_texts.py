@@ -1,4 +1,4 @@
-"""The text of a row that is the same in the source database and in the lake: what their checksums are made of.
+"""The text of a row, which is the same in the source database and in the lake, and from which checksums are computed.
 
 Each value has a text, which both sides write in their own SQL (`sources.database.row_texts`, `lake.current.row_texts`):
 
@@ -13,10 +13,11 @@ Each value has a text, which both sides write in their own SQL (`sources.databas
     texts, ENUM, SET, JSON the text itself, as UTF-8; of ENUM and SET the labels
     binaries               the bytes
 
-The row's text is those of its columns with commas between, `N` for NULL. What can hold a comma has its length in bytes
-and a colon before it; what can be long stands there by its MD5, and short binaries in hexadecimal. A row's hash is the
-first 16 digits of the text's MD5 as a number, and a bucket's checksum is the sum of its rows' hashes, so that no order
-matters. A row's bucket is the first 8 digits of the MD5 of its key's text, modulo the number of buckets.
+The row's text joins those of its columns with commas, with `N` for NULL. A text that can contain a comma has its length
+in bytes and a colon before it; one that can be long is replaced by its MD5, and a short binary by its hexadecimal
+digits. A row's hash is the first 16 digits of the text's MD5 as a number, and a bucket's checksum is the sum of its
+rows' hashes, so that the order does not matter. A row's bucket is the first 8 digits of the MD5 of its key's text,
+modulo the number of buckets.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from typing import Final, Literal
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEMPORALS, TEXTS, ColumnType
 
 Form = Literal["plain", "counted", "long", "hex", "long_bytes"]
-"""How a value's text stands in a row's: as it is, with its length before it, by its MD5; in hexadecimal, by the MD5 of
-its bytes."""
+"""The form of a value's text in a row's text: as it is, with its length before it, as its MD5; in hexadecimal, as the
+MD5 of its bytes."""
 
 _SHORT_TEXTS: Final = frozenset({"char", "varchar"})
 _SHORT_BLOBS: Final = frozenset({"binary", "varbinary"})
@@ -35,7 +36,7 @@ _PLAIN: Final = INTEGERS | TEMPORALS | {"year", "bit", "decimal", "float", "doub
 
 
 def form_of(column: ColumnType) -> Form | None:
-    """How a column stands in the text of a row; None where no text of it is known that both sides can write."""
+    """Return the form of a column in the text of a row; None where no text of it is known that both sides can write."""
     if column.name in _PLAIN:
         return "plain"
     if column.name in _SHORT_TEXTS | LABELS:

@@ -1,4 +1,4 @@
-"""What a table looks like at a version, what changes it, and how two versions differ: frozen values."""
+"""Table versions, schema changes, and the differences of two versions: frozen values."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.mysql_types import ColumnType, type_text
 
 Effect = Literal["none", "evolve", "rewrite", "empty", "swap", "move", "create", "drop", "hold"]
-"""What a DDL does to the Iceberg table (DESIGN §7); `hold` is one that cannot be carried out."""
+"""The effect of a DDL on the Iceberg table (DESIGN §7); `hold` means that it cannot be applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
     """A column as the source describes it.
 
-    `default` is the source's text of the default; `source_id` the source's own identity of the column, where it says
-    one. `virtual` says that it is a generated column which rows never have, and who knows it, for the source does not
-    say: the configuration, or somebody who has seen the rows."""
+    `default` is the source's text of the default; `source_id` is the source's own id of the column, where it has one.
+    `virtual` marks a generated column that rows never have, and says how that is known, because the source does not say
+    it: from the configuration, or from rows that were seen.
+    """
 
     name: str
     type: ColumnType
@@ -35,16 +36,18 @@ ChangeKind = Literal["statement", "text", "columns", "row", "contradiction", "re
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One DDL, or one view of a table's columns, as the source tells it.
+    """One DDL, or one description of a table's columns, as the source gives it.
 
-    `kind` says which: a `statement` with the columns of one table after it; the `text` of a statement alone; the
-    `columns` of a table that did not change, as a schema file shows them after a restart; the columns of a `row`, which
-    may be less than the table's; a `contradiction` between rows and statements, with its `fault`; a text `repeated` by
-    what delivers the log, which is not carried out twice; a `load`, whose query is the CREATE TABLE of a dump that has
-    the table's rows as of its commit-ts, and whose columns are those that the configuration says rows do not have.
+    `kind` is one of: a `statement` with the columns of one table after it; the `text` of a statement alone; the
+    `columns` of a table that did not change, as a schema file lists them after a restart; the columns of a `row`, which
+    may be fewer than the table's; a `contradiction` between rows and statements, with its `fault`; a text `repeated` by
+    whatever delivers the log, which is not applied twice; a `load`, whose query is the CREATE TABLE of a dump that has
+    the table's rows as of its commit-ts, and whose columns are those that rows do not have according to the
+    configuration.
+
     `table` is empty for a statement on a database, and where the log does not name one. `action` is TiDB's ActionType,
-    None where the source has none. `origin` says where it was read. `backslash_escapes` says whether strings of the
-    query have them: TiCDC prints backslashes as they are.
+    None where the source has none. `origin` is the place where it was read. `backslash_escapes` says whether strings of
+    the query have them: TiCDC prints backslashes as they are.
     """
 
     commit_ts: int
@@ -61,7 +64,7 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class InitialDefault:
-    """What rows that are older than a column hold in it: `text` in the notation of row values, None for NULL."""
+    """The value of a column in rows that are older than it: `text` in the notation of row values, None for NULL."""
 
     text: str | None = None
 
@@ -71,8 +74,8 @@ class Column:
     """A column with an identity: `id` stays the same through renames and type changes, within one incarnation.
 
     `carried` is False for a column that row events never have (a virtual generated column). `default` is the text of
-    the default that its last definition gives to new rows, as the source prints it; `comment` what it says for people,
-    where a statement of the log has it.
+    the default that its last definition gives to new rows, as the source prints it; `comment` is its comment, where a
+    statement of the log has it.
     """
 
     id: int
@@ -94,13 +97,13 @@ class TableUniqueKey:
 
 
 def quoted(name: str) -> str:
-    """A name as it stands in a statement of MySQL, in backquotes."""
+    """Quote a name with backquotes, as MySQL's statements do."""
     return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table of the source, by the names that it has there."""
+    """A table of the source, by its names there."""
 
     database: str
     table: str
@@ -110,12 +113,13 @@ class TableName:
 
     @property
     def quoted(self) -> str:
-        """As a statement of MySQL names the table."""
+        """The table's quoted name, as in a MySQL statement."""
         return f"{quoted(self.database)}.{quoted(self.table)}"
 
     @property
     def identity(self) -> str:
-        """As `str`, but not the same for two names that differ in where the dot is."""
+        """As `str`, but with the dots and percent signs of the database escaped, so that different names stay
+        different."""
         return f"{self.database.replace('%', '%25').replace('.', '%2E')}.{self.table}"
 
     @classmethod
@@ -130,23 +134,24 @@ class PartitionExchange:
     a version with it."""
 
     partitioned: str
-    """Its incarnation."""
+    """The incarnation of the partitioned table."""
     partition: str
     plain: str
-    """Its incarnation."""
+    """The incarnation of the plain table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """One row of a table's history: the table as it is after a change, and what the change was.
+    """One row of a table's history: the table as it is after a change, and the change.
 
-    `incarnation` names the table from its CREATE to its DROP through all renames; it is empty for a change that is
-    not of a table (a database, a view). `key` holds the ids of the columns that identify a row, empty where the
-    source declares none: those of `primary_key`, else of a unique key. `charset` is the default character set of its
-    columns, None where the log does not say it. `emptied` names the partitions that the change emptied, `swap` the
-    rows that changed places. `since` is the commit-ts above which the version is in force: its own, or less for the
-    first row of a table that is older than the feed. `note` is a warning for people, `hold` the reason why the table
-    cannot go on."""
+    `incarnation` identifies the table from its CREATE to its DROP through all renames; it is empty for a change that
+    does not concern a table (but a database, a view). `key` holds the ids of the columns that identify a row, those of
+    `primary_key`, else of a unique key; it is empty where the source declares none. `charset` is the default character
+    set of the table's columns, None where the log does not give it. `emptied` names the partitions that the change
+    emptied, `swap` the rows that were exchanged. The version is valid above the commit-ts `since`: its own, or less for
+    the first row of a table that is older than the feed. `note` is a warning for the user, `hold` the reason why the
+    table cannot be updated.
+    """
 
     commit_ts: int
     name: TableName
@@ -178,7 +183,7 @@ class TableVersion:
         return next((column for column in self.columns if column.id == column_id), None)
 
     def named(self, name: str) -> Column | None:
-        """The column of that name; MySQL compares column names without case."""
+        """Return the column of that name; MySQL compares column names without case."""
         folded = name.lower()
         return next((column for column in self.columns if column.name.lower() == folded), None)
 
@@ -192,8 +197,9 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """A column before and after, None where it was not there or is no more. `moved` says that its place among those
-    that stayed is another one; `key_before` and `key_after` whether it is part of the key."""
+    """A column before and after a change, None where it did not exist yet or no longer exists. `moved` says that its
+    position among the columns that stayed has changed; `key_before` and `key_after` say whether it is part of the key.
+    """
 
     before: Column | None
     after: Column | None
@@ -203,7 +209,7 @@ class ColumnChange:
 
 
 def column_changes(before: TableVersion, after: TableVersion) -> list[ColumnChange]:
-    """Only the columns that differ: those that are gone first, then the others in their new order."""
+    """Return only the columns that differ: first those that were dropped, then the others in their new order."""
     old = {column.id: column for column in before.columns}
     new = {column.id: column for column in after.columns}
     moved = _moved([id for id in old if id in new], [id for id in new if id in old])
@@ -222,7 +228,8 @@ def _differs(change: ColumnChange) -> bool:
 
 
 def _moved(before: Sequence[int], after: Sequence[int]) -> set[int]:
-    """The fewest that must have moved: what is left of the new order besides its longest part in the old order."""
+    """Return the smallest set of ids that must have moved: the new order without its longest subsequence in the old
+    order."""
     place = {id: number for number, id in enumerate(before)}
     longest: list[list[int]] = []
     for id in after:
@@ -236,7 +243,7 @@ def _longest(runs: Sequence[list[int]]) -> list[int]:
 
 
 def as_lines(changes: Sequence[ColumnChange]) -> list[str]:
-    """The changes as lines of a diff: `-` how a column was, `+` how it is."""
+    """Format the changes as lines of a diff: `-` for the column before, `+` for the column after."""
     lines: list[str] = []
     for change in changes:
         lines += [] if change.before is None else [f"- {_described(change.before, change.key_before)}"]

@@ -1,25 +1,25 @@
 """The stored form of table versions and schema changes: JSON texts in `schema_history`, documented in docs/tables.md.
 
-Keys and kinds are literals of this module, and each stands beside the field that it is of: what is stored does not
-change when a class or a field is renamed. A value that is None, False or empty is left out. `format` is the number of
-the form:
+Keys and kinds are literals of this module, each next to its field: what is stored does not change when a class or a
+field is renamed. A value that is None, False or empty is left out. `format` is the number of the form:
 
-- 1 (without `format`): every value is written, and parts of a partitioning say their kind in `is`;
+- 1 (without `format`): every value is written, and parts of a partitioning have their kind in `is`;
 - 2: this one.
 
-Every form is read, the newest is written. Raise the number when the meaning of a key changes; a new key that may be
-left out needs no new number, for a key that is not known is passed over.
+Every form is read, and the newest is written. Raise the number when the meaning of a key changes; a new key that may be
+left out needs no new number, because unknown keys are ignored.
 
-`kind` of a change is such a key. Before it, numbers of `action` below 1 said the same. What the others say has not
-changed. Where `kind` took the place of such a number, `action` is left out: code of before `kind` fails at the change,
-and reads none wrongly. What that code wrote is still read, by the absence of `kind`.
+`kind` of a change is such a key. Before it existed, numbers of `action` below 1 had the same meaning. The meaning of
+the other keys has not changed. Where `kind` replaced such a number, `action` is left out: code from before `kind` fails
+at the change, and misreads none. What that code wrote is still read, recognised by the absence of `kind`.
 
-`stored_text` and `stored_fields` hold to this for all JSON objects that outlive a release. The others stand beside
-their types, which this module cannot import, in functions with `stored` in their names:
+`stored_text` and `stored_fields` apply this to all JSON objects that outlive a release. The others are next to their
+types, which this module cannot import, in functions with `stored` in their names:
 
 - `lake/tables/superseded_events.py`: the property `cdc.superseded`;
 - `sources/dump/database.py` and `pipeline/database_load.py`: the files `plan.json` and `dump.json`;
-- `pipeline/problems.py` and `assets/alerts.py`: the cursor of the alert sensor."""
+- `pipeline/problems.py` and `assets/alerts.py`: the cursor of the alert sensor.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +70,10 @@ def stored_text(form: int, fields: Json) -> str:
 
 
 def stored_fields(text: str | bytes, newest: int, what: str) -> dict[str, Any]:
-    """Raises `ValueError` for what is no JSON object, and `StoredFormError` when newer code wrote it. `what` names it
-    in the message."""
+    """Parse a stored JSON object. `what` names it in error messages.
+
+    Raises `ValueError` where the text is not a JSON object, and `StoredFormError` when newer code wrote it.
+    """
     stored: Any = json.loads(text)
     if not isinstance(stored, dict):
         raise ValueError("it is no JSON object")
@@ -85,31 +87,32 @@ def stored_fields(text: str | bytes, newest: int, what: str) -> dict[str, Any]:
 
 
 def version_to_json(version: TableVersion) -> str:
-    """A row's `definition`."""
+    """Return the version as the JSON text of a row's `definition`."""
     return stored_text(FORMAT, _version(version))
 
 
 def version_from_json(text: str) -> TableVersion:
-    """Raises `StoredFormError` when newer code wrote it."""
+    """Read a version from a row's `definition`. Raises `StoredFormError` when newer code wrote it."""
     stored = stored_fields(text, FORMAT, _WHAT)
     if "primary_key" not in stored:
-        # Left out where it is none, and by releases that had no such key: then it is what no unique key is.
+        # The key is left out where there is no primary key, and by releases before it existed: then the primary key is
+        # the row key that is no unique key.
         key = stored.get("key", [])
         stored["primary_key"] = [] if key in [each["columns"] for each in stored.get("unique_keys", [])] else key
     return _version_of(stored)
 
 
 def change_to_json(change: SchemaChange) -> str:
-    """A row's `change`."""
+    """Return the change as the JSON text of a row's `change`."""
     return stored_text(FORMAT, _change(change))
 
 
 def change_from_json(text: str) -> SchemaChange:
-    """Raises `StoredFormError` when newer code wrote it."""
+    """Read a change from a row's `change`. Raises `StoredFormError` when newer code wrote it."""
     stored = stored_fields(text, FORMAT, _WHAT)
     if "kind" not in stored:
-        # Of releases that had numbers of their own beside TiDB's, and for a statement's text a change of each table
-        # that it names. The first of these is replaced by the text at the next run; the others have nothing to add.
+        # Releases without `kind` had their own numbers besides TiDB's, and made one change for each table that a
+        # statement's text names. The first of these is replaced by the text at the next run; the others add nothing.
         action, further = stored.get("action"), _FURTHER_TABLE.search(stored["origin"])
         stored["kind"] = "repeated" if further else _KINDS_OF_NUMBERS.get(action, "statement")
         stored["action"] = action if action is not None and action >= 0 else None
@@ -117,7 +120,7 @@ def change_from_json(text: str) -> SchemaChange:
 
 
 def _shortened(fields: Json) -> dict[str, Any]:
-    """Without what is None, False or empty. A number is kept: 0 digits are not the same as none said."""
+    """Leave out values that are None, False or empty. A number is kept: 0 digits differ from no number of digits."""
     return {key: value for key, value in fields.items() if value is not None and value is not False and value != []}
 
 
@@ -347,11 +350,11 @@ _FORM_1: Final[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "MaxValue": lambda _: {"maxvalue": True},
     "DefaultValue": lambda _: {"default": True},
 }
-"""By kind, a part of a partitioning in form 1 as the same in form 2."""
+"""Converters by kind: each turns a part of a partitioning in form 1 into form 2."""
 
 
 def _from_form_1(stored: Any) -> Any:
-    """The same in form 2; what is in that form stays."""
+    """Convert a partitioning to form 2; one that is in form 2 already stays unchanged."""
     if isinstance(stored, list):
         return [_from_form_1(item) for item in cast("list[Any]", stored)]
     if not isinstance(stored, dict):

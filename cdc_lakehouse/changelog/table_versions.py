@@ -1,4 +1,4 @@
-"""What a statement makes of one table: its next version, or the first one of another incarnation."""
+"""Apply a statement to one table: its next version, or the first one of another incarnation."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _OLDER: Final = "the table is older than the feed: rows that were not changed si
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A change as it is of one table: `columns` are those after it, `clauses` None where the statement is not
-    understood, for that `reason`."""
+    """A change as it affects one table. `columns` are the columns after it; `clauses` is None where the statement
+    cannot be parsed, for the given `reason`."""
 
     source: SchemaChange
     name: TableName
@@ -100,7 +100,7 @@ def first_version(
     note: str | None,
     partitioning: Partitioning | None = None,
 ) -> TableVersion:
-    """The first version of an incarnation."""
+    """Return the first version of an incarnation."""
     primary_key = _primary(change.columns, matched.columns)
     return TableVersion(
         commit_ts=change.source.commit_ts,
@@ -130,13 +130,13 @@ def rename(change: TableChange, live: LiveTables, source: TableName | None) -> I
         if (same := live.get(change.name)) is not None:
             yield held_version(same, change, f"the statement does not say which table became {change.name}")
         else:
-            # With the old name: what may yet be read of it is then known to come late.
+            # Keep the old name: later reads about it are then recognised as late.
             yield replace(first_known(replace(change, clauses=()), live), previous_name=source)
         return
     if (occupant := live.get(change.name)) is not None and occupant.incarnation != previous.incarnation:
         note = f"its name was given to {source}, though no statement in the log drops or renames it"
         yield next_version(occupant, change, "drop", note=note)
-    # The columns stay: a RENAME changes none, and TiCDC leaves the key out of the file of a name in between.
+    # Keep the columns: a RENAME changes none, and TiCDC leaves the key out of the file of an intermediate name.
     yield next_version(previous, change, "move", name=change.name, previous_name=previous.name)
 
 
@@ -187,7 +187,7 @@ def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> l
 
 
 def _no_swap(partitioned: TableVersion, plain: TableVersion, partition: str) -> str | None:
-    """Why the rows cannot change places; None when they can."""
+    """Return the reason why the rows cannot be exchanged; None when they can."""
     if partitioned.partitioning is None:
         return f"the partitions of table {partitioned.name} are not known: it is older than the feed"
     if [column.name.lower() for column in partitioned.carried] != [column.name.lower() for column in plain.carried]:
@@ -231,7 +231,8 @@ def _effect(previous: Sequence[Column], matched: MatchedColumns) -> Effect:
 
 
 def _primary_key_after(previous: TableVersion, change: TableChange, columns: Sequence[Column]) -> tuple[int, ...]:
-    """Some schema files leave the primary key out: it is gone only where the statement drops it."""
+    """Return the primary key after a change. Some schema files leave it out: it is gone only where the statement drops
+    it."""
     shown = _primary(change.columns, columns)
     if shown or _drops_primary_key(change):
         return shown
@@ -260,7 +261,7 @@ def _primary(shown: Sequence[SourceColumn], columns: Sequence[Column]) -> tuple[
 
 
 def plain_version(change: SchemaChange, effect: Effect, kind: str) -> TableVersion:
-    """A version of nothing: a DDL of a database or a view."""
+    """Return a version that belongs to no table: for a DDL of a database or a view."""
     return TableVersion(
         commit_ts=change.commit_ts,
         name=TableName(change.database, "" if change.kind in ("text", "repeated") else change.table),
@@ -278,7 +279,7 @@ def held_version(previous: TableVersion, change: TableChange, reason: str | None
 
 
 def next_version(previous: TableVersion, change: TableChange, effect: Effect, **changed: Any) -> TableVersion:
-    """The version that follows: as the one before, but for what is `changed`."""
+    """Return the next version: like the previous one except for the `changed` fields."""
     own = {"emptied": (), "swap": None, "previous_name": None, "note": None, "hold": None, **changed}
     return replace(
         previous,

@@ -1,8 +1,8 @@
-"""One DDL, applied to what is live: the versions of tables that it makes, and their effect.
+"""Apply one DDL to the tables that exist: the versions of tables that it makes, and their effect.
 
-All sources go through here. Where the source shows the columns after a statement (schema files), these are the
-authority and the statement only explains them; where it gives the statement alone (topics, Canal servers), `ddl.apply`
-says what the columns are then. All else is the same for both.
+This is the common path of all sources. Where the source lists the columns after a statement (schema files), these
+decide and the statement only explains them; where it gives the statement alone (topics, Canal servers), `ddl.apply`
+computes the columns. Everything else is the same for both.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CREATES: Final = ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelec
 
 
 def kind_of(change: SchemaChange) -> str:
-    """The kind of a change: that of its clauses, or of TiDB's number where there are none."""
+    """Return the kind of a change: that of its clauses, or of TiDB's number where there are none."""
     if change.kind in ("columns", "row"):
         return ddl_kinds.kind_of(ddl_kinds.SEEN)
     if change.kind == "load":
@@ -82,7 +82,7 @@ def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion
             yield from _of_columns(change, live)
 
 
-# --- What each kind of source gives ---
+# --- The changes of each kind of source ---
 
 
 def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion]:
@@ -103,7 +103,7 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
         case "rename_table":
             return rename(of_table, live, live.rename_source(change))
         case "drop_table":
-            # A table that is older than the feed and never had a row in it: nothing to drop.
+            # A table that is older than the feed and had no row in it: nothing to drop.
             return [
                 plain_version(change, "none", shown) if previous is None else next_version(previous, of_table, "drop")
             ]
@@ -246,7 +246,7 @@ def _create_by_text(
                     raise DdlError(f"table {clause.source} is not known")
                 after = apply.AppliedColumns(apply.columns_of(model), model.charset)
     except DdlError:
-        # The first row tells what the new table is.
+        # The first row shows the columns of the new table.
         previous = live.get(name)
         return [] if previous is None else [replaced(previous, of_table)]
     return create(replace(of_table, columns=after.columns, charset=after.charset), live)
@@ -295,8 +295,8 @@ def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
 
 
 def _same_family(known: ColumnType, shown: ColumnType) -> bool:
-    """Whether a row can show a column of that type so. Messages are loose with integers, texts and bytes, and show what
-    they do not know as text."""
+    """Whether a row can show a column of the `known` type as `shown`. Messages do not distinguish integers, texts and
+    bytes precisely, and show types that they do not know as text."""
     for family in (INTEGERS, TEXTS | {"json", "enum", "set", "time"}, BLOBS):
         if known.name in family and shown.name in family:
             return True

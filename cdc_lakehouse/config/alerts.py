@@ -1,4 +1,4 @@
-"""Who is told of problems, and of which ones."""
+"""Receivers of alerts, and the problems that each receives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Receiver(Section):
     on: tuple[ProblemKind, ...] = Field(KINDS, min_length=1, description="Only these kinds of problems.")
 
     def takes(self, feed: str, kind: ProblemKind) -> bool:
-        """Whether it is told of problems of that kind of that feed."""
+        """Whether the receiver is notified of problems of that kind in that feed."""
         return kind in self.on and (self.feeds is None or feed in self.feeds)
 
 
@@ -41,7 +41,7 @@ _Address = Annotated[str, AfterValidator(_is_address)]
 
 
 class WebhookReceiver(_Receiver):
-    """Any HTTP server that takes JSON."""
+    """An HTTP server that accepts JSON."""
 
     type: Literal["webhook"] = Field(description="The kind of receiver.")
     url: _HttpUrl = Field(description="Where messages are posted. A secret: a ${NAME}.", repr=False)
@@ -49,7 +49,7 @@ class WebhookReceiver(_Receiver):
 
 
 class SlackReceiver(_Receiver):
-    """An incoming webhook of Slack, or of what takes its form (Mattermost, Rocket.Chat)."""
+    """An incoming webhook of Slack, or of a server that accepts its format (Mattermost, Rocket.Chat)."""
 
     type: Literal["slack"] = Field(description="The kind of receiver.")
     url: _HttpUrl = Field(description="The incoming webhook. A secret: a ${NAME}.", repr=False)

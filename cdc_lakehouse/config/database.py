@@ -1,4 +1,4 @@
-"""How a MySQL or a TiDB is reached: the source database itself."""
+"""The connection to the source database, a MySQL or TiDB server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from cdc_lakehouse.config.section import CronSchedule, Section
 
-# A password comes from the environment as it is: it can have any character.
+# A password from the environment is used as it is: it can have any character.
 _URL: Final = re.compile(
     r"mysql://(?P<user>[^:@/]+)(?::(?P<password>.*))?@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:@/\[\]]+)(?::(?P<port>\d{1,5}))?/?",
     re.DOTALL,
@@ -22,7 +22,7 @@ _PORT: Final = 3306
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """Where a database is, and as whom it is read."""
+    """The address of a database, and the user who reads it."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class DatabaseAddress:
 
 
 def _is_url(value: str) -> str:
-    # What is wrong is not shown: it may hold a password.
+    # The invalid value is not shown: it may hold a password.
     match = _URL.fullmatch(value)
     if match is None or not 0 < int(match["port"] or _PORT) < 65536:
         raise ValueError("is not of the form mysql://user:${PASSWORD}@host:port")
@@ -43,7 +43,7 @@ DatabaseUrl = Annotated[str, AfterValidator(_is_url)]
 
 
 class DatabaseConnection(Section):
-    """How a database is reached."""
+    """The connection to a database."""
 
     url: DatabaseUrl = Field(
         description="mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False
@@ -54,21 +54,21 @@ class DatabaseConnection(Section):
 
     @property
     def address(self) -> DatabaseAddress:
-        """The url in parts. The password is taken as it is: nothing in it is escaped."""
+        """The parts of the url. The password is used as it is: nothing in it is escaped."""
         match = _URL.fullmatch(self.url)
         assert match is not None  # Validated.
         host, port = match["host"].strip("[]"), int(match["port"] or _PORT)
         return DatabaseAddress(host, port, match["user"], match["password"] or "")
 
     def anchored(self, base: Path) -> Self:
-        """With an absolute path of the file of authorities, which is relative to `base`."""
+        """Return a copy in which `ca_file`, which is relative to `base`, is an absolute path."""
         found = None if self.ca_file is None else os.path.normpath(base / self.ca_file)
         return self.model_copy(update={"ca_file": found})
 
 
 class VerifyConfig(DatabaseConnection):
-    """How the source database is reached: with it, `verify` compares its tables with the lake's, and so does the
-    check `equals_source`."""
+    """The connection to the source database, with whose tables `verify` and the check `equals_source` compare the
+    lake's."""
 
     schedule: CronSchedule | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: a line for each fault, with the path of its key."""
+"""The faults of a configuration as text: a line for each, with the path of its key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 Place = tuple[int | str, ...]
-"""Keys, and positions in lists, from the top of the file down to a value."""
+"""Keys, and positions in lists, from the top of the file to a value."""
 
 _CHOICE: Final = re.compile(r"'([^']*)'")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -22,7 +22,8 @@ _LIKE_WITHOUT_FIRST: Final = 0.68
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """reason: what is wrong, and what to do. tells_value: whether the reason can hold a value of the file."""
+    """A fault at a place of the file. `reason` says what is wrong and what to do; `tells_value` says whether it can
+    contain a value of the file."""
 
     place: Place
     reason: str
@@ -34,8 +35,8 @@ class Fault:
 
 
 def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> list[Fault]:
-    """The faults that pydantic found in a document of the model. `raw` is the document as it is in the file: what was
-    given is shown from there, so that a value of the environment is not."""
+    """Return the faults that pydantic found in a document of the model. `raw` is the document as it is in the file:
+    given values are shown from there, so that values of environment variables are not shown."""
     faults: list[Fault] = []
     inner = {error["loc"][:1] for error in errors if len(error["loc"]) > 1}
     for error in errors:
@@ -58,8 +59,8 @@ def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mappi
 
 
 def likely_type(model: type[BaseModel], place: Place, section: Mapping[str, Any]) -> str | None:
-    """The `type` that was meant by a section with another one, or none: the one that is spelled alike, else the one
-    that has most of its keys. None where nothing speaks for one of them."""
+    """Return the `type` that a section with a wrong type, or without one, probably means: the one with the most similar
+    spelling, else the one that has most of the section's keys. None where no type stands out."""
     schema = model.model_json_schema()
     kinds: dict[str, str] = _schema_at(schema, place)["discriminator"]["mapping"]
     alike = _nearest(section.get("type"), kinds)
@@ -74,7 +75,7 @@ def likely_type(model: type[BaseModel], place: Place, section: Mapping[str, Any]
 
 
 def _place(error: ErrorDetails) -> Place:
-    """The path of a key as it is in the file, without the kind of source or receiver that pydantic puts into it."""
+    """Return the path of a key in the file, without the kind of source or receiver that pydantic puts into it."""
     match error["loc"]:
         case ("alerts", int(number)) if error["type"].startswith("union_tag"):
             return ("alerts", number, "type")
@@ -129,7 +130,7 @@ def _nearest(given: object, known: Iterable[str]) -> str | None:
     by_spelling = {_spelling(each): each for each in known}
     word = _spelling(given)
     for near in difflib.get_close_matches(word, by_spelling, 3, _LEAST_LIKENESS):
-        # Few people mistake the first letter: without it two words must be more alike.
+        # Few people mistype the first letter: where it differs, two words must be more similar.
         if near[:1] == word[:1] or difflib.SequenceMatcher(None, word, near).ratio() >= _LIKE_WITHOUT_FIRST:
             return by_spelling[near]
     return None
@@ -144,7 +145,8 @@ def _keys_at(model: type[BaseModel], place: Place) -> Iterable[str]:
 
 
 def _schema_at(schema: dict[str, Any], place: Place) -> dict[str, Any]:
-    """The JSON schema of a place. The place of what is in a source has the kind of source, as pydantic's have."""
+    """Return the JSON schema of a place. A place within a source includes the kind of source, as pydantic's places
+    do."""
     node = _whole(schema, schema)
     for step in place:
         if "discriminator" in node:
@@ -158,7 +160,7 @@ def _schema_at(schema: dict[str, Any], place: Place) -> dict[str, Any]:
 
 
 def _whole(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a section, in place of a reference to it, or of the choice between it and nothing."""
+    """Resolve a section that is a reference, or a choice between a reference and null, to the schema it refers to."""
     for choice in node.get("anyOf", [node]):
         if "$ref" in choice:
             return schema["$defs"][choice["$ref"].rpartition("/")[2]]

@@ -1,4 +1,4 @@
-"""A feed: its source, its tables, and what to do with input that is not right."""
+"""A feed: its source, its tables, and the policy for invalid input."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FormatVersion = Annotated[int, Field(ge=2, le=3)]
 
 
 class DdlOverride(Section):
-    """What differs from policy.ddl for one table."""
+    """Settings of one table that differ from policy.ddl."""
 
     drop: Drop | None = Field(None, description="Overrides policy.ddl.drop.")
     rewrite: Rewrite | None = Field(None, description="Overrides policy.ddl.rewrite.")
 
 
 class DdlPolicy(Section):
-    """What is done with statements that lose data in the lake, or cost much."""
+    """The policy for statements that lose data in the lake, or are expensive."""
 
     drop: Drop = Field(
         "keep", description="A dropped table stays in the lake, marked as dropped, or is removed with its data."
@@ -47,7 +47,7 @@ class DdlPolicy(Section):
 
 
 class TableSettings(Section):
-    """What differs from the policy for one table, and what its source does not say of it."""
+    """Settings of one table that differ from the policy, and facts that its source does not give."""
 
     primary_key: tuple[str, ...] | None = Field(None, min_length=1, description="Key of a table that declares none.")
     zero_dates: Literal["null", "string", "error"] | None = Field(None, description="Overrides policy.zero_dates.")
@@ -69,11 +69,11 @@ class TableSettings(Section):
 
 
 LABELS: Final = frozenset({"owners", "tags", "group", "freshness_minutes"})
-"""Settings of a table that say nothing of its content."""
+"""Settings of a table that do not affect its content."""
 
 
 class TablesConfig(Section):
-    """Which tables of the log are taken, by patterns with `*` and `?`, and the settings of single tables."""
+    """The tables of the log that are processed, by patterns with `*` and `?`, and the settings of single tables."""
 
     include: tuple[str, ...] = Field(("*.*",), description="Patterns of database.table to take.")
     exclude: tuple[str, ...] = Field((), description="Patterns of database.table to leave out.")
@@ -96,8 +96,8 @@ class TablesConfig(Section):
         return value
 
     def takes(self, database: str, table: str) -> bool:
-        """Whether a pattern of `include` matches `database.table`, and none of `exclude`. Without one of the names
-        there is no table, though `*.*` matches."""
+        """Whether a pattern of `include` matches `database.table`, and none of `exclude`. An empty database or table
+        never matches, even with `*.*`."""
         if not database or not table:
             return False
         name = f"{database}.{table}"
@@ -105,7 +105,7 @@ class TablesConfig(Section):
 
 
 class PolicyConfig(Section):
-    """What to do with input that is not right, and with statements that lose data."""
+    """The policy for invalid input, and for statements that lose data."""
 
     zero_dates: Literal["null", "string", "error"] = Field(
         "null", description="Zero and partial dates become NULL, the column becomes text, or the row is quarantined."
@@ -124,7 +124,7 @@ class PolicyConfig(Section):
 
 
 class FeedConfig(Section):
-    """One change log, and what becomes of it."""
+    """One change log, and how it is processed."""
 
     name: str = Field(
         description="Lower-case letters, digits and underscores.",
@@ -185,22 +185,22 @@ class FeedConfig(Section):
 
     @property
     def storage_sink(self) -> StorageSinkSource:
-        """The source of a feed of a storage sink. Raises `ConfigurationError` for other feeds."""
+        """The source of a storage sink's feed. Raises `ConfigurationError` for other feeds."""
         return self._source_of(StorageSinkSource, "storage_sink")
 
     @property
     def kafka(self) -> KafkaSource:
-        """The source of a feed of topics. Raises `ConfigurationError` for other feeds."""
+        """The source of a topic feed. Raises `ConfigurationError` for other feeds."""
         return self._source_of(KafkaSource, "kafka")
 
     @property
     def canal(self) -> CanalSource:
-        """The source of a feed of a Canal server. Raises `ConfigurationError` for other feeds."""
+        """The source of a Canal server's feed. Raises `ConfigurationError` for other feeds."""
         return self._source_of(CanalSource, "canal")
 
     @property
     def asset_group(self) -> str:
-        """The group of the feed's assets."""
+        """The Dagster group of the feed's assets."""
         return self.group or self.name
 
     @property
@@ -221,35 +221,35 @@ class FeedConfig(Section):
         )
 
     def settings_of(self, database: str, table: str) -> TableSettings:
-        """The table's own settings; those with nothing set where it has none."""
+        """Return the table's own settings, or empty settings where it has none."""
         return self.tables.settings.get(f"{database}.{table}", TableSettings.nothing())
 
     def owners_of(self, database: str, table: str) -> tuple[str, ...]:
-        """Who owns the table's assets."""
+        """Return the owners of the table's assets."""
         owners = self.settings_of(database, table).owners
         return self.owners if owners is None else owners
 
     def tags_of(self, database: str, table: str) -> dict[str, str]:
-        """The tags of the table's assets."""
+        """Return the tags of the table's assets."""
         return {**self.tags, **self.settings_of(database, table).tags}
 
     @property
     def types(self) -> dict[str, dict[str, str]]:
-        """MySQL types of columns that the configuration has, by `database.table` and column."""
+        """The configured MySQL types of columns, by `database.table` and column."""
         return {name: dict(settings.columns) for name, settings in self.tables.settings.items() if settings.columns}
 
     def drop_of(self, database: str, table: str) -> Drop:
-        """What becomes of the table when it is dropped."""
+        """Return the policy for the table when it is dropped."""
         return self.settings_of(database, table).ddl.drop or self.policy.ddl.drop
 
     def rewrite_of(self, database: str, table: str) -> Rewrite:
-        """What is done with a statement that rewrites the table's rows."""
+        """Return the policy for a statement that rewrites the table's rows."""
         return self.settings_of(database, table).ddl.rewrite or self.policy.ddl.rewrite
 
     def format_version_of(self, database: str, table: str) -> int:
-        """The Iceberg format version of the table."""
+        """Return the Iceberg format version of the table."""
         return self.settings_of(database, table).format_version or self.format_version
 
     def zero_dates_of(self, database: str, table: str) -> Literal["null", "string", "error"]:
-        """What becomes of the table's zero and partial dates."""
+        """Return the policy for the table's zero and partial dates."""
         return self.settings_of(database, table).zero_dates or self.policy.zero_dates

@@ -1,7 +1,8 @@
 """`lakehouse.yaml`: the one configuration file, validated before anything runs.
 
-The file is found by `CDC_LAKEHOUSE_CONFIG`, else as `lakehouse.yaml` in the working directory. Paths in it are relative
-to it. A value `${NAME}` is taken from the environment, `${file:PATH}` from a file; secrets may come in no other way.
+`CDC_LAKEHOUSE_CONFIG` is the path of the file; without it, the file is `lakehouse.yaml` in the working directory. Paths
+in it are relative to it. A value `${NAME}` is read from the environment, `${file:PATH}` from a file; there is no other
+way for secrets.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class LakehouseConfig(Section):
         return value
 
     def feed(self, name: str) -> FeedConfig:
-        """The feed of that name. Raises `ConfigurationError` when there is none."""
+        """Return the feed of that name. Raises `ConfigurationError` when there is none."""
         for feed in self.feeds:
             if feed.name == name:
                 return feed
@@ -72,17 +73,17 @@ class LakehouseConfig(Section):
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
-    """The absolute path where the configuration file is expected. `environment` stands for that of the process."""
+    """Return the absolute path where the configuration file is expected. `environment` replaces that of the process."""
     environment = os.environ if environment is None else environment
     return Path(environment.get(ENVIRONMENT_VARIABLE) or DEFAULT_FILE).absolute()
 
 
 def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> LakehouseConfig:
-    """The validated configuration, with absolute paths.
+    """Read and validate the configuration; its paths are absolute.
 
-    Raises `ConfigurationError` when the file cannot be read or is no YAML, and for all that is wrong in it at once:
-    variables that are not set, secrets in plain text, and keys that are not valid, each with its path, what was given
-    and what is allowed.
+    Raises `ConfigurationError` when the file cannot be read or is not YAML, and otherwise once for all faults in it:
+    variables that are not set, secrets in plain text, and invalid keys, each with its path, the given value and the
+    allowed ones.
     """
     environment = os.environ if environment is None else environment
     path = config_path(environment) if path is None else path.absolute()
@@ -93,8 +94,8 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
 def validate(
     raw: dict[str, Any], base: Path, place: str, environment: Mapping[str, str] | None = None
 ) -> LakehouseConfig:
-    """The configuration of what a file has, wherever it was read: its paths are relative to `base`, and errors name
-    `place`. Raises as `load` does."""
+    """Validate a configuration, wherever it was read: its paths are relative to `base`, and errors name `place`. Raises
+    as `load` does."""
     environment = os.environ if environment is None else environment
     unset: list[Fault] = []
     resolved = _resolve(raw, (), unset, lambda found: resolve(found, environment, base))
@@ -110,9 +111,9 @@ def validate(
 
 
 def _resolve(value: Any, place: Place, unset: list[Fault], stands_for: Callable[[re.Match[str]], str]) -> Any:
-    """A value with what its references stand for. What is not there is added to the faults, and stays as it is."""
+    """Replace the references in a value. One that cannot be resolved is added to the faults, and stays as it is."""
     if isinstance(value, dict):
-        # A bare `null` is a key of TiCDC's csv options, and YAML's own word for nothing.
+        # A bare `null` is a key of TiCDC's csv options, and YAML's own null.
         items = [("null" if k is None else k, v) for k, v in cast("dict[Any, Any]", value).items()]
         return {k: _resolve(v, (*place, str(k)), unset, stands_for) for k, v in items}
     if isinstance(value, list):
@@ -132,8 +133,8 @@ def _resolve(value: Any, place: Place, unset: list[Fault], stands_for: Callable[
 
 
 def _faults(error: ValidationError, resolved: dict[str, Any], raw: dict[str, Any]) -> list[Fault]:
-    """What pydantic found. It looks no further into a source or a receiver whose type is wrong: that is judged as the
-    type that it is most like."""
+    """Return the faults that pydantic found. It does not validate a source or a receiver with a wrong type: these are
+    validated as the type that they are most similar to."""
     errors = error.errors(include_url=False)
     of_types = [each for each in errors if each["type"].startswith("union_tag")]
     guessed = copy.deepcopy(resolved)
@@ -152,8 +153,8 @@ def _faults(error: ValidationError, resolved: dict[str, Any], raw: dict[str, Any
 
 
 def _not_about(known: list[Fault], faults: list[Fault]) -> Iterator[Fault]:
-    """The faults that may be shown beside those that are known: none that can hold a secret in plain text, or that is
-    there because a variable is not set."""
+    """Yield the faults that may be shown together with the known ones: none that can contain a secret in plain text, or
+    that results from a variable that is not set."""
     for fault in faults:
         if not fault.tells_value or all(each.place[: len(fault.place)] != fault.place for each in known):
             yield fault

@@ -1,4 +1,5 @@
-"""What a feed begins with: what the tables held before their change log, from a dump or from the database itself."""
+"""The initial load of a feed: the rows of the tables before their change log, from a dump or from the database
+itself."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ DumpType = Literal["dumpling", "mydumper", "mysqlshell"]
 
 
 class DumpCsv(Section):
-    """How Dumpling was told to write csv: its files do not say it. The defaults are Dumpling's."""
+    """The csv options with which Dumpling was run: its files do not record them. The defaults are Dumpling's."""
 
     separator: str = Field(",", min_length=1, description="Dumpling's --csv-separator.")
     delimiter: str = Field('"', description="Dumpling's --csv-delimiter, the quote; empty for none.")
@@ -31,7 +32,7 @@ class DumpCsv(Section):
 
 
 class InitialLoad(Section):
-    """A dump in the same kinds of stores as sinks, or with the type `database` the source database."""
+    """A dump in one of the stores that sinks use or, with the type `database`, the source database."""
 
     type: DumpType | Literal["database"] = Field(
         description="The tool that made the dump, or database to read the tables themselves."
@@ -76,11 +77,11 @@ class InitialLoad(Section):
 
     @property
     def database(self) -> DatabaseConnection | None:
-        """How the database is reached that is read instead of a dump."""
+        """The connection to the database that is read instead of a dump; None for a dump."""
         return None if self.url is None else DatabaseConnection(url=self.url, ca_file=self.ca_file)
 
     def anchored(self, base: Path) -> Self:
-        """With an absolute URI and path of the file of authorities: they are relative to `base`."""
+        """Return a copy in which the URI and the path `ca_file`, which are relative to `base`, are absolute."""
         database = self.database
         return self.model_copy(
             update={

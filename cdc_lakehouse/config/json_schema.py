@@ -1,4 +1,4 @@
-"""The JSON Schema of `lakehouse.yaml`, for the completion and the checks of editors."""
+"""The JSON Schema of `lakehouse.yaml`, for completion and validation in editors."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from cdc_lakehouse.config.file import LakehouseConfig
 _REFERENCE: Final = {"type": "string", "pattern": r"\$\{.+\}"}
 """A value of any type can come from the environment or from a file."""
 _NOT_TEXT: Final = ("integer", "number", "boolean")
-# Where a schema has others in it.
+# Keys of a schema whose values are other schemas.
 _BY_NAME: Final = frozenset({"properties", "$defs"})
 _LISTS: Final = frozenset({"anyOf", "oneOf", "prefixItems"})
 _SINGLE: Final = frozenset({"items", "additionalProperties"})
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema as a document of JSON Schema 2020-12."""
+    """Return the schema as a document of JSON Schema 2020-12."""
     schema = cast("dict[str, Any]", _with_references(LakehouseConfig.model_json_schema()))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "lakehouse.yaml"}
 
 
 def _with_references(schema: Any) -> Any:
-    """A schema, in which `${NAME}` is valid where a number, a switch or a word is asked for."""
+    """Return a schema in which `${NAME}` is also valid for a number, a boolean or an enumerated value."""
     if not isinstance(schema, dict):
         return schema
     section = dict(cast("dict[str, Any]", schema))

@@ -1,4 +1,4 @@
-"""What people put on assets: owners and tags, as Dagster takes them."""
+"""Labels of assets: owners and tags, as Dagster accepts them."""
 
 from __future__ import annotations
 
@@ -43,4 +43,4 @@ Owner = Annotated[str, AfterValidator(_owner)]
 Tags = Annotated[TextSettings, AfterValidator(_tags)]
 """Values by name."""
 Group = Annotated[str, AfterValidator(_group)]
-"""A group of assets; parts with `/` between are groups in groups."""
+"""A group of assets; parts separated by `/` are nested groups."""

@@ -1,4 +1,4 @@
-"""How the tables of a feed are maintained, and what is kept in the Dagster instance."""
+"""Maintenance of a feed's tables, and retention in the Dagster instance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cdc_lakehouse.config.section import CronSchedule, Section
 
 
 class MaintenanceConfig(Section):
-    """When a table is rewritten, and how long what readers may still ask for is kept."""
+    """When tables are rewritten, and how long data that readers may still request is kept."""
 
     schedule: CronSchedule | None = Field(
         "0 3 * * *", description="Cron schedule of maintenance, in UTC; null for none."

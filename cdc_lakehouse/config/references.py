@@ -15,19 +15,20 @@ _FILE_LIMIT: Final = 64 * 1024
 
 
 class UnresolvedReferenceError(Exception):
-    """What a reference names is not there. Its text says so, and holds no secret."""
+    """A reference names something that does not exist. The error's text says so, and contains no secret."""
 
 
 def without_references(text: str) -> str:
-    """The text as it stands in the file: references give nothing, but for their defaults."""
+    """Replace the references in a text by nothing, or by their defaults."""
     return REFERENCE.sub(lambda found: found["default"] or "", text)
 
 
 def resolve(reference: re.Match[str], environment: Mapping[str, str], base: Path) -> str:
-    """What a reference stands for. A variable that is empty has its default, as in a shell. Of a file, relative to
-    `base`, line ends at its end are cut off.
+    """Return the value of a reference. An empty variable has its default, as in a shell. Line ends at the end of a
+    file, whose path is relative to `base`, are removed.
 
-    Raises `UnresolvedReferenceError` where there is no such variable, and no file that can be read."""
+    Raises `UnresolvedReferenceError` where the variable does not exist or the file cannot be read.
+    """
     if reference["file"] is not None:
         return _read(reference["file"], base)
     name, default = reference["name"], reference["default"]

@@ -1,4 +1,4 @@
-"""Secrets in plain text: a file that is kept in version control must have none."""
+"""Detection of secrets in plain text: a file in version control must contain none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", r
 
 
 def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
-    """Each secret that stands in plain text at any depth of a document. The faults hold no secret."""
+    """Yield a fault for each secret in plain text at any depth of a document. The faults contain no secret."""
     if isinstance(value, dict):
         for key, item in cast("dict[Any, Any]", value).items():
             below = (*place, str(key))
@@ -43,8 +43,8 @@ def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
 
 
 def without_secrets(section: BaseModel) -> dict[str, Any]:
-    """What a section has otherwise than by default, as texts, numbers, lists and mappings for people. In the place of a
-    value stands `HIDDEN` where its field is not part of the section's `repr`, and where it looks like a secret."""
+    """Return the settings of a section that differ from the defaults, as texts, numbers, lists and mappings for
+    display. `HIDDEN` replaces a value whose field is not part of the section's `repr`, or that looks like a secret."""
     shown = _plain(section)
     for fault in list(plain_secrets(shown)):
         *parents, last = fault.place
@@ -85,7 +85,7 @@ def _is_plain_secret(key: str, value: Any) -> bool:
     if _NAMES_A_FILE.search(key):
         return False
     if isinstance(value, str):
-        # A switch about secrets is not one.
+        # A boolean setting about secrets is no secret.
         return bool(_SECRET_KEY.search(key)) and not _is_reference(value) and value not in ("true", "false")
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))
 

@@ -1,4 +1,4 @@
-"""What all parts of the configuration have in common."""
+"""The base of all sections of the configuration, and types that they share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Wit
 
 
 class Section(BaseModel):
-    """A frozen part of the file. A key that it does not know is an error."""
+    """A frozen part of the file. An unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def nothing(cls) -> Self:
-        """The section with no key set. Raises pydantic's `ValidationError` for a section with a key that it needs."""
+        """Return the section with no key set. Raises pydantic's `ValidationError` for a section with a required key."""
         return cls.model_validate({})
 
 
@@ -28,8 +28,11 @@ _OFFSET: Final = re.compile(r"([+-])(0\d|1[0-4]):([0-5]\d)")
 
 
 def zone_of(name: str) -> datetime.tzinfo:
-    """The zone of that name: one of the IANA database, or an offset of UTC as MySQL's `time_zone` has it (`+08:00`).
-    Raises `KeyError` where there is none."""
+    """Return the time zone of that name: one of the IANA database, or an offset from UTC as in MySQL's `time_zone`
+    (`+08:00`).
+
+    Raises `KeyError` where there is none.
+    """
     if (found := _OFFSET.fullmatch(name)) is None:
         return zoneinfo.ZoneInfo(name)
     offset = datetime.timedelta(hours=int(found[2]), minutes=int(found[3]))
@@ -52,7 +55,7 @@ def _is_cron(value: str) -> str:
 
 
 def _as_texts(value: Any) -> Any:
-    """Settings as text: YAML reads `true` and `4` as a boolean and a number."""
+    """Return settings as text: YAML reads `true` and `4` as a boolean and a number."""
     if not isinstance(value, Mapping):
         return value
     settings = cast("Mapping[Any, Any]", value)
@@ -68,11 +71,12 @@ TextSettings = Annotated[
     BeforeValidator(_as_texts),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
 ]
-"""Settings of a client by its own names."""
+"""Settings of a client, by the client's own names."""
 
 
 def anchor_uri(uri: str, base: Path) -> str:
-    """An absolute URI: a path, relative to `base`, becomes `file://` and absolute; other schemes stay as they are."""
+    """Return an absolute URI: a path, relative to `base`, becomes an absolute `file://` URI; other schemes stay as they
+    are."""
     if uri.startswith("file:"):
         uri = uri.removeprefix("file:")
         uri = uri.removeprefix("//")

@@ -1,4 +1,4 @@
-"""The URI of a storage sink as TiCDC is given it: with a query, whose options the configuration has as keys."""
+"""The URI of a storage sink as it is given to TiCDC: with a query, whose options are keys in the configuration."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _OF_THE_STORE: Final = {
     "account-key": "storage.azure.account_key",
     "sas-token": "storage.azure.sas_token",
 }
-"""Where options that say how a bucket is reached belong."""
+"""The configuration keys of the options for access to a bucket."""
 _SECRETS: Final = ("access_key_id", "secret_access_key", "session_token", "external_id", "account_key", "sas_token")
 
 
 def split_query(uri: str) -> tuple[str, dict[str, str]]:
-    """A URI without its query, and the query's options by name. A `?` that no option follows is part of the path."""
+    """Split a URI into the part before its query and the query's options by name. A `?` that no option follows is part
+    of the path."""
     path, _, query = uri.partition("?")
     if not _QUERY.fullmatch(query):
         return uri, {}
@@ -37,8 +38,8 @@ def split_query(uri: str) -> tuple[str, dict[str, str]]:
 
 
 def misplaced_options(uri: str) -> str | None:
-    """A sentence on the options of a query that say how the bucket is reached, without their values; None without
-    such options."""
+    """Return a message about the query's options for access to the bucket, without their values; None without such
+    options."""
     names = _places(uri)
     if not names:
         return None
@@ -47,8 +48,8 @@ def misplaced_options(uri: str) -> str | None:
 
 
 def store_options(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the query of a URI says of how the bucket is reached: as keys of `storage`, with `${NAME}` for secrets, and
-    the secrets by NAME."""
+    """Return the query's options for access to the bucket: as keys of `storage`, with `${NAME}` for secrets, and the
+    secrets by NAME."""
     _, options = split_query(uri)
     keys: dict[str, Any] = {}
     secrets: dict[str, str] = {}
@@ -62,13 +63,13 @@ def store_options(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
             value = options[option].lower() == "true"
         keys.setdefault(service, {})[key] = value
     if "endpoint" in keys.get("s3", {}):
-        # TiCDC's default, of force-path-style too.
+        # TiCDC's defaults, also for force-path-style.
         keys["s3"].setdefault("path_style", True)
     return keys, secrets
 
 
 def _places(uri: str) -> dict[str, str]:
-    """The options of a URI's query that say how the bucket is reached: where each belongs."""
+    """Return the options of a URI's query for access to the bucket, each with its configuration key."""
     path, options = split_query(uri)
     service = _SERVICES.get(path.partition("://")[0], "s3")
     places = {**_OF_THE_STORE, "endpoint": f"storage.{service}.endpoint"}
@@ -82,14 +83,15 @@ def _without_options_of_the_store(uri: str) -> str:
 
 
 StoreUri = Annotated[str, AfterValidator(_without_options_of_the_store)]
-"""A URI as the source's tools take it. Its query does not say how the bucket is reached."""
+"""A URI as the source's tools accept it. Its query has no options for access to the bucket."""
 
 
 def contradictions(options: Mapping[str, str], keys: Mapping[str, object], defaults: frozenset[str]) -> list[str]:
-    """What a query says that the configuration says otherwise, a sentence for each option.
+    """Return a message for each option of a query that differs from the configuration.
 
-    keys: the configuration's values by its keys; `csv.terminator` is the query's `terminator`. defaults: the keys that
-    the file leaves out."""
+    `keys` are the configuration's values by key; `csv.terminator` corresponds to the query's `terminator`. `defaults`
+    are the keys that the file leaves out.
+    """
     found: list[str] = []
     for key, value in keys.items():
         option = key.rpartition(".")[2].replace("_", "-")

@@ -20,8 +20,8 @@ Protocol = Literal["canal-json", "csv"]
 
 
 class CsvOptions(Section):
-    """The changefeed's `[sink.csv]` options, under TiCDC's own names and with its defaults; `terminator` is the one of
-    `[sink]`."""
+    """The changefeed's `[sink.csv]` options, under TiCDC's own names and with its defaults; `terminator` is an option
+    of `[sink]`."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 
@@ -113,12 +113,12 @@ class StorageSinkSource(Section):
 
     @property
     def place(self) -> str:
-        """Where it is, for people: without what may be secret in the URI."""
+        """The location for display, without the parts of the URI that may be secret."""
         parts = urlsplit(self.uri)
         return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
     def anchored(self, base: Path) -> Self:
-        """With an absolute URI without a query: a path is relative to `base`."""
+        """Return a copy whose URI is absolute and has no query: a path is relative to `base`."""
         initial = None if self.initial is None else self.initial.anchored(base)
         uri, _ = split_query(self.uri)
         return self.model_copy(update={"uri": anchor_uri(uri, base), "initial": initial})
@@ -128,13 +128,13 @@ KafkaFormat = Literal[
     "ticdc-canal-json", "canal-json", "canal-protobuf", "dts-avro", "dts-canal-json", "shareplex-json"
 ]
 Offsets = dict[str, dict[int, int]]
-"""By topic and partition."""
+"""Offsets by topic and partition."""
 _Brokers = Annotated[
     tuple[str, ...],
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 
-# Of `org.apache.kafka.common.internals.Topic`: what a broker takes for a topic's name.
+# The topic names that a broker accepts (`org.apache.kafka.common.internals.Topic`).
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NOT_SETTABLE: Final = {
     "bootstrap.servers": "the brokers belong in bootstrap_servers",
@@ -151,14 +151,14 @@ _NOT_SETTABLE: Final = {
     "sasl.jaas.config": "it is Java's: write sasl.mechanism, sasl.username and sasl.password",
 }
 _NOT_A_PATH: Final = "probe"
-"""As `ssl.ca.location` it makes the client look for the system's certificates."""
+"""A value of `ssl.ca.location` that makes the client look for the system's certificates."""
 
 
 class KafkaSource(Section):
     """Topics of Kafka."""
 
     may_forget_messages: ClassVar[bool] = True
-    """Whether messages that were landed long ago are needed only to decode them again."""
+    """Whether messages that were landed long ago are only needed to decode them again."""
     archive: ClassVar[bool] = False
 
     type: Literal["kafka"] = Field(description="The kind of source.")
@@ -266,13 +266,13 @@ class KafkaSource(Section):
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """The topics and brokers for display."""
         return f"{self.topic_pattern or ', '.join(self.topics or ())} at {', '.join(self.bootstrap_servers)}"
 
     @property
     def needs_one_partition(self) -> bool:
-        """Whether messages have neither a commit-ts nor an order but that of their partition, though the source spreads
-        a table over several."""
+        """Whether messages have no commit-ts and no order except within their partition, although the source
+        distributes a table over several."""
         return self.format == "ticdc-canal-json" and not self.tidb_extension
 
     def takes(self, topic: str) -> bool:
@@ -282,7 +282,8 @@ class KafkaSource(Section):
         return re.fullmatch(self.topic_pattern or "", topic) is not None
 
     def anchored(self, base: Path) -> Self:
-        """With absolute paths of the client's files and of the claim checks; they are relative to `base`."""
+        """Return a copy in which paths of the client's files and of the claim checks, which are relative to `base`, are
+        absolute."""
         settings = {
             name: os.path.normpath(base / value) if name.endswith(".location") and value != _NOT_A_PATH else value
             for name, value in self.kafka.items()
@@ -305,7 +306,7 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\]]+):(?P
 
 
 class Address(NamedTuple):
-    """Where a server listens; `host` is an IPv6 address without brackets, an IPv4 address or a name."""
+    """The address of a server; `host` is an IPv6 address without brackets, an IPv4 address or a name."""
 
     host: str
     port: int
@@ -315,9 +316,9 @@ class Address(NamedTuple):
 
 
 class CanalSource(Section):
-    """One destination of a Canal server, or of several that take its place."""
+    """One destination of a Canal server, or of several servers that can replace each other."""
 
-    # What Canal sends again from far back is known by its records, however old.
+    # Canal may send old entries again: they are recognised by their records, however old.
     may_forget_messages: ClassVar[bool] = False
     archive: ClassVar[bool] = False
 
@@ -360,7 +361,7 @@ class CanalSource(Section):
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """The destination and servers for display."""
         return f"{self.destination} at {', '.join(self.addresses)}"
 
     @property
@@ -371,12 +372,12 @@ class CanalSource(Section):
         )
 
     def anchored(self, base: Path) -> Self:
-        """With an absolute URI of the dump: a path is relative to `base`."""
+        """Return a copy in which the URI of the dump is absolute: a path is relative to `base`."""
         return self.model_copy(update={"initial": None if self.initial is None else self.initial.anchored(base)})
 
 
 def _require_options_of_tidb(initial: InitialLoad | None) -> None:
-    """Raises ValueError for what only a feed of Canal can have."""
+    """Raise ValueError where the initial load has an option that only feeds of Canal can have."""
     if initial is not None and initial.log_starts_at_dump:
         raise ValueError("log_starts_at_dump is of Canal: of a changefeed, start_ts says where it began")
 

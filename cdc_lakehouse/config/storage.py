@@ -1,8 +1,8 @@
-"""The lake (warehouse, catalog, Spark), and how object stores are reached.
+"""The lake (warehouse, catalog, Spark), and access to object stores.
 
-One section of storage is for sources and warehouse, for the object-store client, for PyIceberg and for Spark. Without
-it, each cloud's own chain of credentials is used: for S3 boto3's (environment, profile, role, web identity), for GCS
-the application default credentials, for Azure the environment and the managed identity.
+One section of storage is for sources and warehouse, and for the object-store client, PyIceberg and Spark. Without it,
+each cloud's own credential chain is used: for S3 boto3's (environment, profile, role, web identity), for GCS the
+application default credentials, for Azure the environment and the managed identity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SparkConfig(Section):
 
 
 class CatalogConfig(BaseModel):
-    """The properties of the catalog, under PyIceberg's names. Those without a meaning here are passed on."""
+    """The properties of the catalog, under PyIceberg's names. Properties without a field here are passed on."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -35,7 +35,7 @@ class CatalogConfig(BaseModel):
     uri: str | None = Field(None, description="Where the catalog is (not for glue).")
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # Any of its properties may be a secret.
+        # Any property may be a secret.
         yield "type", self.type
 
     @model_validator(mode="after")
@@ -46,13 +46,13 @@ class CatalogConfig(BaseModel):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All of the catalog's properties but its type, as text."""
+        """All of the catalog's properties except its type, as text."""
         extra = {str(k): str(v) for k, v in (self.__pydantic_extra__ or {}).items()}
         return extra if self.uri is None else {"uri": self.uri, **extra}
 
 
 class CutsConfig(Section):
-    """How long the cuts before the newest one can be read: tags keep their snapshots."""
+    """How long the cuts before the newest one remain readable: tags keep their snapshots."""
 
     keep_all_hours: int = Field(
         24, ge=0, description="Hours for which every cut of before keeps a tag on each table that changed; 0: none."
@@ -63,7 +63,7 @@ class CutsConfig(Section):
 
 
 class LakeConfig(Section):
-    """Where tables are, and what writes them."""
+    """The location of the tables, and the engine that writes them."""
 
     warehouse: str = Field(description="Where tables are stored: a path, or a URI of an object store.")
     catalog: CatalogConfig = Field(description="The Iceberg catalog.")
@@ -72,16 +72,16 @@ class LakeConfig(Section):
 
 
 class _Account(Section):
-    """Settings of a service. `buckets` has what differs for single buckets."""
+    """Settings of a service. `buckets` holds the differences for single buckets."""
 
     CREDENTIALS: ClassVar[tuple[str, ...]] = ()
-    """The keys of credentials: a bucket with one of them has none of the service's."""
+    """The keys of credentials. A bucket that sets one of them inherits none of the service's."""
 
     endpoint: str | None = Field(None, description="URL of the service, where it is not the cloud's own.")
     anonymous: bool = Field(False, description="Requests are not signed.")
 
     def anchored(self, base: Path) -> Self:
-        """With the paths of its files absolute, relative to `base`."""
+        """Return a copy in which the paths of files, which are relative to `base`, are absolute."""
         found: dict[str, Any] = {}
         for key in self.model_fields_set:
             value: Any = getattr(self, key)
@@ -92,7 +92,7 @@ class _Account(Section):
         return self.model_copy(update=found)
 
     def of(self, bucket: str) -> Self:
-        """The settings for one bucket: the service's, and in their place what differs for it."""
+        """Return the settings for one bucket: the service's, overridden by the bucket's own."""
         buckets: dict[str, _Account] = getattr(self, "buckets", {})
         if bucket not in buckets:
             return self
@@ -195,12 +195,12 @@ class AzureStorage(_AzureSettings):
 
 
 class StorageConfig(Section):
-    """How buckets are reached, by service. With nothing set it is each cloud's own defaults."""
+    """Access to buckets, by service. With nothing set, each cloud's own defaults apply."""
 
     s3: S3Storage = Field(default_factory=S3Storage.nothing, description="`s3://` URIs.")
     gs: GcsStorage = Field(default_factory=GcsStorage.nothing, description="`gs://` URIs.")
     azure: AzureStorage = Field(default_factory=AzureStorage.nothing, description="`azure://` and `abfss://` URIs.")
 
     def anchored(self, base: Path) -> Self:
-        """With the paths of its files absolute, relative to `base`."""
+        """Return a copy in which the paths of files, which are relative to `base`, are absolute."""
         return self.model_copy(update={name: getattr(self, name).anchored(base) for name in self.model_fields_set})

@@ -1,4 +1,4 @@
-"""The text of a configuration as a document, and what is wrong with text that is no YAML."""
+"""Parsing of the configuration's text, and messages for text that is not YAML."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MARKS: Final = {
     "<scalar>": "a value",
     "<stream end>": "the end of the file",
 }
-"""What the parser calls parts of a file, in words."""
+"""The parser's names for parts of a file, in words."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Dates stay text, so that an error in one is reported with its key."""
+    """A loader that keeps dates as text, so that an error in one is reported with its key."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -34,9 +34,10 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_mapping(path: Path, advice: str) -> dict[str, Any]:
-    """The document of a file that holds a mapping. `advice` is for a file that cannot be read.
+    """Read a file that holds a mapping. `advice` is for a file that cannot be read.
 
-    Raises `ConfigurationError` when it cannot be read, is no YAML (with line and column), or holds no mapping."""
+    Raises `ConfigurationError` when it cannot be read, is not YAML (with line and column), or holds no mapping.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -67,7 +68,7 @@ def _of_character(text: str, error: ReaderError) -> str:
 
 
 def _of_syntax(error: yaml.MarkedYAMLError) -> str:
-    """What was expected and found, where, and what was begun before. The file's own text is not shown: it may be a
+    """Return what was expected and found, where, and in which construct. The file's own text is not shown: it may be a
     secret."""
     said = _in_words(error.problem or "it cannot be read")
     if error.problem_mark is not None:

@@ -1,5 +1,5 @@
-"""Arrow's functions and numpy's arrays, as decoders use them; and what DuckDB says of the values of JSON objects:
-`json_type(object, '$.*')`, a list of kinds for each."""
+"""Arrow's functions and numpy's arrays, as the decoders use them; and DuckDB's types of the values of JSON objects:
+`json_type(object, '$.*')`, a list of types for each object."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-# Arrow makes its functions when it is imported: no type checker knows them.
+# Arrow creates its functions when it is imported: no type checker knows them.
 compute: Any = pyarrow.compute
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Positions = np.ndarray[Any, np.dtype[np.int64]]
-"""Places in a text, or numbers of rows."""
+"""Positions in a text, or numbers of rows."""
 
 TEXTS: Final = pa.array(["VARCHAR", "NULL"])
-"""The kinds of values of a row image."""
+"""The types of values that a row image may have."""
 
 
 def batch_of(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows, each of which has a value for each column."""
+    """Return rows as a batch; each row has a value for each column."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -36,21 +36,22 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 
 def where(rows: Any, mask: Mask) -> Any:
-    """Rows (an array or a table) of a mask; themselves where it has all, for a copy of texts costs as much as reading
-    them."""
+    """Filter rows (an array or a table) by a mask. If all match, return them unchanged: a copy of texts costs as much
+    as reading them."""
     return rows if mask.all() else rows.filter(pa.array(mask))
 
 
 def cut(text: Bytes, starts: Positions, stops: Positions, which: pa.Array | None = None) -> pa.Array:
-    """The pieces of a text from each start to its stop, which come in order; or of them `which`, by their numbers."""
+    """Return the pieces of a text from each start to its stop, which are in order; with `which`, only those with these
+    numbers."""
     places = np.column_stack([starts, stops]).ravel().astype(np.int32)
-    # Every other one is what stands between two of them.
+    # Every other piece is the text between two of them.
     pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
     return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)) if which is None else compute.multiply(which, 2))
 
 
 def are_all(lists: pa.Array, kinds: pa.Array) -> Mask:
-    """For which lists all items are of these kinds; so they are of NULL."""
+    """Return for each list whether all of its items are of these types; an empty or NULL list is."""
     good = np.ones(len(lists), bool)
     others = compute.invert(compute.is_in(lists.flatten(), kinds))
     good[compute.list_parent_indices(lists).filter(others).to_numpy()] = False

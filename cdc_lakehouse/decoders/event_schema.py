@@ -1,4 +1,4 @@
-"""The event: its columns, and what collects events one by one. Nowhere else are these columns listed.
+"""The columns of events, which are listed only here, and a buffer that collects events one by one.
 
     feed_date           the segment's feed date; null for synthetic events
     schema_name         the database in the source
@@ -15,7 +15,7 @@
     line                the record's number in a file, from 1; a message's offset in its partition
     synthetic           whether it comes after the others of its commit-ts: rows that a DDL moved, of dumps, of repairs
 
-Decoders of files give the columns of `DECODED`, in tasks: an event, or a record that cannot be used.
+Decoders of files return the columns of `DECODED`, in tasks: an event, or a record that cannot be used.
 
     line, op … after    as above; null but for `line` where the record cannot be used
     problem             a key of `problems.PROBLEMS` where the record cannot be used, else null
@@ -56,9 +56,10 @@ EVENTS: Final = pa.schema([
 """The columns of the table `events`."""
 
 NEW_EVENTS: Final = pa.schema([each for each in EVENTS if each.name not in ("commit_time", SYNTHETIC)])
-"""Events before they are written: `commit_time` follows from `commit_ts`, and those of decoders are not synthetic."""
+"""The columns of events before they are written: `commit_time` follows from `commit_ts`, and decoded events are not
+synthetic."""
 SYNTHETIC_EVENTS: Final = NEW_EVENTS.append(EVENTS.field(SYNTHETIC))
-"""The same of events that the feed writes itself."""
+"""The columns of events that the feed itself generates, before they are written."""
 
 CHANGE_COLUMNS: Final = (
     "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
@@ -70,21 +71,21 @@ DECODED: Final = pa.schema([
     ("problem", pa.string()),
     ("value", pa.binary()),
 ])  # fmt: skip
-"""What decoders of files give: see the module."""
+"""The columns that decoders of files return, as described in the module's docstring."""
 
 
 def spark_columns(schema: pa.Schema) -> str:
-    """The columns of a schema as Spark declares them: `name type, …`."""
+    """Return the columns of a schema as a Spark DDL string: `name type, …`."""
     return ", ".join(f"{each.name} {_SPARK_TYPES[each.type]}" for each in schema)
 
 
 def image_text(row: Mapping[str, str | None] | None) -> str | None:
-    """The image of a row, as events have it."""
+    """Encode a row as the JSON text of an event's image."""
     return None if row is None else msgspec.json.encode(row).decode()
 
 
 class EventRows:
-    """Collects the columns of `NEW_EVENTS`, `take` empties it."""
+    """A buffer of events. `take` returns them as a batch with the columns of `NEW_EVENTS` and empties the buffer."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[object, ...]] = []

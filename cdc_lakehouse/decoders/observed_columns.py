@@ -1,4 +1,4 @@
-"""Which columns a table has, as its rows show them, where no statement says it."""
+"""The columns of a table as its rows show them, where no statement gives them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ class _Known:
 
 
 class ColumnObserver:
-    """What rows of a partition have shown of each table's columns since its last statement. Types that a row does not
-    say (of NULL, of columns that it leaves out) are no news: else each pattern of NULLs would be."""
+    """The columns of each table that rows of a partition have shown since its last statement. Types that a row does not
+    show (for NULL, for columns that it leaves out) are not new: else each pattern of NULLs would be."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[str, str], _Known] = {}
 
     def forget(self, database: str, table: str) -> None:
-        """A statement came: rows may look as they did before, and mean other columns."""
+        """Forget a table after a statement: rows may look as before, and mean other columns. Without a table, forget
+        all."""
         if table:
             self._tables.pop((database, table), None)
         else:
@@ -32,8 +33,8 @@ class ColumnObserver:
     def new_columns(
         self, row: RowChange, names: Sequence[str], *, in_order: bool
     ) -> tuple[tuple[str, str], ...] | None:
-        """The row's columns with their types as far as rows have said them, None where the row shows nothing new; with
-        `in_order` another order is new."""
+        """Return the row's columns with their types as far as rows have shown them, None where the row shows nothing
+        new; with `in_order` another order is new."""
         known = self._tables.get((row.database, row.table))
         if known is None or known.key != row.key:
             known = self._tables[row.database, row.table] = _Known(row.key)

@@ -1,7 +1,9 @@
-"""What the messages of a partition say together: halves of an update become one, what is sent again is left out.
+"""Joining and filtering of a partition's messages: two halves of an update become one, redelivered messages are left
+out.
 
-For that a batch is read with the messages that came before it, as many as `Format.messages_before` says. They are in
-the lake, so nothing has to be kept from batch to batch, and a batch that is decoded again gives the same."""
+For this, a batch is read together with the messages before it, as many as `Format.messages_before` says. They are in
+the lake, so no state is kept between batches, and a batch that is decoded again gives the same result.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.decoders.messages.format import Format, Redelivery, UpdateHalves
 
 WINDOW: Final = 20_000
-"""Messages that are remembered of a partition. What is sent again from further back is taken as new, as a whole and in
-order: when it has come to its end rows are as they were, but statements are carried out twice, or hold their table."""
+"""The number of messages of a partition that are remembered. A redelivery from further back is treated as new, as a
+whole and in order: at its end the rows are as before, but statements are applied twice, or hold their table."""
 
 
 class PartitionSequence:
-    """The messages of one partition and batch, in order. `redelivered` counts those that were left out because they
-    had been delivered before."""
+    """The messages of one partition and batch, in order. `redelivered` counts those that were left out because they had
+    been delivered before."""
 
     def __init__(self, message_format: Format) -> None:
         redelivery = message_format.redelivery
@@ -30,7 +32,7 @@ class PartitionSequence:
         self.redelivered = 0
 
     def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
-        """The messages that are complete with one more message: 0, 1 or 2."""
+        """Yield the messages that are complete after one more message: 0, 1 or 2."""
         if self._filter is not None and isinstance(message, Message) and self._filter.is_redelivered(message):
             self.redelivered += 1
         elif self._pairing is None:
@@ -40,20 +42,21 @@ class PartitionSequence:
 
 
 class UpdatePairing:
-    """Makes one update of two halves as messages of one partition come: a change U without `after`, then one without
-    `before`, of one table and one place `Origin.log_file`. `waiting` is the half that came last, if its other one is
-    yet to come.
+    """Joins the two halves of an update, as messages of one partition come: a change U without `after`, then one
+    without `before`, of one table and one `Origin.log_file`. `waiting` is the last half, if its other half has not come
+    yet.
 
-    What waits is read again together with what comes after it. So no half is kept anywhere but in the topic, and a
-    restart changes nothing. The update stands where its second half was; a half whose other half is not next to it
-    becomes an error."""
+    A waiting half is read again together with what comes after it. So no half is kept anywhere except in the topic, and
+    a restart changes nothing. The update takes the position of its second half; a half that is not next to its other
+    half becomes an error.
+    """
 
     def __init__(self, halves: UpdateHalves) -> None:
         self._halves = halves
         self.waiting: Message | None = None
 
     def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
-        """What is known with one more message: of the half that waited first."""
+        """Yield the messages that are determined by one more message, that of the waiting half first."""
         half, self.waiting = self.waiting, None
         whole = None if half is None else self._joined(half, message)
         if half is not None:
@@ -67,7 +70,7 @@ class UpdatePairing:
                 yield other
 
     def _joined(self, first: Message, second: Message | MessageError) -> Message | None:
-        """The update that the two are the halves of, None where they are not."""
+        """Return the update of these two halves, None where they do not belong together."""
         match first, second:
             case (
                 Message(parts=(RowChange(before=dict() as before) as old,)),
@@ -86,23 +89,23 @@ class UpdatePairing:
 
 
 class RedeliveryFilter:
-    """Knows messages again that a partition has brought before: it remembers the last `window`.
+    """Recognises messages that a partition has delivered before: it remembers the last `window`.
 
-    A DTS task that starts again goes back to a place of the source's log that it keeps, and sends again what it has
-    sent since. Each message says its place in the log, but a place that is behind the last one need not be old: another
-    server may have become the primary, whose log has other places. So nothing is left out for its place alone. What is
-    left out is the same message as one before: the same place, the same time, the same rows. A message that is behind
-    and *not* the same begins something else, and all that came before it is forgotten: were what follows compared with
-    it, newer rows could be left out behind older ones.
+    A DTS task that restarts goes back to a saved position of the source's log, and sends again what it has sent since.
+    Each message has its position in the log, but a position before the last one need not be old: another server may
+    have become the primary, whose log has other positions. So nothing is left out only because of its position. A
+    message is left out if it equals an earlier one: the same position, the same time, the same rows. A message at an
+    earlier position that is *not* equal begins something else, and everything before it is forgotten: otherwise newer
+    rows could be left out because they equal older ones.
 
-    Where rows have `shared_positions`, one row can change in the same way twice at a position (0 to 1, 1 to 0, 0 to 1):
-    then the n-th time is not the first one again. Where there are `stale_positions` only the GTID shows for sure that a
-    message is the same."""
+    With `shared_positions`, one row can change in the same way twice at a position (0 to 1, 1 to 0, 0 to 1): then the
+    n-th time differs from the first. With `stale_positions`, only the GTID proves that two messages are the same.
+    """
 
     def __init__(self, redelivery: Redelivery, window: int = WINDOW) -> None:
         self._window = window
         self._redelivery = redelivery
-        # In the order in which they came.
+        # In the order of arrival.
         self._known: dict[bytes, None] = {}
         self._greatest = ("", -1)
         self._last: tuple[str, int] | None = None

@@ -1,4 +1,4 @@
-"""What a task finds in a partition beside the rows: statements, watermarks, observed columns, and what is wrong."""
+"""What a task finds in a partition besides the rows: statements, watermarks, observed columns, and problems."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ PartitionBatch = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class OptionConflict:
-    """Messages of a partition and batch that contradict an option of the format: the first one's offset and why, and
-    how many they are."""
+    """Messages of a partition and batch that contradict an option of the format: the offset and reason of the first,
+    and their number."""
 
     topic: str
     partition: int
@@ -38,24 +38,26 @@ class OptionConflict:
 
 
 def origin_of(topic: str, partition: int, offset: int, commit_ts: int) -> str:
-    """The place of a statement or row in the log, as text. A message of Canal's can hold several statements, each with
-    a commit-ts of its own."""
+    """Return the position of a statement or row in the log, as text. A message of Canal's can hold several statements,
+    each with its own commit-ts."""
     return f"{topic}/{partition}/{offset}@{commit_ts}"
 
 
 @dataclass
 class PartitionSummary:
-    """What a task found in a partition and batch beside the rows. All times are TSO.
+    """What a task found in a partition and batch besides the rows. All times are TSO.
 
-    last_ts: the greatest commit-ts of a row or statement, `seed` where there is none. ended_ts: that of the last
-    transaction that is whole, None where messages do not show where transactions end. replays: messages that were left
-    out, because they had been delivered before. statements, observed: DDL, and the first row that has some columns,
-    each with the offset of its message. lossy: changes with lossy text, by (database, table) and column.
-    sent_before: rows at or below the partition's watermark, by (database, table, commit-ts) and segment, as what they
-    are where `events` does not have them. stated_before: the same of statements, where `signals` does not have them.
-    left_out: tables, by (database, table), that had rows and are not wanted. bad: by segment, messages that cannot be
-    used; `counted`, by segment, class, database and table, says which of them stands for those that are not listed.
-    others: by segment, how many records are neither events nor bad, less the rows beyond a record's first."""
+    `last_ts`: the greatest commit-ts of a row or statement, `seed` where there is none. `ended_ts`: that of the last
+    complete transaction, None where messages do not show where transactions end. `replays`: the number of messages that
+    were left out because they had been delivered before. `statements`, `observed`: DDL, and the first row with some
+    columns, each with the offset of its message. `lossy`: the number of changes with lossy text, by (database, table)
+    and column. `sent_before`: rows at or below the partition's watermark, by (database, table, commit-ts) and segment,
+    as rejected, for the case that `events` does not have them. `stated_before`: the same for statements and `signals`.
+    `left_out`: tables, as (database, table), that had rows and are not wanted. `bad`: messages that cannot be used, by
+    segment; `counted` gives, by segment, class, database and table, the entry that stands for those that are not
+    listed. `others`: by segment, the number of records that are neither events nor bad, less the rows beyond a record's
+    first.
+    """
 
     seed: int
     last_ts: int
@@ -78,9 +80,9 @@ class PartitionSummary:
     option_conflict: OptionConflict | None = None
 
     def commit_ts(self, origin: Origin, time_ms: int | None) -> int | None:
-        """Commit-ts of the next row or statement; None if it was delivered before: at or below the partition's
-        watermark. Where the message has none it is made of its time in milliseconds (`time_ms`, the record's, where it
-        has no time either, if it can be one), and always exceeds the last one."""
+        """Return the commit-ts of the next row or statement; None if it was delivered before: at or below the
+        partition's watermark. Where the message has none it is made from its time or, where that is missing too, the
+        record's time `time_ms` (in milliseconds), if valid, and always exceeds the last one."""
         if origin.commit_ts is None:
             times = (time for time in (origin.time_ms, time_ms) if time is not None and is_time_ms(time))
             moment = next(times, 0)
@@ -89,7 +91,7 @@ class PartitionSummary:
         return origin.commit_ts if self.begins(origin.commit_ts) else None
 
     def begins(self, commit_ts: int) -> bool:
-        """Whether a row or statement of the source's own commit-ts is new; then it is counted in."""
+        """Whether a row or statement with the source's own commit-ts is new; if so, `last_ts` includes it."""
         if commit_ts <= (self.watermark or 0):
             return False
         self.last_ts = max(self.last_ts, commit_ts)
@@ -119,7 +121,7 @@ class PartitionSummary:
         if len(listed) < LISTED_PER_SEGMENT:
             listed.append(found)
             return
-        # Of each table, so that no other is held for them.
+        # One entry for each table, so that no other table is held for them.
         at = self.counted.setdefault((segment, error_class, database, table), len(listed))
         if at == len(listed):
             listed.append(replace(found, raw=b"", count=0))
@@ -130,8 +132,8 @@ class PartitionSummary:
         self.option_conflict = conflict if known is None else replace(known, count=known.count + conflict.count)
 
     def note_observed(self, offset: int, columns: ObservedColumns, *, in_order: bool) -> None:
-        """Rows come `in_order` where their places make their commit-ts: then what looks the same behind a statement is
-        noted too."""
+        """Note the columns of a row. With `in_order`, where the positions of rows determine their commit-ts, the same
+        columns are noted again after a statement."""
         statements = len(self.statements) if in_order else 0
         shape = (columns.database, columns.table, columns.columns, columns.key, statements)
         known = self.observed.get(shape)
@@ -147,7 +149,8 @@ Summaries = dict[PartitionBatch, PartitionSummary]
 
 
 def _table_of(raw: bytes) -> tuple[str | None, str | None]:
-    """The table that a message in JSON names, though the rest of it cannot be used: it alone is held then."""
+    """Return the table that a message in JSON names, although the rest of it cannot be used: only that table is held
+    then."""
     try:
         message = json.loads(raw)
     except (ValueError, RecursionError):
@@ -157,7 +160,7 @@ def _table_of(raw: bytes) -> tuple[str | None, str | None]:
 
 
 def _is_storable(text: str) -> bool:
-    """Whether a text can be written as UTF-8: half of a surrogate pair, which JSON's escapes can say, cannot."""
+    """Whether a text can be written as UTF-8: half of a surrogate pair, which JSON's escapes allow, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""What cannot be used: one value for it, and for records what can be wrong with them, in words for people."""
+"""Rejected input: a value for each thing that cannot be used, and the possible problems of records, as text."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from typing import Final
 
 RAW_LIMIT: Final = 64 * 1024
-"""Bytes of a rejected thing that are kept; the rest is still in the segment."""
+"""The bytes of a rejected thing that are kept; the rest is still in the segment."""
 
 LISTED_PER_SEGMENT: Final = 1000
-"""Rejected things of one segment that are listed one by one; one more stands for the others and counts them."""
+"""The number of rejected things of one segment that are listed one by one; one more stands for the others and counts
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """One thing that cannot be used, or `count` of them: a line, message, row, segment, schema file or directory.
 
-    segment: path or name of the segment, or another path of the source. line: number of the line from 1, or the
-    message's offset; None for the whole segment. error_class: what kind of fault it is, one word. raw: its first bytes.
-    database, table: whose it is, None where that is unknown.
+    `segment`: path or name of the segment, or another path of the source. `line`: number of the line from 1, or the
+    message's offset; None for the whole segment. `error_class`: the kind of fault, one word. `raw`: the first bytes of
+    the thing. `database`, `table`: the table it belongs to, None where that is unknown.
     """
 
     segment: str
@@ -32,10 +33,10 @@ class Rejected:
 
 
 BAD_MESSAGE: Final = "BadMessage"
-"""A message that its format's decoder cannot read; why stands in the message of the `Rejected`."""
+"""A message that its format's decoder cannot read; the message of the `Rejected` says why."""
 
 BAD_WATERMARK: Final = "BadWatermark"
-"""A watermark that cannot be true. It holds no table: the next one takes its place."""
+"""A watermark that cannot be true. It holds no table: the next one replaces it."""
 
 BAD_VALUE: Final = "BadValue"
 """A row that a current-state table could not take. It holds no table: the next run tries again."""
@@ -44,13 +45,13 @@ BAD_TABLE_OF_DUMP: Final = "BadTableOfDump"
 """A table of the initial dump of which rows, or values of a column, are missing."""
 
 BAD_SCHEMA_FILE: Final = "BadSchemaFile"
-"""A schema file that cannot be read, or is not whole."""
+"""A schema file that cannot be read, or is incomplete."""
 
 MISSING_FILE: Final = "MissingFile"
-"""A data file that the source promises and does not have. `policy.index_gap` says whether it holds its table."""
+"""A data file that the source should have and does not. `policy.index_gap` says whether it holds its table."""
 
 UNREADABLE_INDEX: Final = "UnreadableIndex"
-"""An index file that cannot be read, or names no data file: whether the last one is there is not known.
+"""An index file that cannot be read, or names no data file: it is unknown whether the last one exists.
 `policy.index_gap` says whether it holds its table."""
 
 UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"

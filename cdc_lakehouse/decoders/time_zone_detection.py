@@ -1,5 +1,5 @@
-"""In which time zone TIMESTAMP text was written: nothing in the data says it, but most tables have a column that is set
-when the row is."""
+"""Detection of the time zone of TIMESTAMP text: the data does not give it, but most tables have a column that is set
+when the row is written."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from typing import Any, Final
 from cdc_lakehouse.changelog.positions import commit_time, is_commit_ts
 
 _STEP: Final = datetime.timedelta(minutes=15)
-"""Offsets of UTC are multiples of it."""
+"""Offsets from UTC are multiples of this."""
 _SLACK: Final = datetime.timedelta(seconds=90)
-"""How long before its commit a row is written."""
+"""The maximum time between the writing of a row and its commit."""
 _LARGEST: Final = datetime.timedelta(hours=14)
 _LEAST_VALUES: Final = 3
 _LEAST_SHARE: Final = 0.8
 
 
 def detect_offset(values: Iterable[bytes]) -> datetime.timedelta | None:
-    """The offset of UTC that makes most TIMESTAMP values the time of their commit; None where too few are near one.
-
-    values: objects of TiCDC's Canal-JSON, with their commit-ts."""
+    """Return the offset from UTC with which most TIMESTAMP values equal the time of their commit; None where too few
+    are near one. `values` are objects of TiCDC's Canal-JSON, with their commit-ts."""
     offsets = Counter(offset for value in values for offset in _offsets(value))
     if not offsets:
         return None

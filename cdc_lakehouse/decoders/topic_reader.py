@@ -1,9 +1,10 @@
-"""Messages of topics as events, and beside them what is not of a row: statements, watermarks, observed columns.
+"""Decoding of topics' messages into events and, besides these, statements, watermarks and observed columns.
 
-Records of a partition come to one task, in the order of their offsets. Where messages have a commit-ts, that is
-an event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, and always above the one
-before in the partition, so that the order is the topic's. Records that come before a batch may be read with it: they
-give nothing themselves (see `partition_sequence`)."""
+Records of a partition go to one task, in the order of their offsets. Where messages have a commit-ts, it is the
+event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, always above the previous one
+in the partition, so that the order is the topic's. Records before a batch may be read with it: they give no events
+themselves (see `partition_sequence`).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _ROWS_AT_ONCE: Final = 8192
 
 
 class _Merged(AccumulatorParam[Summaries]):
-    """A task that is run again adds the same again."""
+    """Merges the summaries of tasks. A task that is run again adds the same ones again."""
 
     def zero(self, value: Summaries) -> Summaries:
         return {}
@@ -56,24 +57,25 @@ _MERGED: Final = _Merged()
 
 @dataclass(frozen=True)
 class TopicFormat:
-    """The format of a feed's messages with its options. `seeds` are the commit-ts, by batch, above which those begin
-    that are made for its rows: so they are the same when it is decoded again. `takes` says which tables are wanted."""
+    """The format of a feed's messages with its options. `seeds` are, by batch, the commit-ts above which the commit-ts
+    made for its rows begin: so they are the same when the batch is decoded again. `takes` says which tables are wanted.
+    """
 
     name: str
     options: Mapping[str, object]
     seeds: Mapping[int, int]
     watermarks: Mapping[int, Mapping[tuple[str, int], int]]
-    """By batch, of each partition as the batch begins: what is at or below them has been sent before."""
+    """By batch, the watermarks of each partition as the batch begins: what is at or below them has been sent before."""
     takes: Callable[[str, str], bool]
     landed_ms: Mapping[int, int]
-    """By batch, when it landed, in milliseconds since 1970. By it, and not by the clock at decoding, the times of
-    messages are judged: so a batch that is decoded again gives the same."""
+    """The time at which each batch landed, in milliseconds since 1970. The times of messages are validated against it,
+    not against the clock at decoding: so a batch that is decoded again gives the same result."""
     has_record_times: bool
-    """Whether a record's timestamp is of another clock than its message's time."""
+    """Whether a record's timestamp comes from another clock than its message's time."""
 
 
 Take = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What becomes of a task's events, columns of `NEW_EVENTS`."""
+"""Processes a task's events, columns of `NEW_EVENTS`."""
 
 RECORDS: Final = pa.schema([
     ("feed_date", pa.string()),
@@ -87,7 +89,7 @@ RECORDS: Final = pa.schema([
     ("batch", pa.int64()),
     ("is_before", pa.bool_()),
 ])  # fmt: skip
-"""Records as they are read. `batch` is the one that they are read with, `is_before` says that they came before it."""
+"""Records as they are read. `batch` is the batch that they are read with; `is_before` says that they came before it."""
 
 
 def changes_in_tasks(
@@ -98,8 +100,9 @@ def changes_in_tasks(
     take: Take,
     columns: str,
 ) -> tuple[Sequence[tuple[Any, ...]], Summaries]:
-    """What `take` makes of the records' events, rows with these columns; and what else is in the records. `records`
-    gives those of a task by its number, as `TopicReader.read` wants them. Without Spark tasks are done here."""
+    """Decode records and apply `take` to their events; return its rows, with these columns, and the summaries of the
+    rest. `records` returns the records of a task by its number, as `TopicReader.read` expects them. Without Spark the
+    tasks run here."""
 
     def changes(number: int) -> Iterator[tuple[pa.RecordBatch | None, Summaries]]:
         with database() as connection:
@@ -137,8 +140,9 @@ def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 class TopicReader:
-    """Reads records, columns of `RECORDS`: those of a topic, partition and batch in the order of their offsets, of
-    several by turns. It gives rows of events, in any order, and at the end has in `summaries` what else is in them."""
+    """Decodes records, columns of `RECORDS`, with those of a topic, partition and batch in the order of their offsets;
+    several of these may alternate. It yields rows of events, in any order; at the end `summaries` has everything else.
+    """
 
     def __init__(self, topic_format: TopicFormat, connection: Any) -> None:
         """`connection` is to DuckDB: see `duckdb_sql.database`."""
@@ -165,14 +169,15 @@ class TopicReader:
             if usual is not None and usual.in_order:
                 yield from self._read_in_order(summary, usual, own, others, batch)
                 continue
-            # Only a watermark between messages makes their order count.
+            # Only a watermark between messages makes their order matter.
             watermarks = [(-1, summary.watermark or 0)]
             yield from self._read_each(summary, batch.take(pa.array(others)), watermarks)
             if usual is not None:
                 yield from self._take_usual(summary, usual, own, batch, np.array(watermarks))
 
     def _ahead(self, usual: UsualRows, own: np.ndarray[Any, Any], batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
-        """Where in the batch those of the usual rows that are the place's `own` say a time that can be none."""
+        """Return the positions in the batch of the usual rows in `own` whose time is invalid because it is too far
+        ahead."""
         places, latest_ms = usual.places[own], np.full(len(own), self._landed_ms)
         if self._topic_format.has_record_times:
             record_ms: Any = pc.fill_null(batch.column("time_ms"), 0)
@@ -187,8 +192,8 @@ class TopicReader:
         others: np.ndarray[Any, Any],
         batch: pa.RecordBatch,
     ) -> Iterator[pa.RecordBatch]:
-        """The usual rows that are the place's `own`, and the other messages between them: each of these follows what
-        came before it, and what comes behind it follows it."""
+        """Yield the events of the usual rows in `own`, and of the other messages between them: each message comes after
+        the rows before it, and before the rows after it."""
         offsets = batch.column("offset").to_numpy()[usual.places]
         commit_ts = np.zeros(len(usual.places), np.int64)
         takes = self._taken(usual)
@@ -196,7 +201,7 @@ class TopicReader:
         start = 0
         for at, end in zip([*others.tolist(), None], [*ends, len(own)], strict=True):
             if rows := own[start:end].tolist():
-                # Each is above the one before.
+                # Each commit-ts is above the previous one.
                 steps = np.arange(1, len(rows) + 1)
                 made = (usual.times[rows] << LOGICAL_BITS) - steps
                 commit_ts[rows] = np.maximum(np.maximum.accumulate(made), summary.last_ts) + steps
@@ -209,17 +214,17 @@ class TopicReader:
         yield from self._events(summary, usual, own, commit_ts, takes, batch)
 
     def _taken(self, usual: UsualRows) -> np.ndarray[Any, Any]:
-        """Which shapes are of tables that are wanted."""
+        """Return which shapes belong to tables that are wanted."""
         return np.array([each is not None and self._takes(each.database, each.table) for each in usual.shapes], bool)
 
     def _read_each(
         self, summary: PartitionSummary, records: pa.RecordBatch, watermarks: list[tuple[int, int]]
     ) -> Iterator[pa.RecordBatch]:
-        """One by one. `watermarks` get those that come, each behind its offset."""
+        """Decode records one by one. Watermarks that come are appended to `watermarks`, each with its offset."""
         cells = [_listed(records.column(name)) for name in _OF_EACH]
         for date, offset, time_ms, key, value, segment, is_before in zip(*cells, strict=True):
             redelivered, bad, taken = self._order.redelivered, 0, len(self._rows)
-            # As the feed's clock, where the message has none, it is believed no more than that.
+            # As the feed's clock, where the message has no time, the record's time must not be further ahead either.
             clock_ms = None if time_ms is None or time_ms > self._landed_ms + AHEAD_MS else time_ms
             for message in self._messages(key, value, time_ms):
                 if is_before:
@@ -239,7 +244,7 @@ class TopicReader:
                 yield self._rows.take()
 
     def _enter(self, place: PartitionBatch) -> PartitionSummary:
-        """Go on with the records of a place."""
+        """Switch to the records of a topic, partition and batch; return their summary."""
         if place not in self.summaries:
             topic, partition, number = place
             seed = self._topic_format.seeds[number]
@@ -275,8 +280,7 @@ class TopicReader:
         batch: pa.RecordBatch,
         watermarks: np.ndarray[Any, Any],
     ) -> Iterator[pa.RecordBatch]:
-        """What `_take` does, for those of the usual rows that are the place's `own`. `watermarks` are those that hold,
-        each behind an offset."""
+        """Do the same as `_take` for the usual rows in `own`. `watermarks` are the valid ones, each after an offset."""
         behind, sent = watermarks.T
         offsets = batch.column("offset").to_numpy()[usual.places]
         commit_ts = usual.times[own]
@@ -287,7 +291,7 @@ class TopicReader:
         takes = self._taken(usual)
         wanted = takes[usual.shape_of[own]]
         self._note_sent_before(summary, usual, own[~is_new & wanted], batch)
-        # Whether they have come before is seen when their table is taken.
+        # Whether they came before is checked when their table becomes wanted.
         self._note_left_out(summary, usual, own[~is_new & ~wanted])
         new = own[is_new]
         self._observe_usual(summary, usual, new[takes[usual.shape_of[new]]], offsets)
@@ -302,8 +306,8 @@ class TopicReader:
         takes: np.ndarray[Any, Any],
         batch: pa.RecordBatch,
     ) -> Iterator[pa.RecordBatch]:
-        """The events of some of the usual rows, of which `commit_ts` has all; those whose shape `takes` does not take
-        are noted instead."""
+        """Yield the events of `rows`; `commit_ts` has those of all usual rows. Rows whose shape is not in `takes` are
+        noted instead."""
         left_out = rows[~takes[usual.shape_of[rows]]]
         self._note_left_out(summary, usual, left_out)
         _note_others(summary, usual, left_out, batch)
@@ -352,7 +356,7 @@ class TopicReader:
     def _observe_usual(
         self, summary: PartitionSummary, usual: UsualRows, rows: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any]
     ) -> None:
-        """Of each shape the first row with the least commit-ts."""
+        """Note, for each shape, the first row with the smallest commit-ts."""
         order = rows[np.lexsort((usual.times[rows], usual.shape_of[rows]))]
         for row in order[np.unique(usual.shape_of[order], return_index=True)[1]].tolist():
             self._observe_shape(summary, usual, row, int(usual.times[row]), int(offsets[row]))
@@ -367,10 +371,10 @@ class TopicReader:
         self._observe(summary, change, commit_ts, offset, in_order=usual.in_order)
 
     def _shown(self, usual: UsualRows, rows: np.ndarray[Any, Any], takes: np.ndarray[Any, Any]) -> list[int]:
-        """Of the rows those that show other columns than the one before of their table."""
+        """Return those of the rows that show other columns than the previous row of their table."""
         tables: dict[tuple[str, str], int] = {}
         forms: dict[Any, int] = {}
-        # Of each shape its table and what it shows of it, as numbers.
+        # The table of each shape, and the columns that it shows, as numbers.
         numbers = np.full((len(usual.shapes), 2), -1)
         for at, shape in enumerate(usual.shapes):
             if shape is not None and takes[at] and shape.op != "D":
@@ -384,10 +388,10 @@ class TopicReader:
         return rows[np.sort(order[is_other])].tolist()
 
     def _names(self, op: str, names: Sequence[str], types: Mapping[str, str]) -> tuple[str, ...]:
-        """The columns of an image in the order that it shows."""
+        """Return the columns of an image in the order that it shows."""
         if op != "U" or not self._format.in_table_order:
             return tuple(names)
-        # Images that are not whole put columns out of the table's order.
+        # Images that are incomplete put columns out of the table's order.
         shown = set(names)
         return (*(name for name in types if name in shown), *(name for name in names if name not in types))
 
@@ -434,7 +438,7 @@ class TopicReader:
         elif self._takes(part.database, part.table):
             summary.note_sent_before(part.database, part.table, origin.commit_ts, segment, offset)
         else:
-            # Whether it has come before is seen when its table is taken.
+            # Whether it came before is checked when its table becomes wanted.
             summary.left_out.add((part.database, part.table))
 
     def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:
@@ -446,7 +450,7 @@ class TopicReader:
     def _observe(
         self, summary: PartitionSummary, row: RowChange, commit_ts: int, offset: int, *, in_order: bool
     ) -> None:
-        # A DELETE may have its key alone: it shows nothing of a table's columns.
+        # A DELETE may have only its key: it shows nothing about a table's columns.
         image = row.after if row.after is not None else row.before
         if image is None or row.op == "D":
             return
@@ -486,7 +490,7 @@ _OF_EACH: Final = ("feed_date", "offset", "time_ms", "key", "value", "segment", 
 
 
 def _by_place(batch: pa.RecordBatch) -> Iterator[np.ndarray[Any, Any]]:
-    """The rows of each topic, partition and batch, in their order."""
+    """Yield the rows of each topic, partition and batch, in their order."""
     places = [
         column.to_numpy()
         for column in (
@@ -511,7 +515,7 @@ def _place(record: pa.RecordBatch) -> PartitionBatch:
 
 
 def _listed(column: pa.Array) -> list[Any]:
-    """Its values. Texts are the same for many rows: each is made once."""
+    """Return a column as a list. Many rows have the same texts: each text is created once."""
     if pa.types.is_string(column.type):
         encoded = column.dictionary_encode()
         texts = encoded.dictionary.to_pylist()

@@ -1,11 +1,11 @@
-"""The sample changefeed: a shop's past, written at once, and its present as it goes on.
+"""The sample changefeed: a shop's history, written at once, and its ongoing changes.
 
     write_history(directory, start=…, end=…, transactions=2_000)
     for checkpoint_ts in follow(directory, pause_seconds=5):
         …
 
 Every date from the first flush, at most five hours after the start, to the last checkpoint has data files. The
-generator's own state is beside the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
+generator's own state is next to the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cdc_lakehouse.sample.sink_writer import SinkWriter, write_atomically
 from cdc_lakehouse.sources.sink.paths import METADATA
 
 _STATE_FORMAT: Final = 2
-# Not a part of a day, so that rows of late evening are in the next day's directory, as with TiCDC.
+# Not a divisor of a day, so that rows of the late evening are in the next day's directory, as with TiCDC.
 _FLUSH_INTERVAL: Final = datetime.timedelta(hours=5)
 _FLUSHES_AT_LEAST: Final = 4
 _BATCHES_PER_DDL: Final = 50
@@ -41,10 +41,11 @@ _DAY: Final = datetime.timedelta(days=1)
 def write_history(
     directory: Path, *, start: datetime.datetime, end: datetime.datetime, transactions: int, seed: int = 1
 ) -> int:
-    """Write what happened from `start` to `end` (with a zone), with all DDL of the shop; returns the checkpoint-ts.
+    """Write the shop's changes from `start` to `end` (with a time zone), with all of its DDL; return the checkpoint-ts.
 
-    There are `transactions` of them, or one a date when that is more. The same arguments give the same files. Raises
-    `SourceError` when the directory holds files already.
+    There are `transactions` of them, or one for each date when that is more. The same arguments give the same files.
+    Raises `ConfigurationError` when `start` is not before `end`, and `SourceError` when the directory holds files
+    already.
     """
     start, end = start.astimezone(datetime.UTC), end.astimezone(datetime.UTC)
     if start >= end:
@@ -82,14 +83,14 @@ def follow(
     clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[int]:
-    """Continue in the directory: a few transactions at a time. Yields the checkpoint-ts of every batch.
+    """Continue in the directory, a few transactions at a time. Yield the checkpoint-ts of every batch.
 
     Dates that passed since the last batch get one batch each, which is not counted. Without `batches` it never ends.
     Raises `SourceError` when the directory holds no sample.
     """
     feed, pending = _load(directory)
     if pending is not None:
-        # Stopped during a batch: its changes are written once more, the same ones, as after a restart of TiCDC.
+        # Stopped during a batch: write its changes again, the same ones, as after a restart of TiCDC.
         feed.write_batch(pending)
     for number in itertools.count() if batches is None else range(batches):
         if number:
@@ -101,7 +102,7 @@ def follow(
 
 
 def state_path(directory: Path) -> Path:
-    """The file with the generator's state. It may be removed together with the sink."""
+    """Return the file with the generator's state. It may be removed together with the sink."""
     directory = directory.resolve()
     return directory.with_name(f"{directory.name}.state.json")
 
@@ -114,7 +115,8 @@ def _flushes(start: datetime.datetime, end: datetime.datetime) -> list[datetime.
 def _actions(
     start: datetime.datetime, end: datetime.datetime, flushes: list[datetime.datetime], transactions: int, seed: int
 ) -> list[tuple[datetime.datetime, bool]]:
-    """When something happens, in order, and whether it is a DDL. Before the last flush of a date is a transaction."""
+    """Return the times of transactions and DDL, in order, and whether each is a DDL. Each date has a transaction before
+    its last flush."""
     rng = random.Random(f"{seed}/schedule")
     last_flushes = {flush.date(): flush for flush in flushes}.values()
     trades = [max(start, flush - _BETWEEN_TRANSACTIONS) for flush in last_flushes]
@@ -124,14 +126,14 @@ def _actions(
 
 
 def _missed_dates(last: datetime.datetime, now: datetime.datetime) -> list[datetime.datetime]:
-    """Noon of every date between two moments."""
+    """Return noon of every date between two moments."""
     noon = datetime.datetime.combine(last.date(), datetime.time(12), datetime.UTC)
     return [noon + number * _DAY for number in range(1, (now.date() - last.date()).days)]
 
 
 @dataclass
 class _Feed:
-    """What goes on from batch to batch."""
+    """The state that is kept from batch to batch."""
 
     directory: Path
     shop: Shop
@@ -139,7 +141,7 @@ class _Feed:
     batches: int = 0
 
     def write_batch(self, now: datetime.datetime) -> int:
-        """Write the next batch, which is the same for the same state and time; returns its checkpoint-ts."""
+        """Write the next batch, which is the same for the same state and time; return its checkpoint-ts."""
         self.save(pending=now)
         self.batches += 1
         if self.batches % _BATCHES_PER_DDL == 0:
@@ -154,7 +156,8 @@ class _Feed:
         return checkpoint_ts
 
     def save(self, *, pending: datetime.datetime | None = None) -> None:
-        """`pending` is the time of a batch that is about to be written; the state is still the one before it."""
+        """Save the state. `pending` is the time of a batch that is about to be written; the state is still the one
+        before it."""
         state = {
             "format": _STATE_FORMAT,
             "batches": self.batches,
@@ -165,7 +168,7 @@ class _Feed:
 
 
 def _load(directory: Path) -> tuple[_Feed, datetime.datetime | None]:
-    """The feed as it was saved, and the time of a batch that may not be complete."""
+    """Load the saved feed, and the time of a batch that may not be complete. Raises `SourceError` without a sample."""
     path = state_path(directory)
     if not path.exists() or not (directory / METADATA).exists():
         raise SourceError(f"{directory} holds no sample changefeed", advice="write its history first")

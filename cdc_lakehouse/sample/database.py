@@ -1,8 +1,8 @@
-"""A database small enough to hold in memory: the rows as they are now, and the changes that a changefeed sees.
+"""A database small enough to hold in memory: its current rows, and the changes that a changefeed sees.
 
-`commit` ends a transaction and gives its net effect: a row that was deleted and inserted under its key is an UPDATE, a
-row under a new key a DELETE and an INSERT. DDL text is as TiCDC prints it:
-names in backquotes, key words in upper case, texts with their character set.
+`commit` ends a transaction and returns its net effect: a row that was deleted and inserted under its key is an UPDATE,
+a row under a new key a DELETE and an INSERT. DDL text is as TiCDC prints it: names in backquotes, key words in upper
+case, texts with their character set.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _COLUMNS: Final = TypeAdapter(tuple[SourceColumn, ...])
 
 
 class Database:
-    """The rows of some tables. Moments have a zone. Commit-ts (TSO) rise strictly, also where the clock stands or goes
-    back. The methods for DDL give the statement with the columns that result, and take effect at once."""
+    """The rows of some tables. Moments have a time zone. Commit-ts (TSO) rise strictly, even where the clock stands
+    still or goes back. The methods for DDL return the statement with the resulting columns, and take effect at once."""
 
     def __init__(self) -> None:
         self._last_ts = 0
@@ -40,15 +40,15 @@ class Database:
         self._rows: dict[TableName, dict[Key, Row]] = {}
         self._last_ids: dict[str, int] = {}
         self._before: dict[tuple[TableName, Key], Row | None] = {}
-        """Rows as they were before the transaction under way."""
+        """Rows as they were before the current transaction."""
 
     @property
     def last_ts(self) -> int:
-        """The last commit-ts (or resolved-ts) that was given out."""
+        """The last commit-ts (or resolved-ts) that was assigned."""
         return self._last_ts
 
     def next_ts(self, moment: datetime.datetime) -> int:
-        """The TSO of `moment`, or the last one plus 1 when that is greater."""
+        """Return the TSO of `moment`, or the last one plus 1 when that is greater."""
         self._last_ts = max(tso(moment), self._last_ts + 1)
         return self._last_ts
 
@@ -58,33 +58,34 @@ class Database:
         return tuple(self._tables)
 
     def table(self, name: TableName) -> Table:
-        """A table as it is now. Raises `KeyError` where there is none."""
+        """Return a table in its current state. Raises `KeyError` where there is none."""
         return self._tables[name]
 
     def rows(self, name: TableName, /, **equal: str | None) -> list[Row]:
-        """The rows whose columns have these values, the oldest first."""
+        """Return the rows whose columns have these values, the oldest first."""
         rows = self._rows[name].values()
         return [row for row in rows if all(row[column] == value for column, value in equal.items())]
 
     def next_id(self, name: TableName) -> str:
-        """The next number of a table's AUTO_INCREMENT."""
+        """Return the next number of a table's AUTO_INCREMENT."""
         self._last_ids[name.table] = self._last_ids.get(name.table, 0) + 1
         return str(self._last_ids[name.table])
 
     def insert(self, name: TableName, /, **values: str | None) -> None:
-        """Insert a row. Columns that are not given take their default, and the table need not have those given."""
+        """Insert a row. Columns that are not given get their default; values for columns that the table does not have
+        are ignored."""
         columns = self._tables[name].columns
         self._put(name, {column.name: values.get(column.name, column.default) for column in columns})
 
     def update(self, name: TableName, row: Row, /, **values: str | None) -> None:
-        """Change a row, in those of the columns that the table has. With another key it is deleted and inserted."""
+        """Change those columns of a row that the table has. With another key the row is deleted and inserted."""
         changed = {column: values.get(column, value) for column, value in row.items()}
         if self._tables[name].key_of(changed) != self._tables[name].key_of(row):
             self.delete(name, row)
         self._put(name, changed)
 
     def delete(self, name: TableName, row: Row) -> None:
-        """Delete the row with this one's key."""
+        """Delete the row with the same key."""
         del self._rows[name][self._remember(name, row)]
 
     def commit(self, moment: datetime.datetime) -> list[SampleRowChange]:
@@ -99,60 +100,60 @@ class Database:
         return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change.table.key_of(change.row))))
 
     def create_database(self, database: str, moment: datetime.datetime) -> SchemaChange:
-        """Changes no table."""
+        """Create a database."""
         query = f"CREATE DATABASE {quoted(database)}"
         return SchemaChange(self.next_ts(moment), database, "", ddl_kinds.CREATE_DATABASE, query, (), "")
 
     def create_table(
         self, name: TableName, columns: tuple[SourceColumn, ...], moment: datetime.datetime
     ) -> SchemaChange:
-        """An empty table."""
+        """Create an empty table."""
         self._tables[name] = Table(name, 0, columns)
         self._rows[name] = {}
         return self._changed(name, moment, ddl_kinds.CREATE_TABLE, create_statement(name, columns))
 
     def add_column(self, name: TableName, column: SourceColumn, moment: datetime.datetime) -> SchemaChange:
-        """Rows that are older than the column hold its default; they are not sent again."""
+        """Add a column. Older rows get its default; they are not sent again."""
         self._reshape(name, (*self._tables[name].columns, column), lambda row: {**row, column.name: column.default})
         return self._alter(name, moment, _ADD_COLUMN, f"ADD COLUMN {column_definition(column)}")
 
     def drop_column(self, name: TableName, column: str, moment: datetime.datetime) -> SchemaChange:
-        """The values of the column are gone."""
+        """Drop a column with its values."""
         kept = tuple(kept for kept in self._tables[name].columns if kept.name != column)
         self._reshape(name, kept, lambda row: {key: value for key, value in row.items() if key != column})
         return self._alter(name, moment, _DROP_COLUMN, f"DROP COLUMN {quoted(column)}")
 
     def rename_column(self, name: TableName, old: str, new: str, moment: datetime.datetime) -> SchemaChange:
-        """The values of the column stay, under its new name."""
+        """Rename a column; its values stay."""
         columns = self._tables[name].columns
         renamed = tuple(replace(column, name=new) if column.name == old else column for column in columns)
         self._reshape(name, renamed, lambda row: {new if key == old else key: value for key, value in row.items()})
         return self._alter(name, moment, _MODIFY_COLUMN, f"RENAME COLUMN {quoted(old)} TO {quoted(new)}")
 
     def modify_column(self, name: TableName, column: SourceColumn, moment: datetime.datetime) -> SchemaChange:
-        """For a wider type only: the text of every value stays as it is."""
+        """Change a column to a wider type: the text of every value stays as it is."""
         columns = tuple(column if old.name == column.name else old for old in self._tables[name].columns)
         self._reshape(name, columns, lambda row: row)
         return self._alter(name, moment, _MODIFY_COLUMN, f"MODIFY COLUMN {column_definition(column)}")
 
     def add_index(self, name: TableName, index: str, column: str, moment: datetime.datetime) -> SchemaChange:
-        """No row changes."""
+        """Add an index; no row changes."""
         return self._alter(name, moment, _ADD_INDEX, f"ADD INDEX {quoted(index)}({quoted(column)})")
 
     def truncate_table(self, name: TableName, moment: datetime.datetime) -> SchemaChange:
-        """All rows are gone."""
+        """Remove all rows."""
         self._rows[name] = {}
         return self._changed(name, moment, ddl_kinds.TRUNCATE_TABLE, f"TRUNCATE TABLE {name.quoted}")
 
     def rename_table(self, name: TableName, new: TableName, moment: datetime.datetime) -> SchemaChange:
-        """The rows stay, under the table's new name."""
+        """Rename a table; its rows stay."""
         self._tables[new] = replace(self._tables.pop(name), name=new)
         self._rows[new] = self._rows.pop(name)
         query = f"RENAME TABLE {name.quoted} TO {new.quoted}"
         return self._changed(new, moment, ddl_kinds.RENAME_TABLE, query)
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON can hold it, between two transactions."""
+        """Return everything as JSON-compatible values, between two transactions."""
         tables = [
             {
                 "name": [name.database, name.table],
@@ -166,7 +167,7 @@ class Database:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Database:
-        """The database whose `state` this was."""
+        """Restore the database from its `state`."""
         database = Database()
         database._last_ts, database._last_ids = state["last_ts"], dict(state["last_ids"])
         for saved in state["tables"]:
@@ -198,7 +199,7 @@ class Database:
 
 
 def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
-    """The CREATE TABLE of a table."""
+    """Return the CREATE TABLE of a table."""
     key = [column for column in columns if column.primary_key]
     parts = [column_definition(column) + " PRIMARY KEY" * (key == [column]) for column in columns]
     if len(key) > 1:
@@ -207,8 +208,8 @@ def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
 
 
 def column_definition(column: SourceColumn) -> str:
-    """A column as a statement defines it: name, type, NOT NULL, DEFAULT."""
-    # Only the words in upper case: an ENUM's labels keep their case.
+    """Return a column's definition for a statement: name, type, NOT NULL, DEFAULT."""
+    # Only the words are in upper case: an ENUM's labels keep their case.
     name, bracket, rest = type_text(column.type).partition("(")
     type_words = name.upper() + bracket + rest
     return f"{quoted(column.name)} {type_words}{' NOT NULL' * (not column.nullable)}{_default(column)}"
@@ -233,5 +234,5 @@ def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> S
 
 
 def _sortable(key: Key) -> tuple[tuple[int, str], ...]:
-    """Numbers that are written as text sort as numbers."""
+    """Return a sort key in which numbers that are written as text sort as numbers."""
     return tuple((len(value), value) for value in key)

@@ -1,7 +1,8 @@
-"""A small shop: its tables, what happens in it, its DDL, and the rows as they are at the end. A seed decides it all.
+"""A small shop: its tables, transactions and DDL, and its current rows. Everything is determined by a seed.
 
 A shop knows nothing of files. It can be saved as JSON between two transactions and continue in another process.
-The tables have at least one column of every kind of type; texts are such as a pipeline must carry whole (unicode,
+
+The tables have at least one column of every kind of type; their texts are ones that a pipeline must preserve (unicode,
 quotes, line ends).
 """
 
@@ -24,14 +25,14 @@ ORDERS: Final = TableName(_DATABASE, "orders")
 PAYMENTS: Final = TableName(_DATABASE, "payments")
 CARTS: Final = TableName(_DATABASE, "carts")
 BASKETS: Final = TableName(_DATABASE, "baskets")
-"""What CARTS is renamed to."""
+"""The new name of CARTS after its rename."""
 
 _STATUSES: Final = ("new", "paid", "shipped", "delivered")
 _NEW, _PAID, _SHIPPED, _DELIVERED = "1", "2", "3", "4"
 _METHODS: Final = ("card", "transfer", "voucher")
 _INTERESTS: Final = ("books", "games", "garden", "music", "sport")
 
-# A feed that runs for weeks must not grow without end: its state is kept in one file.
+# A feed that runs for weeks must not grow without limit: its state is kept in one file.
 _CUSTOMERS_KEPT: Final = 500
 _ORDERS_KEPT: Final = 1_000
 _ARCHIVED_AT_ONCE: Final = 20
@@ -55,7 +56,7 @@ _REMARKS: Final = (
     "café & crème <3", "🚲 deliveries only", "back\\slash", "NULL", "",
 )  # fmt: skip
 
-# Lengths are the display lengths that TiCDC gives.
+# Lengths are the display lengths that TiCDC writes.
 _BIGINT: Final = ColumnType.of("BIGINT", length=20)
 _INT: Final = ColumnType.of("INT", length=11)
 _BOOL: Final = ColumnType.of("TINYINT", length=1)
@@ -115,11 +116,11 @@ SCHEMA_CHANGES: Final[tuple[Callable[[Database, datetime.datetime], SchemaChange
     lambda database, moment: database.rename_table(CARTS, BASKETS, moment),
     lambda database, moment: database.add_column(PAYMENTS, _CURRENCY, moment),
 )
-"""Every history has all of them once, in this order. After them, campaigns come and go."""
+"""Every history has all of them once, in this order. After them, columns of campaigns are added and dropped."""
 
 
 class Shop:
-    """Moments are in UTC and should not go back; commit-ts rise strictly in any case."""
+    """A shop and its database. Moments are in UTC and should not go back; commit-ts rise strictly in any case."""
 
     def __init__(self, seed: int = 1) -> None:
         self.seed = seed
@@ -153,7 +154,7 @@ class Shop:
         return changes
 
     def change_schema(self, moment: datetime.datetime) -> SchemaChange:
-        """The next DDL: those of `SCHEMA_CHANGES` first, then columns of campaigns without end."""
+        """Run the next DDL: first those of `SCHEMA_CHANGES`, then columns of campaigns without end."""
         self._schema_changes += 1
         if self._schema_changes <= len(SCHEMA_CHANGES):
             return SCHEMA_CHANGES[self._schema_changes - 1](self._database, moment)
@@ -164,11 +165,12 @@ class Shop:
         return self._database.add_column(CUSTOMERS, column, moment)
 
     def resolve(self, moment: datetime.datetime) -> int:
-        """A resolved-ts: all earlier commits are below it, all later ones above it."""
+        """Return a resolved-ts: all earlier commits are below it, all later ones above it."""
         return self._database.next_ts(moment)
 
     def tables(self) -> dict[tuple[str, str], tuple[tuple[SourceColumn, ...], list[Row]]]:
-        """Columns and current rows of every table. Values are text in canal-json's notation."""
+        """Return the columns and current rows of every table, by database and table. Values are text in canal-json's
+        notation."""
         database = self._database
         return {
             (name.database, name.table): (database.table(name).columns, [dict(row) for row in database.rows(name)])
@@ -176,21 +178,21 @@ class Shop:
         }
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON can hold it, between two transactions."""
+        """Return everything as JSON-compatible values, between two transactions."""
         counters = {"seed": self.seed, "trades": self._trades, "schema_changes": self._schema_changes}
         return {**counters, "database": self._database.state()}
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Shop:
-        """The shop whose `state` this was."""
+        """Restore the shop from its `state`."""
         shop = Shop(state["seed"])
         shop._trades, shop._schema_changes = state["trades"], state["schema_changes"]
         shop._database = Database.from_state(state["database"])
         return shop
 
 
-# Trades: one transaction each, which changes nothing where there is no row for it. They give values for all columns
-# that a table ever has: the database takes those that it has at the moment.
+# Trades: one transaction each, which changes nothing where it finds no suitable row. They give values for all columns
+# that a table ever has: the database uses those that it has at the moment.
 
 
 def _register(database: Database, rng: random.Random, now: datetime.datetime) -> None:
@@ -273,7 +275,7 @@ def _edit_profile(database: Database, rng: random.Random, now: datetime.datetime
 
 
 def _leave(database: Database, rng: random.Random, now: datetime.datetime | None = None) -> None:
-    """A customer goes, with all their rows."""
+    """Delete a customer with all their rows."""
     if customer := _any_row(database, rng, CUSTOMERS):
         for line in database.rows(_carts(database), customer_id=customer["id"]):
             database.delete(_carts(database), line)
@@ -283,7 +285,7 @@ def _leave(database: Database, rng: random.Random, now: datetime.datetime | None
 
 
 def _renumber(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    """A customer gets another key: DELETE and INSERT with one commit-ts, in two tables."""
+    """Give a customer another key: DELETE and INSERT with one commit-ts, in two tables."""
     if customer := _any_row(database, rng, CUSTOMERS):
         number = database.next_id(CUSTOMERS)
         for table in (_carts(database), ORDERS):
@@ -293,7 +295,7 @@ def _renumber(database: Database, rng: random.Random, now: datetime.datetime) ->
 
 
 def _tidy(database: Database, rng: random.Random) -> None:
-    """Make room in a shop that is full."""
+    """Delete rows in a shop that is full."""
     if len(database.rows(CUSTOMERS)) > _CUSTOMERS_KEPT:
         _leave(database, rng)
     elif len(database.rows(ORDERS)) > _ORDERS_KEPT:
@@ -305,7 +307,7 @@ _TRADES: Final[dict[Callable[[Database, random.Random, datetime.datetime], None]
     _register: 10, _fill_cart: 14, _place_order: 18, _pay: 18, _ship: 18, _deliver: 18, _cancel: 3, _edit_profile: 8,
     _leave: 1, _renumber: 2,
 }  # fmt: skip
-"""How often each trade happens, in relation to the others."""
+"""The relative frequency of each trade."""
 
 
 def _any_row(database: Database, rng: random.Random, table: TableName, **equal: str | None) -> Row | None:
@@ -324,7 +326,7 @@ def _delete_order(database: Database, order: Row) -> None:
 
 
 def _campaigns(database: Database) -> list[str]:
-    """Columns of the running campaigns, the oldest first."""
+    """Return the columns of the running campaigns, the oldest first."""
     return [column.name for column in database.table(CUSTOMERS).columns if column.name.startswith(_CAMPAIGN)]
 
 
@@ -354,12 +356,12 @@ def _birthday(rng: random.Random) -> str | None:
 
 
 def _interests(rng: random.Random) -> str | None:
-    """A SET is the sum of its members' bits."""
+    """Return a value of a SET: the sum of its members' bits."""
     return None if rng.random() < 0.2 else str(rng.randrange(1 << len(_INTERESTS)))
 
 
 def _json_text(value: object) -> str:
-    """JSON as TiDB prints it: keys in order, a space after each comma and colon."""
+    """Format JSON as TiDB prints it: keys in order, a space after each comma and colon."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 

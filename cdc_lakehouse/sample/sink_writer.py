@@ -1,11 +1,11 @@
-"""The files of TiCDC's storage sink (v8.5, new architecture, `file://`), written in its order and in its way.
+"""The files of TiCDC's storage sink (v8.5, new architecture, `file://`), written in the same order and form.
 
 A data file comes first, then the index file that names it, then `metadata` with the checkpoint-ts. A schema file comes
 after the rows that are older than its DDL. Every file is written under another name and renamed. Options of the sink:
 canal-json with enable-tidb-extension; date-separator `day`; index numbers of 20 digits; times in UTC.
 
 Values are text in canal-json's notation: an ENUM is the number of its label, a SET a bitmask, bytes one character each.
-What is known of the formats was compared byte for byte with files that TiCDC wrote (`tests/sample`).
+The known facts of the formats were compared byte for byte with files that TiCDC wrote (`tests/sample`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ Key = tuple[str, ...]
 
 _DATA_FILE: Final = re.compile(r"CDC(\d{20})\.\w+")
 _SCHEMA_FILE_VERSION: Final = 1
-# Constants of java.sql.Types, as TiCDC maps them; it raises that of an unsigned number above its signed range.
+# Constants of java.sql.Types, as TiCDC maps them; TiCDC uses a larger type's for an unsigned number above its signed
+# range.
 _SQL_TYPES: Final = {
     "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "float": 7, "double": 8, "decimal": 3,
     "bit": -7, "year": 12, "date": 91, "datetime": 93, "timestamp": 93, "time": 92, "char": 1, "varchar": 12,
@@ -53,11 +54,11 @@ class Table:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Names of the columns of the primary key."""
+        """The names of the primary key's columns."""
         return tuple(column.name for column in self.columns if column.primary_key)
 
     def key_of(self, row: Row) -> Key:
-        """The values of the primary key."""
+        """Return the values of the primary key."""
         return tuple(value for name in self.key_columns if (value := row[name]) is not None)
 
 
@@ -81,9 +82,8 @@ Encode = Callable[[SampleRowChange, datetime.datetime], str]
 
 
 class SinkWriter:
-    """Writes a sink. Rows wait in memory until `flush`. `now` is the wall clock of the simulated server, with a zone.
-
-    A new writer continues with the numbers of the files that are in the directory."""
+    """Writes a sink. Rows are held in memory until `flush`. `now` is the wall clock of the simulated server, with a
+    time zone. A new writer continues the numbers of the files in the directory."""
 
     def __init__(self, directory: Path, encode: Encode | None = None, extension: str = "json") -> None:
         self._directory = directory
@@ -101,13 +101,13 @@ class SinkWriter:
             self._waiting.setdefault(directory, []).append(change)
 
     def write_ddl(self, change: SchemaChange, now: datetime.datetime) -> None:
-        """Write the rows that wait, then the schema file of a DDL."""
+        """Write the rows that are held, then the schema file of a DDL."""
         self.flush(now)
         write_atomically(self._directory / schema_path(change), schema_document(change))
 
     def flush(self, now: datetime.datetime, changes_per_file: int | None = None) -> int:
-        """Write the rows that wait, to directories with the date of `now`: one data file a table, or more with so many
-        changes each. Returns the number of files."""
+        """Write the rows that are held, to directories with the date of `now`: one data file for each table, or several
+        with `changes_per_file` changes each. Return the number of files."""
         waiting, self._waiting = self._waiting, {}
         date = now.astimezone(datetime.UTC).date().isoformat()
         files = 0
@@ -134,7 +134,7 @@ class SinkWriter:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file as TiCDC writes local files: a reader sees the old content or the new one. The file under way has
+    """Write a file as TiCDC writes local files: a reader sees the old content or the new one. The temporary file has
     `.tmp.` in its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.tmp.{uuid.uuid4()}")
@@ -170,14 +170,14 @@ def canal_json(change: SampleRowChange, encoded: datetime.datetime) -> str:
 
 
 def schema_path(change: SchemaChange) -> str:
-    """Where a schema file is below the sink. For a statement on a database the path has no table level."""
+    """Return the path of a schema file below the sink. For a statement on a database the path has no table level."""
     directory = f"{change.database}/{change.table}/meta" if change.table else f"{change.database}/meta"
     checksum = zlib.crc32(checked_text(_document(change)).encode())
     return f"{directory}/schema_{change.commit_ts}_{checksum:010d}.json"
 
 
 def schema_document(change: SchemaChange) -> str:
-    """The content of a schema file: a DDL with the columns that result."""
+    """Return the content of a schema file: a DDL with the resulting columns."""
     return go_json(_document(change), indent=4)
 
 

@@ -1,8 +1,9 @@
 """A log of records, as the lake keeps it: topics with partitions, whose records have offsets. Values only.
 
-Topics of Kafka are one; a Canal server's destination is a topic with one partition, whose offsets count the entries. A
-segment of such a log is a range of offsets of one partition. Offsets are not a count of messages: in Kafka markers of
-transactions, aborted messages and compacted ones leave holes."""
+Kafka's topics are such a log; a Canal server's destination is a topic with one partition, whose offsets count the
+entries. A segment of such a log is a range of offsets of one partition. Offsets do not count messages: in Kafka,
+transaction markers and aborted or compacted messages leave gaps.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class LogPartition(NamedTuple):
 
     @property
     def named(self) -> str:
-        """As a sentence names it."""
+        """The partition's name for use in a sentence."""
         return f"partition {self.number} of the topic {self.topic}"
 
     def __str__(self) -> str:
@@ -32,8 +33,8 @@ class LogPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets of a partition from `start` on, before `end`; what is read ends before that where keys and values come
-    to `max_bytes`."""
+    """Offsets of a partition from `start` on, before `end`; reading ends earlier where keys and values reach
+    `max_bytes` bytes."""
 
     partition: LogPartition
     start: int
@@ -45,7 +46,8 @@ class OffsetRange:
 
     @property
     def segment(self) -> str:
-        """Its name: the first offset has as many digits as in Kafka's own files, so that names are in order."""
+        """The name of its segment: the first offset has as many digits as in Kafka's own files, so that names sort in
+        order."""
         return f"{self.partition}/{self.start:020d}"
 
 
@@ -57,8 +59,8 @@ def parse_segment(name: str) -> tuple[LogPartition, int]:
 
 @dataclass(frozen=True, slots=True)
 class LandedTopic:
-    """What is in the lake of a topic: of each partition all before an offset. `record_bytes` is the size of a record
-    of its last batch, None before the first."""
+    """What the lake has of a topic: for each partition everything before an offset. `record_bytes` is the average size
+    of a record in its last batch, None before the first."""
 
     id: str
     ends: Mapping[int, int]
@@ -67,7 +69,7 @@ class LandedTopic:
 
 @dataclass(frozen=True, slots=True)
 class LandedOffsets:
-    """What is in the lake of a feed; `began` is false before its first run."""
+    """What the lake has of a feed's topics; `began` is false before the feed's first run."""
 
     topics: Mapping[str, LandedTopic] = field(default_factory=dict[str, LandedTopic])
     began: bool = False
@@ -78,17 +80,18 @@ class LandedOffsets:
         return None if topic is None else topic.ends.get(partition.number)
 
     def record_bytes(self, topic: str) -> float | None:
-        """Bytes of a record of the topic, on average in its last batch; None where nothing of it is in the lake."""
+        """Return the average bytes of a record in the topic's last batch; None where the lake has nothing of it."""
         known = self.topics.get(topic)
         return None if known is None else known.record_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """From where to where each partition is to be read, also those with nothing new. A partition that cannot be read
-    on without a loss is in `faults` instead, and the others go on.
+    """The offsets (from, before) to read of each partition, including those with nothing new. A partition that cannot
+    be continued without a loss is in `faults` instead, and the others continue.
 
-    `ids` are those of the topics."""
+    `ids` are those of the topics.
+    """
 
     offsets: Mapping[LogPartition, tuple[int, int]]
     ids: Mapping[str, str]
@@ -96,7 +99,7 @@ class Pending:
 
     @property
     def records(self) -> int:
-        """New offsets: at least as many as new messages."""
+        """The number of new offsets: at least the number of new messages."""
         return sum(end - start for start, end in self.offsets.values())
 
 

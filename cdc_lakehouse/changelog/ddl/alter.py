@@ -1,7 +1,7 @@
-"""ALTER TABLE: its clauses in order (MySQL reference manual, "ALTER TABLE Statement"; TiDB's own).
+"""ALTER TABLE: its clauses in order (MySQL reference manual, "ALTER TABLE Statement"; and TiDB's own clauses).
 
-To add one: where it changes no row, its first words in `_NO_EFFECT`; else a function of the cursor (after the words)
-and the table, and its row in `_CLAUSES`.
+To add a clause that changes no row, add its first words to `_NO_EFFECT`; else write a function that takes the cursor
+(after the words) and the table, and add it to `_CLAUSES`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES
 
 
 def read_alter_table(cursor: Cursor) -> ddl.Clauses:
-    """What follows ALTER TABLE, to the end; empty where that changes nothing (only ALGORITHM, LOCK ...)."""
+    """Read the rest of a statement after ALTER TABLE; empty where it changes nothing (only ALGORITHM, LOCK ...)."""
     cursor.if_exists()
     table = cursor.table_name()
     if cursor.accept("WAIT"):  # MariaDB

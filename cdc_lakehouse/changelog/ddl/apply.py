@@ -1,12 +1,12 @@
-"""The columns of a table after a statement, for logs that have the statement alone: no columns, no types.
+"""Compute the columns of a table after a statement, for logs that have only the statement, without columns and types.
 
     >>> definition = parse("CREATE TABLE t (id SERIAL PRIMARY KEY, name CHAR(3))")[0]
     >>> [column.name for column in created(definition).columns]
     ['id', 'name']
 
-A statement in a log was accepted by its source, whatever its version, modes and limits are. So nothing is checked here:
-a statement is carried out as far as it fits, and what does not fit (a column that is not known) is left out with a
-note. The same statement applied twice leaves the same columns. Names of columns are compared without case.
+A statement in a log was accepted by its source, whatever its version, modes and limits are. So nothing is validated
+here: a statement is applied as far as possible, and what does not fit (an unknown column) is left out with a note.
+Applying the same statement twice leaves the same columns. Names of columns are compared without case.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from cdc_lakehouse.errors import DdlError
 
 # Display widths of integers, signed and unsigned (information_schema of MySQL 8.0.12).
 _WIDTHS: Final = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
-# The longest values of TEXT and BLOB types, in bytes.
+# The maximum length of values of TEXT and BLOB types, in bytes.
 _SIZES: Final = ((0xFF, "tiny"), (0xFFFF, ""), (0xFFFFFF, "medium"), (0xFFFFFFFF, "long"))
 _MOST_BYTES: Final = {f"{size}{kind}": most for most, size in _SIZES for kind in ("text", "blob")}
 _FLOAT_BITS: Final = 24
-# The most bytes of a character, of character sets where that is not one (information_schema.character_sets).
+# The maximum bytes of a character, for character sets where it is not one (information_schema.character_sets).
 _WIDE: Final = {
     **dict.fromkeys(("utf16", "utf16le", "utf32", "gb18030", "utf8mb4"), 4),
     **dict.fromkeys(("utf8", "utf8mb3", "ujis", "eucjpms"), 3),
     **dict.fromkeys(("big5", "sjis", "euckr", "gb2312", "gbk", "ucs2", "cp932"), 2),
 }
 _USUAL_CHARSET: Final = "utf8mb4"
-"""Of servers from MySQL 8.0 on, and of TiDB."""
+"""The default character set of servers from MySQL 8.0 on, and of TiDB."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedColumns:
-    """Columns after a statement, as a schema file would list them; `charset` is the table's default character set, None
-    where it is not known, `notes` say what did not fit."""
+    """Columns after a statement, as a schema file would list them. `charset` is the table's default character set, None
+    where it is unknown; `notes` say what did not fit."""
 
     columns: tuple[SourceColumn, ...]
     charset: str | None = None
@@ -50,7 +50,7 @@ class AppliedColumns:
 
 
 def created(definition: ddl.CreateTable) -> AppliedColumns:
-    """The columns of a CREATE TABLE that lists them."""
+    """Return the columns of a CREATE TABLE that lists them."""
     charset = charset_of(definition.charset, definition.collation)
     columns = [_Draft(_column(each, charset)) for each in definition.columns]
     key = () if definition.primary_key is None else definition.primary_key.columns
@@ -58,21 +58,24 @@ def created(definition: ddl.CreateTable) -> AppliedColumns:
 
 
 def created_from_query(clause: ddl.CreateTableAsSelect) -> AppliedColumns:
-    """The columns of a CREATE TABLE … SELECT. Raises DdlError where the query has some that the statement does not
-    define: only the server knows their types."""
+    """Return the columns of a CREATE TABLE … SELECT.
+
+    Raises DdlError where the query has columns that the statement does not define: only the server knows their types.
+    """
     definition = clause.definition
     defined = {column.name.lower(): column for column in definition.columns}
     unknown = [name for name in clause.selected or () if name.lower() not in defined]
     if clause.selected is None or not defined or unknown:
         raise DdlError("the query has columns whose types are not in the statement")
     selected = [name.lower() for name in clause.selected]
-    # Those that the query does not fill come first, the others in its order (MySQL, "CREATE TABLE ... SELECT").
+    # Columns that the query does not fill come first, the others in the query's order (MySQL, "CREATE TABLE ...
+    # SELECT").
     first = [column for column in definition.columns if column.name.lower() not in selected]
     return created(replace(definition, columns=(*first, *(defined[name] for name in selected))))
 
 
 def columns_of(table: TableVersion) -> tuple[SourceColumn, ...]:
-    """The columns of a version, as a schema file would list them."""
+    """Return the columns of a table version, as a schema file would list them."""
     return tuple(
         SourceColumn(each.name, each.type, each.nullable, each.id in table.primary_key, each.default, each.source_id)
         for each in table.columns
@@ -80,10 +83,11 @@ def columns_of(table: TableVersion) -> tuple[SourceColumn, ...]:
 
 
 def altered(table: TableVersion, clauses: Sequence[ddl.Clause]) -> AppliedColumns:
-    """The columns after one ALTER TABLE (or CREATE or DROP INDEX), given by all of its clauses.
+    """Return the columns after one ALTER TABLE (or CREATE or DROP INDEX), given all of its clauses.
 
-    Names in CHANGE, MODIFY, RENAME COLUMN and DROP are those before the statement; AFTER and new keys name columns as
-    they are after it (MySQL reference manual, "ALTER TABLE Statement")."""
+    Names in CHANGE, MODIFY, RENAME COLUMN and DROP are those before the statement; AFTER and new keys use the names
+    after it (MySQL reference manual, "ALTER TABLE Statement").
+    """
     plan = _Plan({column.name.lower() for column in table.columns})
     for clause in clauses:
         plan.leave(clause)
@@ -103,7 +107,7 @@ def altered(table: TableVersion, clauses: Sequence[ddl.Clause]) -> AppliedColumn
 
 @dataclass(slots=True)
 class _Draft:
-    """A column while a statement is applied; `was` is its name before, in lower case, None for a new one."""
+    """A column while a statement is applied. `was` is its name before, in lower case; None for a new column."""
 
     column: SourceColumn
     was: str | None = None
@@ -115,7 +119,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Placed:
-    """A definition; `was` is the column's name before, None for a new one."""
+    """A column definition and its position. `was` is the column's name before; None for a new column."""
 
     definition: ColumnDefinition
     was: str | None
@@ -125,7 +129,7 @@ class _Placed:
 
 @dataclass(slots=True)
 class _Plan:
-    """The clauses by what they do. `known` are the names before the statement, `left` those that it takes away."""
+    """The clauses by their effect. `known` are the column names before the statement, `left` those that it removes."""
 
     known: set[str]
     left: set[str] = field(default_factory=set[str])
@@ -208,7 +212,7 @@ class _Plan:
 
 
 def _columns_in_place(table: TableVersion, plan: _Plan, charset: str | None) -> list[_Draft]:
-    """The columns that stay, redefined and renamed, in their old order."""
+    """Return the columns that stay, redefined and renamed, in their old order."""
     placed = {each.was: each for each in plan.definitions if each.was is not None}
     forced = plan.charset if plan.converts else None
     columns: list[_Draft] = []
@@ -228,7 +232,8 @@ def _columns_in_place(table: TableVersion, plan: _Plan, charset: str | None) -> 
 
 
 def _place(columns: list[_Draft], placed: _Placed, plan: _Plan, charset: str | None) -> None:
-    """Puts a defined column where the statement wants it: an old one stays, a new one goes to the end."""
+    """Put a defined column at its position. Without one, an old column stays where it is and a new one goes to the
+    end."""
     draft = placed.draft
     if draft is None:
         draft = _Draft(_column(placed.definition, charset, plan.charset if plan.converts else None))
@@ -252,8 +257,8 @@ def _place(columns: list[_Draft], placed: _Placed, plan: _Plan, charset: str | N
 
 
 def _kept_key(before: Iterable[str], columns: Sequence[_Draft]) -> list[str]:
-    """The names of a primary key's columns after a statement. A server looks for the names that they had: a column that
-    is dropped and added again under its name is in the key again."""
+    """Return the names of a primary key's columns after a statement. A server looks for their names before it: a column
+    that is dropped and added again under its name is in the key again."""
     found: list[str] = []
     for name in before:
         name_now = (each.column.name for each in columns if name.lower() == (each.was or each.name))
@@ -262,7 +267,7 @@ def _kept_key(before: Iterable[str], columns: Sequence[_Draft]) -> list[str]:
 
 
 def _with_primary_key(columns: Sequence[_Draft], key: Iterable[str]) -> tuple[SourceColumn, ...]:
-    """Columns of a primary key are NOT NULL, said or not."""
+    """Mark the columns of the primary key, and make them NOT NULL, which the statement need not say."""
     names = {name.lower() for name in key}
     return tuple(
         replace(each.column, primary_key=each.name in names, nullable=each.column.nullable and each.name not in names)
@@ -274,7 +279,7 @@ def _with_primary_key(columns: Sequence[_Draft], key: Iterable[str]) -> tuple[So
 
 
 def _column(definition: ColumnDefinition, charset: str | None, forced: str | None = None) -> SourceColumn:
-    """The column of a table in that character set; `forced` goes before what the column says itself."""
+    """Return the column as a table with that default character set has it. `forced` overrides the column's own."""
     own = charset_of(definition.type.charset, definition.collation)
     kind = server_type(definition.type, forced or own or charset)
     nullable = definition.nullable is not False and not definition.auto_increment and not definition.primary_key
@@ -282,13 +287,13 @@ def _column(definition: ColumnDefinition, charset: str | None, forced: str | Non
 
 
 def charset_of(charset: str | None, collation: str | None) -> str | None:
-    """The character set that is said, by its name or that of a collation."""
+    """Return the character set, given directly or by its collation's name."""
     return charset if charset is not None or collation is None else collation.partition("_")[0]
 
 
 def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
-    """The type with the widths and sizes that a declaration leaves out, and its character set; binary makes bytes of
-    text (MySQL reference manual, "Data Types")."""
+    """Return the type with the default widths and sizes that a declaration leaves out, and its character set. Text
+    types in the character set binary become binary types (MySQL reference manual, "Data Types")."""
     kind = _in_charset(declared, charset)
     name, length = kind.name, kind.length
     if name in INTEGERS:
@@ -297,14 +302,14 @@ def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
         case "decimal":
             return replace(kind, length=length or 10)
         case "float" if kind.scale is None and length is not None:
-            # FLOAT(p) only chooses the type.
+            # FLOAT(p) only selects the type.
             return replace(kind, name="float" if length <= _FLOAT_BITS else "double", length=None)
         case "char" | "binary" | "bit":
             return replace(kind, length=1 if length is None else length)
         case "year":
             return replace(kind, length=4)
         case "text" | "blob" if length:
-            # The smallest type that holds so many characters or bytes.
+            # Select the smallest type that holds this many characters or bytes.
             needed = min(length * _character_bytes(kind), _SIZES[-1][0])
             return replace(kind, name=next(f"{size}{name}" for most, size in _SIZES if needed <= most), length=None)
         case "geometrycollection":
@@ -320,8 +325,8 @@ def _in_charset(kind: ColumnType, charset: str | None) -> ColumnType:
 
 
 def _converted(kind: ColumnType, charset: str) -> ColumnType:
-    """The type after CONVERT TO CHARACTER SET: a text type grows so that it holds as many characters as before. Bytes
-    stay bytes."""
+    """Return the type after CONVERT TO CHARACTER SET. A text type grows so that it holds as many characters as before;
+    binary types stay as they are."""
     changed = _in_charset(kind, charset)
     if kind.charset == "binary" or changed.name not in _MOST_BYTES or kind.name not in TEXTS:
         return kind if kind.charset == "binary" else changed

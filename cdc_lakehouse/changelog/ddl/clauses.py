@@ -1,12 +1,12 @@
-"""What DDL statements say: the clauses, a closed union of frozen values made by `parser.parse`, and what they define.
+"""The clauses of DDL statements: a closed union of frozen values made by `parser.parse`, and the values they contain.
 
     >>> from cdc_lakehouse.changelog.ddl.parser import parse
     >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]
     ['drop_column', 'add_index']
 
-Consume a `Clause` with `match` and `assert_never`: a new class is then shown by the type checker wherever it matters.
-`kind` groups clauses for people; several classes can share one. What changes no row and no column of any table is one
-class, `NoEffect`.
+Consume a `Clause` with `match` and `assert_never`: the type checker then shows every place that a new class affects.
+`kind` groups clauses for display; several classes can share one. One class, `NoEffect`, covers everything that changes
+no row and no column of any table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TableRef:
 
 @dataclass(frozen=True, slots=True)
 class TextLiteral:
-    """A string; `charset` is its introducer (`_utf8mb4'x'`) in lower case."""
+    """A string. `charset` is its introducer (`_utf8mb4'x'`) in lower case."""
 
     value: str
     charset: str | None = None
@@ -49,7 +49,7 @@ class NumberLiteral:
 
 @dataclass(frozen=True, slots=True)
 class BytesLiteral:
-    """A hexadecimal or bit literal: the bytes, most significant first, filled up on the left."""
+    """A hexadecimal or bit literal as bytes, most significant first, padded with zero bits on the left."""
 
     value: bytes
     charset: str | None = None
@@ -57,7 +57,7 @@ class BytesLiteral:
 
 @dataclass(frozen=True, slots=True)
 class NullLiteral:
-    """NULL, said aloud."""
+    """An explicit NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,11 @@ Generated = Literal["virtual", "stored"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column as it is declared.
+    """A column's declaration.
 
-    `nullable` is None where neither NULL nor NOT NULL is said; a primary key or SERIAL means NOT NULL all
-    the same (for SERIAL it is spelled out here). `default` is None where there is no DEFAULT clause.
-    `expression` is the text of a generated column. `collation` is in lower case.
+    `nullable` is None where neither NULL nor NOT NULL is given; a primary key or SERIAL still means NOT NULL (for
+    SERIAL it is set here). `default` is None without a DEFAULT clause. `expression` is the text of a generated column.
+    `collation` is in lower case.
     """
 
     name: str
@@ -147,7 +147,7 @@ class PrimaryKey:
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """A unique key. Where `has_expression`, `columns` are only those parts that are columns."""
+    """A unique key. With `has_expression`, `columns` are only the parts that are columns."""
 
     name: str | None
     parts: tuple[KeyPart, ...]
@@ -166,7 +166,7 @@ IndexKind = Literal["index", "fulltext", "spatial"]
 
 @dataclass(frozen=True, slots=True)
 class IndexKey:
-    """An index that is not unique. Those of TiDB (vector, columnar) count as plain ones."""
+    """An index that is not unique. TiDB's vector and columnar indexes count as plain ones."""
 
     name: str | None
     parts: tuple[KeyPart, ...] = ()
@@ -183,21 +183,21 @@ PartitionMethod = Literal["range", "range columns", "list", "list columns", "has
 
 @dataclass(frozen=True, slots=True)
 class LessThan:
-    """VALUES LESS THAN: one value a partitioning column; `(MaxValue(),)` for MAXVALUE without parentheses."""
+    """VALUES LESS THAN: one value for each partitioning column; `(MaxValue(),)` for MAXVALUE without parentheses."""
 
     values: tuple[BoundValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InValues:
-    """VALUES IN: rows of one value a partitioning column; TiDB's DEFAULT is the row `(DefaultValue(),)`."""
+    """VALUES IN: rows with one value for each partitioning column; TiDB's DEFAULT is the row `(DefaultValue(),)`."""
 
     rows: tuple[tuple[BoundValue, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition; `bound` is None for hash and key, `subpartitions` counts those that are named."""
+    """One partition. `bound` is None for hash and key; `subpartitions` is the number of those that are named."""
 
     name: str
     bound: LessThan | InValues | None = None
@@ -208,10 +208,9 @@ class Partition:
 class Partitioning:
     """PARTITION BY.
 
-    `expression` is the text between the parentheses; `columns` are the names where that is a plain list of
-    columns, else empty. `count` is PARTITIONS n, `subpartitions` SUBPARTITIONS n (1 where only SUBPARTITION
-    BY is said). `interval` is the text of TiDB's INTERVAL partitioning, whose partitions the statement does
-    not list.
+    `expression` is the text between the parentheses; `columns` are the names where that is a plain list of columns,
+    else empty. `count` is the number in PARTITIONS, `subpartitions` that in SUBPARTITIONS (1 where only SUBPARTITION BY
+    is given). `interval` is the text of TiDB's INTERVAL partitioning, whose partitions the statement does not list.
     """
 
     method: PartitionMethod
@@ -236,7 +235,7 @@ _C = TypeVar("_C", bound=_Clause)
 
 @dataclass_transform(frozen_default=True)
 def _clause(kind: str) -> Callable[[type[_C]], type[_C]]:
-    """Makes a clause of that kind: a frozen dataclass with slots."""
+    """Make the class a frozen dataclass with slots, a clause of that kind."""
 
     def made(clause: type[_C]) -> type[_C]:
         clause.kind = kind
@@ -259,9 +258,9 @@ NoEffectKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class NoEffect:
-    """A clause that changes no row and no column of a table: `text` is what it says, without comments.
+    """A clause that changes no row and no column of a table. `text` is its text without comments.
 
-    `table` is None where the statement is about no table: a view, a user, a placement policy.
+    `table` is None where the statement does not concern a table: a view, a user, a placement policy.
     """
 
     table: TableRef | None
@@ -342,7 +341,7 @@ class AddUniqueKey(_OfTable):
 
 @_clause("drop_index")
 class DropIndex(_OfTable):
-    """DROP INDEX, of a unique key too. MySQL and TiDB take the name PRIMARY for the primary key."""
+    """DROP INDEX, also of a unique key. MySQL and TiDB accept the name PRIMARY for the primary key."""
 
     name: str
     if_exists: bool = False
@@ -374,7 +373,7 @@ class DropConstraint(_OfTable):
 
 @_clause("add_partition")
 class AddPartitions(_OfTable):
-    """ADD PARTITION: with definitions, or (hash, key) by `count` more."""
+    """ADD PARTITION with definitions or, for hash and key, of `count` more partitions."""
 
     partitions: tuple[Partition, ...] = ()
     count: int | None = None
@@ -396,7 +395,7 @@ class TruncatePartitions(_OfTable):
 
 @_clause("exchange_partition")
 class ExchangePartition(_OfTable):
-    """EXCHANGE PARTITION `partition` WITH TABLE `other`: the rows change places."""
+    """EXCHANGE PARTITION `partition` WITH TABLE `other`: exchanges their rows."""
 
     partition: str
     other: TableRef
@@ -404,7 +403,7 @@ class ExchangePartition(_OfTable):
 
 @_clause("reorganize_partition")
 class ReorganizePartitions(_OfTable):
-    """REORGANIZE PARTITION; without names (hash, key) all of them are arranged anew."""
+    """REORGANIZE PARTITION. Without names (hash, key) it redistributes the rows of all partitions."""
 
     names: tuple[str, ...] = ()
     partitions: tuple[Partition, ...] = ()
@@ -412,7 +411,7 @@ class ReorganizePartitions(_OfTable):
 
 @_clause("reorganize_partition")
 class CoalescePartitions(_OfTable):
-    """COALESCE PARTITION: `count` fewer."""
+    """COALESCE PARTITION: removes `count` partitions."""
 
     count: int
 
@@ -432,9 +431,9 @@ class RemovePartitioning(_OfTable):
 
 @_clause("charset")
 class SetTableCharset(_OfTable):
-    """The default of later columns, or, where `convert`, of all columns.
+    """The character set of columns that are added later or, with `convert`, of all columns.
 
-    CONVERT TO CHARACTER SET binary makes binary types of the text types (MySQL reference manual, "ALTER TABLE").
+    CONVERT TO CHARACTER SET binary turns text types into binary types (MySQL reference manual, "ALTER TABLE").
     """
 
     charset: str | None = None
@@ -449,9 +448,9 @@ class SetTableCharset(_OfTable):
 class CreateTable(_OfTable):
     """CREATE TABLE with its columns.
 
-    `primary_key` and `unique_keys` include those that are said at a column. `charset` and `collation` are the table's
-    own, in lower case; columns without one inherit it. `keys` are all keys and indexes in the order of the text, from
-    which those without a name get theirs.
+    `primary_key` and `unique_keys` include those that are declared at a column. `charset` and `collation` are the
+    table's own, in lower case; columns without one inherit it. `keys` are all keys and indexes in the order of the
+    text, which determines the names of those without a name.
     """
 
     columns: tuple[ColumnDefinition, ...]
@@ -475,9 +474,9 @@ class CreateTableLike(_OfTable):
 
 @_clause("create_table_as_select")
 class CreateTableAsSelect(_Clause):
-    """CREATE TABLE from a query: `definition` holds what is said; the query may add columns.
+    """CREATE TABLE from a query. `definition` holds what the statement declares; the query may add columns.
 
-    `selected` are the names of the query's columns, None where its text does not say them (`SELECT *`).
+    `selected` are the names of the query's columns, None where its text does not give them (`SELECT *`).
     """
 
     definition: CreateTable
@@ -505,7 +504,7 @@ class TruncateTable(_OfTable):
 
 @_clause("rename_table")
 class RenameTable(_OfTable):
-    """One pair of RENAME TABLE, whose pairs count from left to right, or ALTER TABLE ... RENAME (`altering`)."""
+    """One pair of RENAME TABLE, whose pairs apply from left to right, or ALTER TABLE ... RENAME (`altering`)."""
 
     new_name: TableRef
     if_exists: bool = False
@@ -514,7 +513,7 @@ class RenameTable(_OfTable):
 
 @_clause("flashback_recover")
 class RecoverTable(_Clause):
-    """RECOVER or FLASHBACK TABLE (TiDB): a dropped table is back; `table` is None where a job is named."""
+    """RECOVER or FLASHBACK TABLE (TiDB): restores a dropped table. `table` is None where a job is named."""
 
     table: TableRef | None
     new_name: str | None = None
@@ -522,7 +521,7 @@ class RecoverTable(_Clause):
 
 @_clause("flashback_recover")
 class Flashback(_Clause):
-    """FLASHBACK to a time, or of a database (TiDB): all rows of the scope change at once."""
+    """FLASHBACK to a time, or of a database (TiDB): changes all rows of the scope at once."""
 
     scope: Literal["cluster", "database", "table"]
     database: str | None = None
@@ -548,12 +547,12 @@ class DropDatabase(_Clause):
 
 @_clause("use_database")
 class UseDatabase(_Clause):
-    """USE: the database of all names without one, from here on."""
+    """USE: sets the database of all later names without one."""
 
     name: str
 
 
-# What ALTER TABLE, and CREATE and DROP INDEX, do to a table that there is.
+# Clauses of ALTER TABLE, and of CREATE and DROP INDEX: they change a table that exists.
 TableClause = (
     AddColumn | DropColumn | RenameColumn | ChangeColumn | ModifyColumn | SetColumnDefault | DropColumnDefault
     | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | DropIndex | RenameIndex | DropConstraint

@@ -1,10 +1,10 @@
 """Columns in DDL text: MySQL reference manual, "CREATE TABLE Statement" and "Data Types"; TiDB's and MariaDB's own.
 
-Of a type, what is said is kept: FLOAT(30) stays a float of length 30. Only what the server itself makes into another
-type at once is given as that type (text types with the character set binary).
+A type is kept as it is written: FLOAT(30) stays a float of length 30. Only a type that the server itself replaces at
+once is returned as the replacement (text types with the character set binary).
 
-To add a type: its words in `_NAMES`. To add an attribute: its first word in `_ATTRIBUTES`, or in `_SKIPPED` where it
-says nothing about rows.
+To add a type, add its words to `_NAMES`. To add an attribute, add its first word to `_ATTRIBUTES`, or to `_SKIPPED`
+where it does not affect rows.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cdc_lakehouse.changelog.mysql_types import (
 
 
 def read_column(cursor: Cursor) -> ColumnDefinition:
-    """A column's name, type and attributes."""
+    """Read a column's name, type and attributes."""
     return read_definition(cursor, cursor.column_name())
 
 
 def read_definition(cursor: Cursor, name: str) -> ColumnDefinition:
-    """A column's type and attributes."""
+    """Read a column's type and attributes."""
     said: dict[str, Any] = {}
     if cursor.accept("SERIAL"):
         kind = ColumnType.of("bigint unsigned")
@@ -58,9 +58,9 @@ def read_position(cursor: Cursor) -> Position | None:
     return After(cursor.column_name()) if cursor.accept("AFTER") else None
 
 
-# --- Attributes: each is called after its first word, and gives what it says of a ColumnDefinition ---
+# --- Attributes: each function is called after the first word, and returns fields of a ColumnDefinition ---
 
-# SERIAL is BIGINT UNSIGNED with these (MySQL reference manual, "Numeric Data Type Syntax").
+# SERIAL is BIGINT UNSIGNED with these attributes (MySQL reference manual, "Numeric Data Type Syntax").
 _SERIAL: Final = {"nullable": False, "auto_increment": True, "unique": True}
 
 
@@ -135,7 +135,7 @@ _SKIPPED: Final[dict[str, Callable[[Cursor], None]]] = {
         ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID"), Cursor.skip_value
     ),
     **dict.fromkeys(("VISIBLE", "INVISIBLE"), _nothing), "COMPRESSED": _compressed,
-    # TiDB: how a key of the column is kept.
+    # TiDB: storage of a key of the column.
     **dict.fromkeys(("CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL"), _nothing), "AUTO_RANDOM": _auto_random,
 }  # fmt: skip
 
@@ -150,7 +150,7 @@ _SYNONYMS: Final = frozenset({
     "fixed", "real", "float4", "float8", "character", "varcharacter", "long", "nchar", "nvarchar",
 })  # fmt: skip
 
-# The words of a type -> the words that `ColumnType.of` knows it by.
+# The words of a type -> the name that `ColumnType.of` takes.
 _NAMES: Final[dict[tuple[str, ...], str]] = {
     **{
         (name.upper(),): name
@@ -179,7 +179,7 @@ _CHARSET_WORDS: Final = {"ASCII": "latin1", "UNICODE": "ucs2", "BYTE": "binary"}
 
 
 def _read_type(cursor: Cursor) -> ColumnType:
-    """A column's type with its length, signs, labels and character set."""
+    """Read a column's type with its length, signs, labels and character set."""
     declared = cursor.accept_longest(_NAMES)
     if declared is None:
         raise cursor.expected("a column type")
@@ -198,12 +198,12 @@ def _read_type(cursor: Cursor) -> ColumnType:
 
 
 def of_bytes(kind: ColumnType) -> ColumnType:
-    """The binary type that a text type in the character set binary is (MySQL, "String Data Type Syntax")."""
+    """Return the binary type that a text type in the character set binary is (MySQL, "String Data Type Syntax")."""
     return replace(kind, name=_OF_BYTES[kind.name], charset=None) if kind.name in _OF_BYTES else kind
 
 
 def _read_length(cursor: Cursor, name: str) -> tuple[int | None, int | None]:
-    """Length and scale; the number after a type of time is its scale: the digits of the second's fraction."""
+    """Read length and scale. The number after a temporal type is its scale: the digits of the second's fraction."""
     if name == "vector" and cursor.accept("<"):
         cursor.expect("FLOAT", ">")
     if name in LABELS or name in _PLAIN or not cursor.accept("("):
@@ -215,7 +215,7 @@ def _read_length(cursor: Cursor, name: str) -> tuple[int | None, int | None]:
 
 
 def _read_labels(cursor: Cursor) -> tuple[str, ...]:
-    # The server cuts trailing spaces off labels (MySQL, "The ENUM Type"): values never have them.
+    # The server removes trailing spaces from labels (MySQL, "The ENUM Type"): values never have them.
     return tuple(label.rstrip(" ") for label in cursor.enclosed(lambda: cursor.string("a label")))
 
 

@@ -16,7 +16,7 @@ _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
 def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.Clause:
-    """What follows CREATE TABLE."""
+    """Read the rest of a statement after CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
     table = cursor.table_name()
     in_parentheses = cursor.accept("(", "LIKE")
@@ -57,7 +57,7 @@ def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: lis
 def _read_options(
     cursor: Cursor, table: ddl.TableRef
 ) -> tuple[ddl.Partitioning | None, str | None, str | None, str | None]:
-    """What stands after the columns: partitioning, character set, collation, comment."""
+    """Read the options after the columns; return partitioning, character set, collation and comment."""
     partitioning = charset = collation = comment = None
     while True:
         if cursor.accept("PARTITION", "BY"):
@@ -65,7 +65,7 @@ def _read_options(
         elif cursor.accept("ON", "COMMIT"):
             cursor.expect_any(("DELETE", "PRESERVE"), "DELETE or PRESERVE")
             cursor.expect("ROWS")
-        # MySQL 8.0.21 logs CREATE TABLE ... SELECT as this, with the rows as events of their own.
+        # MySQL 8.0.21 logs CREATE TABLE ... SELECT with this option, and the rows as separate events.
         elif cursor.accept("START", "TRANSACTION"):
             pass
         else:
@@ -93,7 +93,7 @@ _ENDS: Final = frozenset({"FROM", "INTO", "WHERE", "LIMIT", "ORDER", "UNION", "E
 
 
 def _skip_query(cursor: Cursor) -> bool:
-    """Skips [IGNORE|REPLACE] [AS] query."""
+    """Skip [IGNORE|REPLACE] [AS] query; return whether there was one."""
     handles_duplicates = cursor.accept_any(("IGNORE", "REPLACE")) is not None
     announced = cursor.accept("AS") or handles_duplicates
     if cursor.token.word in _QUERY_WORDS:
@@ -105,7 +105,7 @@ def _skip_query(cursor: Cursor) -> bool:
 
 
 def _selected_names(query: list[Token]) -> tuple[str, ...] | None:
-    """Names of a query's columns; None where a star or an expression without an alias stands for one."""
+    """Return the names of a query's columns; None where a star or an expression without an alias stands for one."""
     begin = next((place for place, token in enumerate(query) if token.word not in ("IGNORE", "REPLACE", "AS", "(")), 0)
     if not query or query[begin].word != "SELECT":
         return None
@@ -136,7 +136,7 @@ def _items(tokens: list[Token]) -> list[list[Token]]:
 
 
 def _name(item: list[Token]) -> str | None:
-    """`a`, `t.a`, `… AS a`, `… a`; a word alone may also be a literal, which names itself."""
+    """Return the name in `a`, `t.a`, `… AS a` or `… a`; a word alone may also be a literal, which names itself."""
     if not item or item[-1].kind not in ("word", "name"):
         return None
     plain = all(token.kind in ("word", "name") or token.word == "." for token in item)

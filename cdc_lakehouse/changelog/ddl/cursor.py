@@ -1,6 +1,6 @@
-"""A place in the tokens of a statement, and the small questions that parsers ask there.
+"""A position in the tokens of a statement, and the basic tests and reads that the parsers share.
 
-Nothing here, or in what is built on it, calls itself for nested parentheses: their depth is counted.
+Nothing here, or in what is built on it, recurses for nested parentheses: their depth is counted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError, SqlMode, Token, n
 
 _T = TypeVar("_T")
 
-# Reserved in every version of MySQL and TiDB, and what clauses begin with or are held together by: where one
-# stands unquoted in the place of a name, the statement was misread (MySQL, "Keywords and Reserved Words").
+# Words that every version of MySQL and TiDB reserves, and that begin or join clauses: where one stands unquoted in the
+# place of a name, the statement was misread (MySQL, "Keywords and Reserved Words").
 _RESERVED: Final = frozenset({
     "ADD", "ALTER", "AS", "BY", "CASCADE", "CHANGE", "CHARACTER", "CHECK", "COLLATE", "COLUMN", "CONSTRAINT",
     "CONVERT", "CREATE", "DATABASE", "DEFAULT", "DROP", "EXISTS", "FOREIGN", "FROM", "FULLTEXT", "IF", "IN",
@@ -25,14 +25,14 @@ _RESERVED: Final = frozenset({
 
 _MOST_WORDS: Final = 3
 
-# What a clause cannot go on with. Some clauses need no comma before them, and a word that begins one is never skipped.
+# Words that end a clause. Some clauses need no comma before them, and a word that begins one is never skipped.
 _CLAUSE_ENDS: Final = frozenset({
     ",", ")", "ADD", "ALTER", "CHANGE", "CONVERT", "DROP", "MODIFY", "PARTITION", "REMOVE", "RENAME",
 })  # fmt: skip
 
 
 class Cursor:
-    """Reads a statement's tokens from left to right; raises DdlSyntaxError for what is not expected.
+    """Reads a statement's tokens from left to right; raises DdlSyntaxError for unexpected tokens.
 
     `accept` and `expect` take upper-case words and symbols; a quoted name is never a word.
     """
@@ -43,7 +43,7 @@ class Cursor:
         self._text, self._tokens = tokenize(statement, mode)
         self.position = 0
         self.clause_start = 0
-        """The position of the first word of the clause that is read."""
+        """The position of the first word of the clause that is being read."""
 
     @property
     def token(self) -> Token:
@@ -58,18 +58,18 @@ class Cursor:
         return self.token.kind == "end"
 
     def error(self, reason: str) -> DdlSyntaxError:
-        """The error at the cursor, to be raised."""
+        """Return an error at the cursor, for the caller to raise."""
         return DdlSyntaxError.at(reason, self._statement, self.token.start)
 
     def expected(self, what: str) -> DdlSyntaxError:
-        """The error that says what should stand at the cursor, to be raised."""
+        """Return an error that says what was expected at the cursor, for the caller to raise."""
         found = "the end" if self.at_end else f"{self.token.text[:40]!r}"
         return self.error(f"expected {what}, found {found}")
 
     # --- Words and symbols ---
 
     def words(self, count: int) -> tuple[str, ...]:
-        """The next `count` words (fewer at the end)."""
+        """Return the next `count` words (fewer at the end)."""
         return tuple(token.word for token in self._tokens[self.position : self.position + count])
 
     def at(self, *words: str) -> bool:
@@ -82,7 +82,7 @@ class Cursor:
         return True
 
     def accept_any(self, words: Container[str]) -> str | None:
-        """The word at the cursor, consumed, if it is one of those."""
+        """Consume and return the word at the cursor if it is one of `words`, else return None."""
         word = self.token.word
         if not word or word not in words:
             return None
@@ -100,7 +100,7 @@ class Cursor:
         return word
 
     def accept_longest(self, rows: Mapping[tuple[str, ...], _T]) -> _T | None:
-        """The row of the most words that stand at the cursor, consumed; None where no row does."""
+        """Consume the longest key of `rows` that stands at the cursor and return its value; None where none does."""
         for count in range(_MOST_WORDS, 0, -1):
             words = self.words(count)
             if words in rows:
@@ -130,7 +130,7 @@ class Cursor:
         return name_value(self.take())
 
     def dotted_name(self, what: str, most: int) -> tuple[str, ...]:
-        """Names with dots between them; after a dot a name may be reserved or all digits."""
+        """Read names with dots between them; after a dot a name may be reserved or all digits."""
         names = [self.name(what)]
         while len(names) < most and self.accept("."):
             if self.token.kind == "word" or (self.token.kind == "number" and self.token.text.isalnum()):
@@ -144,7 +144,7 @@ class Cursor:
         return TableRef(None, names[0]) if len(names) == 1 else TableRef(names[0], names[1])
 
     def column_name(self) -> str:
-        """A column, possibly after its table or its database and table."""
+        """Read a column's name, possibly after its table or its database and table."""
         return self.dotted_name("a column", 3)[-1]
 
     def string(self, what: str = "a string") -> str:
@@ -153,13 +153,13 @@ class Cursor:
         return string_value(self.take(), self._mode)
 
     def integer(self, what: str = "a number") -> int:
-        # Bounded, because Python refuses to read very long numbers; MySQL has none above 2**64.
+        # The length is limited because Python refuses to read very long numbers; MySQL has none above 2**64.
         if self.token.kind != "number" or not self.token.text.isdigit() or len(self.token.text) > 20:
             raise self.expected(what)
         return int(self.take().text)
 
     def word_or_string(self, what: str) -> str:
-        """An option's value: `utf8`, `'utf8'`, `` `utf8` ``, `8`, `4M`."""
+        """Read an option's value: `utf8`, `'utf8'`, `` `utf8` ``, `8`, `4M`."""
         match self.token.kind:
             case "string":
                 return string_value(self.take(), self._mode)
@@ -173,21 +173,21 @@ class Cursor:
     # --- Lists and parentheses ---
 
     def listed(self, read: Callable[[], _T]) -> tuple[_T, ...]:
-        """One or more with commas between them."""
+        """Read one or more items with commas between them."""
         items = [read()]
         while self.accept(","):
             items.append(read())
         return tuple(items)
 
     def enclosed(self, read: Callable[[], _T]) -> tuple[_T, ...]:
-        """One or more with commas between them, in parentheses."""
+        """Read one or more items with commas between them, in parentheses."""
         self.expect("(")
         items = self.listed(read)
         self.expect(")")
         return items
 
     def text_between(self, start: int, end: int) -> str:
-        """The text, without comments, of the tokens from position `start` to before `end`."""
+        """Return the text, without comments, of the tokens from position `start` to before `end`."""
         if start == end:
             return ""
         return self._text[self._tokens[start].start : self._tokens[end - 1].end]
@@ -196,7 +196,7 @@ class Cursor:
         return self._tokens[start : self.position]
 
     def parenthesized(self) -> str:
-        """Skips parentheses with all that is in them; gives the text between them."""
+        """Skip parentheses with their content; return the text between them."""
         self.expect("(")
         start = self.position
         depth = 1
@@ -206,7 +206,7 @@ class Cursor:
         return self.text_between(start, self.position - 1)
 
     def skip_until(self, stops: Container[str]) -> str:
-        """Skips to a word or symbol outside of parentheses, or to the end; gives the text skipped."""
+        """Skip to one of `stops` outside of parentheses, or to the end; return the skipped text."""
         start = self.position
         while not (self.at_end or self.at(";") or self.token.word in stops):
             if self.at("("):
@@ -218,16 +218,16 @@ class Cursor:
         return self.text_between(start, self.position)
 
     def skip_rest(self) -> None:
-        """Skips to the end of the statement, where there must be something to skip."""
+        """Skip to the end of the statement; raise DdlSyntaxError where nothing is left to skip."""
         if not self.skip_until(()):
             raise self.expected("more")
 
     def skip_clause(self, *stops: str) -> str:
-        """Skips the rest of a clause, as far as the next can begin or to one of the stops; gives the text skipped."""
+        """Skip the rest of a clause, up to where the next can begin or to one of `stops`; return the skipped text."""
         start = self.position
         ends = _CLAUSE_ENDS.union(stops)
         self.skip_until(ends)
-        # Nothing begins with a string in single quotes, which never enclose a name: a list goes on.
+        # No clause begins with a string in single quotes, which never enclose a name: a list continues.
         while self.at(",") and self.next_token.text.startswith("'"):
             self.position += 1
             self.skip_until(ends)
@@ -243,12 +243,12 @@ class Cursor:
         return self.accept("CHARACTER", "SET") or self.accept("CHAR", "SET") or self.accept("CHARSET")
 
     def charset_name(self) -> str | None:
-        """The name of a character set or collation in lower case; None for DEFAULT."""
+        """Read the name of a character set or collation in lower case; None for DEFAULT."""
         self.accept("=")
         return None if self.accept("DEFAULT") else self.word_or_string("a character set").lower()
 
     def skip_value(self) -> None:
-        """Skips an option's value, as in `ENGINE = InnoDB` or `UNION (a, b)`."""
+        """Skip an option's value, as in `ENGINE = InnoDB` or `UNION (a, b)`."""
         self.accept("=")
         if self.at("("):
             self.parenthesized()

@@ -10,7 +10,7 @@ from cdc_lakehouse.changelog.ddl.cursor import Cursor
 
 _CONSTRAINTS: Final = ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK")
 _INDEX_WORDS: Final = ("INDEX", "KEY")
-# Words that say what kind of index it is. INDEX or KEY must follow, except on the reserved ones.
+# Words that give the kind of an index. INDEX or KEY must follow, except after the reserved ones.
 _RESERVED_KINDS: Final = frozenset({"FULLTEXT", "SPATIAL"})
 _INDEX_KINDS: Final = _RESERVED_KINDS | {"VECTOR", "COLUMNAR"}
 _CREATED_KINDS: Final = _INDEX_KINDS | {"UNIQUE"}
@@ -18,7 +18,7 @@ _KINDS: Final[dict[str, IndexKind]] = {"FULLTEXT": "fulltext", "SPATIAL": "spati
 
 
 def read_key_element(cursor: Cursor) -> ddl.Key | ddl.NoEffectKind | None:
-    """A key, or the kind of a constraint; None, with nothing consumed, where there is none at the cursor."""
+    """Read a key, or the kind of a constraint; return None and consume nothing where neither is at the cursor."""
     symbol = None
     if cursor.accept("CONSTRAINT"):
         cursor.if_not_exists()
@@ -73,9 +73,9 @@ def added(cursor: Cursor, table: ddl.TableRef, element: ddl.Key | ddl.NoEffectKi
 
 
 def read_create_index(cursor: Cursor) -> ddl.Clause | None:
-    """What follows CREATE: [kind] INDEX [IF NOT EXISTS] name [USING type] ON table (parts).
+    """Read the rest of a statement after CREATE: [kind] INDEX [IF NOT EXISTS] name [USING type] ON table (parts).
 
-    None, with nothing consumed, where that is no index.
+    Returns None and consumes nothing where it is not an index.
     """
     start = cursor.position
     kind = cursor.accept_any(_CREATED_KINDS)
@@ -94,7 +94,7 @@ def read_create_index(cursor: Cursor) -> ddl.Clause | None:
 
 
 def _read_index(cursor: Cursor) -> tuple[str | None, tuple[ddl.KeyPart, ...]]:
-    """[IF NOT EXISTS] [name] [USING type] (parts) and options."""
+    """Read [IF NOT EXISTS] [name] [USING type] (parts) and options."""
     name = _read_key_name(cursor)
     return name, _read_key_parts(cursor) + _read_condition(cursor)
 
@@ -113,7 +113,7 @@ def _skip_index_type(cursor: Cursor) -> None:
 
 
 def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
-    """Columns, beginnings of columns, or expressions, in parentheses."""
+    """Read columns, column prefixes or expressions, in parentheses."""
     return cursor.enclosed(lambda: _key_part(cursor))
 
 
@@ -132,8 +132,8 @@ def _key_part(cursor: Cursor) -> ddl.KeyPart:
 
 
 def _read_condition(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
-    """Skips the options of a key. TiDB's WHERE is taken for a part that is an expression: the key holds only some rows
-    and identifies none."""
+    """Skip the options of a key. TiDB's WHERE becomes a part that is an expression: the key holds only some rows and
+    identifies none."""
     cursor.skip_clause("WHERE")
     if not cursor.accept("WHERE"):
         return ()
@@ -151,7 +151,7 @@ _REFERENCE_ACTIONS: Final = (
 
 
 def skip_references(cursor: Cursor) -> None:
-    """The rest of a foreign key, after REFERENCES."""
+    """Skip the rest of a foreign key, after REFERENCES."""
     cursor.table_name()
     if cursor.at("("):
         _read_key_parts(cursor)
@@ -164,7 +164,7 @@ def skip_references(cursor: Cursor) -> None:
 
 
 def skip_check(cursor: Cursor) -> None:
-    """The rest of a check, after CHECK."""
+    """Skip the rest of a check, after CHECK."""
     cursor.parenthesized()
     if not cursor.accept("NOT", "ENFORCED"):
         cursor.accept("ENFORCED")

@@ -1,4 +1,4 @@
-"""Literals, defaults and the bounds of partitions in DDL."""
+"""Literals, defaults and partition bounds in DDL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS: Final[dict[str, ddl.Value]] = {
     "FALSE": ddl.NumberLiteral("0"),
 }
 _TEMPORAL: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
-# Functions that may stand without parentheses.
+# Functions that can be called without parentheses.
 _BARE_FUNCTIONS: Final = frozenset({
     "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER",
     "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP",
@@ -23,7 +23,7 @@ _NATIONAL_CHARSET: Final = "utf8"
 
 
 def read_literal(cursor: Cursor) -> ddl.Value | None:
-    """The literal at the cursor, consumed; None, with nothing consumed, where there is none."""
+    """Read the literal at the cursor; return None and consume nothing where there is none."""
     token = cursor.token
     if token.word in _WORDS:
         cursor.take()
@@ -45,7 +45,7 @@ def read_literal(cursor: Cursor) -> ddl.Value | None:
 
 
 def _introduced(cursor: Cursor) -> ddl.Value | None:
-    """A literal after a character set introducer: `_utf8mb4'x'`, `_binary 0x00`."""
+    """Read a literal after a character set introducer: `_utf8mb4'x'`, `_binary 0x00`."""
     charset = cursor.token.text[1:].lower()
     match cursor.next_token.kind:
         case "string":
@@ -59,7 +59,7 @@ def _introduced(cursor: Cursor) -> ddl.Value | None:
 
 
 def _strings(cursor: Cursor) -> str:
-    """Strings beside each other are one string."""
+    """Read adjacent strings as one string."""
     pieces = [cursor.string()]
     while cursor.token.kind == "string":
         pieces.append(cursor.string())
@@ -78,7 +78,7 @@ def _number(cursor: Cursor) -> ddl.NumberLiteral | None:
 
 
 def read_default(cursor: Cursor) -> ddl.Value:
-    """What stands after DEFAULT: a literal, a function, or an expression in parentheses."""
+    """Read the value after DEFAULT: a literal, a function, or an expression in parentheses."""
     literal = read_literal(cursor)
     if literal is not None:
         return literal
@@ -92,7 +92,7 @@ def read_default(cursor: Cursor) -> ddl.Value:
 
 
 def _enclosed(cursor: Cursor) -> ddl.Value:
-    """`(1)` is the literal; everything else in parentheses is an expression."""
+    """Read a value in parentheses: `(1)` is the literal, everything else an expression."""
     start = cursor.position
     cursor.expect("(")
     literal = read_literal(cursor)
@@ -106,7 +106,7 @@ def _enclosed(cursor: Cursor) -> ddl.Value:
 
 
 def read_function(cursor: Cursor) -> str:
-    """A function call, as its text."""
+    """Read a function call; return its text."""
     start = cursor.position
     word = cursor.token.word
     if cursor.token.kind != "word" or not (word in _BARE_FUNCTIONS or cursor.next_token.word == "("):
@@ -118,7 +118,7 @@ def read_function(cursor: Cursor) -> str:
 
 
 def read_bound(cursor: Cursor) -> ddl.BoundValue:
-    """One value of a partition's bound, up to the next comma or closing parenthesis."""
+    """Read one value of a partition's bound, up to the next comma or closing parenthesis."""
     start = cursor.position
     value: ddl.BoundValue | None
     if cursor.accept("MAXVALUE"):

@@ -1,6 +1,6 @@
 """Table options in DDL text: MySQL reference manual, "CREATE TABLE Statement"; TiDB's and MariaDB's own.
 
-An option is its words and a value. To add one: its words in the table.
+An option is its words and a value. To add one, add its words to the table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS: Final[dict[NoEffectKind, tuple[str, ...]]] = {
         "ENCRYPTED", "ENCRYPTION_KEY_ID", "IETF_QUOTES", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL",
         "SEQUENCE", "TRANSACTIONAL",
     ),
-    # Where and how TiDB keeps rows
+    # Storage and placement of TiDB's rows
     "placement_tiflash_ttl_etc": (
         "AFFINITY", "ATTRIBUTES", "AUTO_ID_CACHE", "AUTO_RANDOM_BASE", "CONSTRAINTS", "FOLLOWERS",
         "FOLLOWER_CONSTRAINTS", "LEADER_CONSTRAINTS", "LEARNERS", "LEARNER_CONSTRAINTS", "PLACEMENT POLICY",

@@ -1,11 +1,11 @@
-"""DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB, as clauses.
+"""Parse DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB into clauses.
 
     >>> parse("RENAME TABLE a TO b")[0].new_name
     TableRef(database=None, name='b')
     >>> parse_type("INT(10) UNSIGNED").unsigned
     True
 
-There is no fallback: what is not understood is an error.
+There is no fallback: an unknown statement is an error.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Statement = Callable[[Cursor], ddl.Clauses]
 
 
 def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> ddl.Clauses:
-    """All clauses of one statement, in order; none where it changes nothing (`ALTER TABLE t LOCK = NONE`).
+    """Parse one statement into its clauses, in order; none where it changes nothing (`ALTER TABLE t LOCK = NONE`).
 
-    `ansi_quotes` says that the source's sql_mode has ANSI_QUOTES: double quotes enclose names. (Where only a
-    name can stand they do so in any case.) `backslash_escapes` is False where it has NO_BACKSLASH_ESCAPES,
-    and for what TiCDC re-prints: it writes strings without escaping their backslashes. Raises
-    DdlSyntaxError, and nothing else, for what is not one statement understood.
+    `ansi_quotes` says that the source's sql_mode has ANSI_QUOTES: double quotes enclose names. (Where only a name is
+    possible they always do.) `backslash_escapes` is False where it has NO_BACKSLASH_ESCAPES, and for statements that
+    TiCDC re-prints: it does not escape the backslashes of strings. Raises DdlSyntaxError, and nothing else, for
+    anything but exactly one known statement.
     """
     cursor = Cursor(statement, SqlMode(ansi_quotes, backslash_escapes))
     clauses = _dispatch(cursor, _STATEMENTS, "a DDL statement")
@@ -44,7 +44,8 @@ def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool 
 
 
 def parse_type(text: str) -> ColumnType:
-    """The type of a column that is declared as `text`: `int unsigned`, `enum('a','b')`; attributes may follow it.
+    """Return the type of a column that is declared as `text`: `int unsigned`, `enum('a','b')`; attributes may follow
+    it.
 
     Raises DdlSyntaxError.
     """
@@ -56,7 +57,7 @@ def parse_type(text: str) -> ColumnType:
 
 
 def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], what: str) -> ddl.Clauses:
-    """Calls the function of the longest row that the next words match."""
+    """Call the function for the longest entry of `statements` that the next words match."""
     read = cursor.accept_longest(statements)
     if read is None:
         raise cursor.expected(what)
@@ -94,7 +95,7 @@ def _rename_tables(cursor: Cursor) -> ddl.Clauses:
 
 
 def _recover_table(cursor: Cursor) -> ddl.Clauses:
-    """TiDB: RECOVER TABLE name [number], or BY JOB number."""
+    """Read TiDB's RECOVER TABLE name [number], or BY JOB number."""
     if cursor.accept("BY", "JOB"):
         cursor.integer()
         return (ddl.RecoverTable(None),)
@@ -105,7 +106,7 @@ def _recover_table(cursor: Cursor) -> ddl.Clauses:
 
 
 def _flashback_table(cursor: Cursor) -> ddl.Clauses:
-    """TiDB: FLASHBACK TABLE name [TO new name], or names TO TIMESTAMP or TSO."""
+    """Read TiDB's FLASHBACK TABLE name [TO new name], or names TO TIMESTAMP or TSO."""
     table, *others = cursor.listed(cursor.table_name)
     if _accept_time(cursor):
         return (ddl.Flashback("table", tables=(table, *others)),)
@@ -164,7 +165,7 @@ def _drop_database(cursor: Cursor) -> ddl.Clauses:
 
 
 def _database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
-    """Skips a database's options; its character set and collation."""
+    """Skip a database's options; return its character set and collation."""
     charset = collation = None
     while not (cursor.at_end or cursor.at(";")):
         if cursor.accept_charset():
@@ -181,7 +182,7 @@ def _use(cursor: Cursor) -> ddl.Clauses:
 
 
 def _create_view(cursor: Cursor) -> ddl.Clauses:
-    """CREATE VIEW, or ALTER VIEW, which is the same as OR REPLACE."""
+    """Read CREATE VIEW, or ALTER VIEW, which is the same as OR REPLACE."""
     cursor.if_not_exists()
     cursor.table_name()
     if cursor.at("("):
@@ -191,7 +192,7 @@ def _create_view(cursor: Cursor) -> ddl.Clauses:
     return (cursor.no_effect(None, "create_view"),)
 
 
-# --- CREATE and ALTER of what may have a definer ---
+# --- CREATE and ALTER, where a definer may follow ---
 
 
 def _create(cursor: Cursor) -> ddl.Clauses:
@@ -203,7 +204,7 @@ def _create(cursor: Cursor) -> ddl.Clauses:
 def _create_or_replace(cursor: Cursor) -> ddl.Clauses:
     match _create(cursor):
         case (ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect() as created,):
-            # MariaDB: it drops the table that there is.
+            # MariaDB's OR REPLACE drops the existing table.
             return ddl.DropTable(created.table, if_exists=True, temporary=created.temporary), created
         case clauses:
             return clauses
@@ -215,7 +216,7 @@ def _alter(cursor: Cursor) -> ddl.Clauses:
 
 
 def _skip_definer(cursor: Cursor) -> None:
-    """ALGORITHM = ..., DEFINER = user, SQL SECURITY ..., in this order."""
+    """Skip ALGORITHM = ..., DEFINER = user, SQL SECURITY ..., in this order."""
     if cursor.accept("ALGORITHM"):
         cursor.expect("=")
         cursor.name("an algorithm")
@@ -230,7 +231,7 @@ def _skip_definer(cursor: Cursor) -> None:
         cursor.expect_any(("DEFINER", "INVOKER"), "DEFINER or INVOKER")
 
 
-# --- Statements that no table's rows depend on: known by their first words ---
+# --- Statements that affect no table's rows: recognised by their first words ---
 
 
 def _no_effect(kind: ddl.NoEffectKind) -> Statement:
@@ -242,7 +243,7 @@ def _no_effect(kind: ddl.NoEffectKind) -> Statement:
 
 
 def _routine(cursor: Cursor) -> ddl.Clauses:
-    # The body is a program, with semicolons of its own.
+    # The body is a program that contains semicolons.
     while not cursor.at_end:
         cursor.take()
     return (cursor.no_effect(None, "other"),)

@@ -24,7 +24,7 @@ _OPTIONS: Final = (
 
 
 def read_partition_by(cursor: Cursor) -> ddl.Partitioning:
-    """What follows PARTITION BY."""
+    """Read the rest of PARTITION BY."""
     method, expression, columns = _read_method(cursor)
     interval = _read_interval(cursor)
     count = cursor.integer() if cursor.accept("PARTITIONS") else None
@@ -51,7 +51,7 @@ def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, .
 
 
 def _plain_columns(cursor: Cursor, start: int) -> tuple[str, ...]:
-    """The names in the parentheses from position `start` to the cursor; none where there is anything else."""
+    """Return the names in the parentheses from position `start` to the cursor; none where they hold anything else."""
     end = cursor.position
     cursor.position = start + 1
     names: list[str] = []
@@ -65,7 +65,7 @@ def _plain_columns(cursor: Cursor, start: int) -> tuple[str, ...]:
 
 
 def _read_interval(cursor: Cursor) -> str | None:
-    """TiDB: INTERVAL (...) [FIRST|LAST PARTITION LESS THAN (...)] [NULL|MAXVALUE PARTITION], as its text."""
+    """Read TiDB's INTERVAL (...) [FIRST|LAST PARTITION LESS THAN (...)] [NULL|MAXVALUE PARTITION] as text."""
     start = cursor.position
     if not cursor.accept("INTERVAL"):
         return None
@@ -88,7 +88,7 @@ def _read_subpartition_by(cursor: Cursor) -> int:
 
 
 def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
-    """Definitions of partitions, in parentheses."""
+    """Read definitions of partitions, in parentheses."""
     return cursor.enclosed(lambda: _read_partition(cursor))
 
 
@@ -115,7 +115,7 @@ def _read_values(cursor: Cursor) -> ddl.LessThan | ddl.InValues | None:
 
 
 def _read_row(cursor: Cursor) -> tuple[ddl.BoundValue, ...]:
-    """One value, or several in parentheses; `(1 + 1) * 2` begins like the latter and is one value."""
+    """Read one value, or several in parentheses; `(1 + 1) * 2` begins like the latter and is one value."""
     start = cursor.position
     if cursor.at("("):
         row = cursor.enclosed(lambda: read_bound(cursor))
@@ -221,4 +221,4 @@ PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], 
     ("COMPACT", "PARTITION"): _maintain("placement_tiflash_ttl_etc"),
     **{(verb, "PARTITION"): _maintain("partition_maintenance") for verb in _MAINTENANCE},
 }
-"""Each is called after its words."""
+"""The reader of each clause, which is called after these words."""

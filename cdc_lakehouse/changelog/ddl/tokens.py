@@ -1,14 +1,14 @@
-r"""Tokens of a DDL statement: comments taken out, quotes and literals recognised, every token with its place.
+r"""Tokens of a DDL statement: comments removed, quotes and literals recognised, every token with its position.
 
     >>> [token.text for token in tokenize("ALTER TABLE `a b` /*T![ttl] TTL */ -- and so on")[1]]
     ['ALTER', 'TABLE', '`a b`', 'TTL', '']
 
-Words are not told from keywords here. The content of a special comment belongs to the statement; comments and the marks
-around that content are blanked out in place, so that offsets are those of the statement.
+Words and keywords are not distinguished here. The content of a special comment belongs to the statement; comments and
+the marks around that content are replaced by blanks, so that offsets are those of the statement.
 
-What is a name, a number, a string: MySQL reference manual, "Schema Object Names" and "Literal Values". Which comments
-are special: "Comments" there (`/*! ... */`, with a server version of five or six digits); TiDB documentation, "Comment
-Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
+For names, numbers and strings see MySQL reference manual, "Schema Object Names" and "Literal Values". For special
+comments see "Comments" there (`/*! ... */`, with a server version of five or six digits), and TiDB documentation,
+"Comment Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ADVICE: Final = "if the source server accepts this statement, the parser lacks 
 
 
 class DdlSyntaxError(DdlError):
-    """A statement that the parser does not understand.
+    """The parser does not understand a statement.
 
     `statement` is the statement, shortened; `offset` counts characters from 0, `statement_line` and `statement_column`
     from 1, all in the whole statement. (`line`, of the base class, is a line of a segment.)
@@ -47,7 +47,7 @@ class DdlSyntaxError(DdlError):
 
     @classmethod
     def at(cls, reason: str, statement: str, offset: int) -> DdlSyntaxError:
-        """The error at a place of a statement, for a reason such as "expected a name, found '('"."""
+        """Return the error at an offset of a statement, for a reason such as "expected a name, found '('"."""
         line = statement.count("\n", 0, offset) + 1
         column = offset - statement.rfind("\n", 0, offset)
         shown = statement if len(statement) <= _SHOWN else f"{statement[:_SHOWN]}..."
@@ -65,9 +65,9 @@ TokenKind = Literal["word", "name", "string", "number", "hex", "bit", "symbol", 
 
 
 class Token(NamedTuple):
-    """A token as it stands in the statement, from `start` to before `end`.
+    """A token of the statement, from `start` to before `end`.
 
-    `word` is what keywords and punctuation are compared with: an unquoted word in upper case, a symbol; else empty.
+    `word` is for comparison with keywords and punctuation: an unquoted word in upper case, or a symbol; else empty.
     """
 
     kind: TokenKind
@@ -78,7 +78,7 @@ class Token(NamedTuple):
 
 
 class SqlMode(NamedTuple):
-    """What quotes and backslashes mean: sql_mode ANSI_QUOTES, and the opposite of NO_BACKSLASH_ESCAPES."""
+    """How quotes and backslashes are read: sql_mode ANSI_QUOTES, and the opposite of NO_BACKSLASH_ESCAPES."""
 
     ansi_quotes: bool = False
     backslash_escapes: bool = True
@@ -86,7 +86,7 @@ class SqlMode(NamedTuple):
 
 DEFAULT_MODE: Final = SqlMode()
 
-# Possessive quantifiers (`++`, `*+`) keep a string that has no end from being tried in every possible way.
+# Possessive quantifiers (`++`, `*+`) prevent backtracking through a string that is not closed.
 _LETTER: Final = r"(?:[0-9A-Za-z_$]|(?!\s)[\x80-\U0010ffff])"
 _BACKQUOTED: Final = "`(?:[^`]++|``)*+`"
 _SINGLE: Final = {True: r"'(?:[^'\\]++|\\.|'')*+'", False: r"'(?:[^']++|'')*+'"}
@@ -94,7 +94,8 @@ _DOUBLE: Final = {True: r'"(?:[^"\\]++|\\.|"")*+"', False: r'"(?:[^"]++|"")*+"'}
 
 
 def _scanner(mode: SqlMode) -> re.Pattern[str]:
-    """Finds a token, or spaces, or how a comment begins; a group that is no kind of token is neither of these."""
+    """Compile the pattern of a token, spaces, or the start of a comment; a group named after no token kind is a comment
+    or an error."""
     double = _DOUBLE[mode.backslash_escapes and not mode.ansi_quotes]
     single = rf"[nN]?{_SINGLE[mode.backslash_escapes]}"
     strings, names = (single, f"{_BACKQUOTED}|{double}") if mode.ansi_quotes else (f"{single}|{double}", _BACKQUOTED)
@@ -114,12 +115,12 @@ def _scanner(mode: SqlMode) -> re.Pattern[str]:
 _SCANNERS: Final = {mode: _scanner(mode) for mode in (SqlMode(a, b) for a in (False, True) for b in (False, True))}
 _TOKENS: Final = frozenset({"word", "name", "string", "number", "hex", "bit", "symbol"})
 
-# By convention, a version that no server reaches: the content is never run.
+# By convention, no server reaches these versions: the content is never run.
 _NEVER: Final = frozenset({"99999", "999999"})
 
 
 def tokenize(statement: str, mode: SqlMode = DEFAULT_MODE) -> tuple[str, list[Token]]:
-    """The statement with its comments blanked, and all tokens in order; the last one has the kind "end".
+    """Return the statement with its comments blanked, and all tokens in order; the last one has the kind "end".
 
     Raises DdlSyntaxError.
     """
@@ -133,7 +134,7 @@ def tokenize(statement: str, mode: SqlMode = DEFAULT_MODE) -> tuple[str, list[To
         kind = found.lastgroup
         if kind in _TOKENS:
             text = found[0]
-            # Only ASCII: some other letters have an upper case of ASCII ("\u017f" becomes "S").
+            # Only ASCII: some other letters have an ASCII letter as their upper case ("\u017f" becomes "S").
             word = (text.upper() if text.isascii() else text) if kind in ("word", "symbol") else ""
             tokens.append(Token(cast("TokenKind", kind), text, word, start, position))
         elif kind != "spaces":
@@ -149,7 +150,7 @@ def tokenize(statement: str, mode: SqlMode = DEFAULT_MODE) -> tuple[str, list[To
 
 
 def _end_of_comment(statement: str, found: re.Match[str], open_marks: list[int]) -> int:
-    """Where the comment or the mark ends; `open_marks` holds the places of special comments that are open."""
+    """Return the end of the comment or mark; `open_marks` holds the positions of special comments that are open."""
     start, end = found.span()
     match found.lastgroup:
         case "unclosed":
@@ -173,14 +174,14 @@ def _end_of_comment(statement: str, found: re.Match[str], open_marks: list[int])
             return end + 2
 
 
-# --- What a token says ---
+# --- The values of tokens ---
 
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": r"\%", "_": r"\_"}
 _ESCAPED: Final = re.compile(r"\\(.)|''|\"\"", re.DOTALL)
 
 
 def string_value(token: Token, mode: SqlMode = DEFAULT_MODE) -> str:
-    """The content of a string; escapes: MySQL reference manual, "String Literals"."""
+    """Return the content of a string, with its escapes resolved (MySQL reference manual, "String Literals")."""
     quoted = token.text[1:] if token.text[0] in "nN" else token.text
     quote = quoted[0]
     if not mode.backslash_escapes:
@@ -196,7 +197,7 @@ def string_value(token: Token, mode: SqlMode = DEFAULT_MODE) -> str:
 
 
 def name_value(token: Token) -> str:
-    """The name of a word, a backquoted name, or a name in double quotes, where escapes have no meaning."""
+    """Return the name in a word, a backquoted name, or a name in double quotes, where backslashes are no escapes."""
     if token.kind == "word":
         return token.text
     quote = token.text[0]
@@ -204,7 +205,7 @@ def name_value(token: Token) -> str:
 
 
 def bytes_value(token: Token) -> bytes:
-    """The bytes of a hexadecimal or bit literal; MySQL fills both up on the left."""
+    """Return the bytes of a hexadecimal or bit literal; MySQL pads both with zeros on the left."""
     digits = token.text[2:].removesuffix("'")
     if token.kind == "bit":
         return int(digits or "0", 2).to_bytes((len(digits) + 7) // 8, "big")

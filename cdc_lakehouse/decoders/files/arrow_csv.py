@@ -1,9 +1,9 @@
-"""Text in a form that Arrow's reader of csv takes, and what it reads of it.
+"""Conversion of text to a form that Arrow's csv reader supports, and reading with it.
 
-Arrow knows quotes that are doubled, separators of one ASCII byte and no escapes, takes any line end for one, and text
-beside quotes for part of the value. So quotes are checked first, and what it does not know is replaced by bytes that
-are nowhere in the text, and put back into the columns. Text in which anything is not as usual is left to a strict
-reader."""
+Arrow supports doubled quotes, separators of one ASCII byte and no escapes; it accepts any line end, and treats text
+next to quotes as part of the value. So quotes are checked first, and sequences that it does not support are replaced by
+bytes that do not occur in the text, and restored in the columns. Text with any irregularity is left to a strict reader.
+"""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ from pyarrow import csv
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute
 
 TAIL: Final = 64 * 1024
-"""Bytes at the end of a piece, in which the end of its last record is looked for first."""
+"""The number of bytes at the end of a piece in which the end of its last record is searched first."""
 _MARKS: Final = [bytes([byte]) for byte in (*range(0xF8, 0x100), 0xC0, 0xC1, *range(0x01, 0x08), *range(0x0E, 0x1A))]
-"""Bytes that stand for others where they are nowhere in a piece: those that UTF-8 does not have first, and none that an
-escape stands for."""
+"""Bytes that can replace others where they do not occur in a piece: first those that never occur in UTF-8, and none
+that an escape stands for."""
 _SEPARATORS: Final = [bytes([byte]) for byte in (0x1F, 0x1E, 0x1D, 0x1C, *range(0x20, 0x7F), *range(0x01, 0x08))]
-"""For a separator that Arrow does not take."""
+"""Replacements for a separator that Arrow does not accept."""
 _LINE_ENDS: Final = b"\r\n"
 _BACKSLASH: Final = ord("\\")
 
 
 class NotUsualError(Exception):
-    """The piece has to be read strictly."""
+    """The piece must be read strictly."""
 
 
 class Marks:
-    """Replaces what Arrow does not know by single bytes, and puts it back."""
+    """Replaces sequences that Arrow does not support by single bytes, and restores them."""
 
     def __init__(self, text: bytes) -> None:
         self._unused = (mark for mark in _MARKS if mark not in text)
         self._characters: dict[bytes, bytes] = {}
 
     def unescaped(self, text: bytes, escapes: Mapping[bytes, bytes]) -> tuple[bytes, int]:
-        """With a mark for each escape, by what stands behind the backslash; and how many others are left."""
+        """Replace each escape by a mark, by the byte after the backslash; return the text and the number of other
+        escapes."""
         array: Bytes = np.frombuffer(text, np.uint8)
         backslashes = np.flatnonzero(array == _BACKSLASH)
         if not len(backslashes):
             return text, 0
-        # Of a run of them every other one begins an escape.
+        # In a run of backslashes every other one begins an escape.
         numbers = np.arange(len(backslashes))
         first = np.concatenate([[True], np.diff(backslashes) > 1])
         begins = backslashes[(numbers - np.maximum.accumulate(np.where(first, numbers, 0))) % 2 == 0]
@@ -64,14 +65,14 @@ class Marks:
         return array[kept].tobytes(), int(np.count_nonzero(~known))
 
     def replaced(self, text: bytes, escape: bytes, character: bytes, *others: bytes) -> list[bytes]:
-        """A text, and others, with a mark for an escape."""
+        """Replace an escape by a mark, in a text and in others."""
         if escape not in text:
             return [text, *others]
         mark = self._of(character)
         return [each.replace(escape, mark) for each in (text, *others)]
 
     def unused(self) -> bytes:
-        """A byte that is nowhere in the piece."""
+        """Return a byte that does not occur in the piece."""
         mark = next(self._unused, None)
         if mark is None:
             raise NotUsualError
@@ -83,11 +84,12 @@ class Marks:
         return mark
 
     def separated(self, text: bytes, separator: bytes, other: bytes) -> tuple[bytes, bytes]:
-        """With another separator, one byte that is not in `other` either; and that."""
+        """Replace the separator by one byte that occurs neither in the text nor in `other`; return the text and that
+        byte."""
         stand_in = next((byte for byte in _SEPARATORS if byte not in other and byte not in text), None)
         if stand_in is None:
             raise NotUsualError
-        # It is put back first: what an escape stands for may be the same byte.
+        # It is restored first: the character of an escape may be the same byte.
         self._characters = {stand_in: separator} | self._characters
         return text.replace(separator, stand_in), stand_in
 
@@ -102,7 +104,8 @@ class Marks:
 def parsed(
     text: bytes | Bytes, separator: bytes, quote: bytes, null: bytes, width: int, *, blank: bool = False
 ) -> list[Any]:
-    """The columns of a text, arrays of bytes. `blank`: lines may be empty and are nothing then. Raises ArrowInvalid."""
+    """Parse a text into columns, arrays of bytes. With `blank`, empty lines are allowed and ignored. Raises
+    ArrowInvalid."""
     names = [str(number) for number in range(width)]
     table = csv.read_csv(
         pa.py_buffer(text),
@@ -124,13 +127,14 @@ def parsed(
 
 
 def quoted_records(text: Bytes, quotes: Positions, beside: bytes) -> int | None:
-    """How many records begin with a quote. None when quotes are not as they must be: in pairs, each opening one behind,
-    each closing one before a line end or one of `beside`.
+    """Count the records that begin with a quote. Return None unless quotes come in pairs, the opening one after, the
+    closing one before a line end or one of the bytes in `beside`.
 
-    A doubled quote in a value is then a closing and an opening one, side by side."""
+    A doubled quote in a value is then an adjacent closing and opening quote.
+    """
     if len(quotes) % 2:
         return None
-    # What is beside the first and the last byte is as good as a line end.
+    # Treat the positions before the first and after the last byte as line ends.
     closing, opening = quotes[1::2], quotes[0::2]
     behind = text[np.minimum(closing + 1, len(text) - 1)]
     before = text[np.maximum(opening - 1, 0)]
@@ -144,12 +148,12 @@ def quoted_records(text: Bytes, quotes: Positions, beside: bytes) -> int | None:
 
 
 def _among(characters: bytes) -> Mask:
-    """For each byte, whether it is one of them."""
+    """Return a table that says for each byte whether it is one of these."""
     table = np.zeros(256, bool)
     table[list(characters)] = True
     return table
 
 
 def is_plain(text: bytes) -> bool:
-    """Arrow takes it for a separator or a quote."""
+    """Whether Arrow accepts it as a separator or a quote."""
     return len(text) == 1 and 0 < text[0] < 0x80 and text not in _LINE_ENDS

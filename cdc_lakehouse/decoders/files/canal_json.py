@@ -1,4 +1,4 @@
-"""TiCDC's Canal-JSON in files: one message a line, one row a message.
+"""TiCDC's Canal-JSON in files: one message per line, one row per message.
 
     {"id":0,"database":"d","table":"t","pkNames":["id"],"isDdl":false,"type":"UPDATE","es":…,"ts":…,"sql":"",
      "sqlType":{…},"mysqlType":{…},"old":[{"v":"1"}],"data":[{"id":"1","v":"2"}],"_tidb":{"commitTs":…}}
@@ -7,9 +7,9 @@ All values are strings or null. An INSERT's and an UPDATE's new row is in `data`
 the changed ones) in `old`, a DELETE's row (all columns, or only the handle key's) in `data`. The commit-ts is in
 `_tidb`, which the sink writes only with enable-tidb-extension. Format: TiCDC Canal-JSON protocol documentation.
 
-`canal_json_strict` reads one line and says what is wrong with it. Here lines are read together that are written as one
-that it has read, but for their rows and the digits of their numbers (see `canal_json_form`); all others are left to
-it."""
+`canal_json_strict` reads one line and determines its problem, if any. This module reads many lines together, if they
+equal a line that was read strictly except for their rows and the digits of their numbers (see `canal_json_form`); all
+others are left to the strict reader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cdc_lakehouse.decoders.files.row_images import BATCH_ROWS
 
 
 def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Iterator[pa.RecordBatch]:
-    """The columns of `DECODED`, of a file that comes in parts."""
+    """Decode a file, which comes in parts, into batches with the columns of `DECODED`."""
     forms = Forms()
     for lines in lines_of(parts):
         found = list(_events(connection, lines, context, forms))
@@ -42,9 +42,9 @@ def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Ite
 
 
 def _events(connection: Any, lines: Lines, context: FileContext, forms: Forms) -> Iterator[pa.RecordBatch]:
-    """The events of the lines, in no order."""
+    """Yield the events of the lines, in no order."""
 
-    # A form is tried with other digits, which may make any time.
+    # A form is tested with other digits, which may give any commit-ts.
     at_any_time = replace(context, end_ts=END_TS)
 
     def read(line: bytes) -> Event | None:

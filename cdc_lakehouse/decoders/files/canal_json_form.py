@@ -1,10 +1,11 @@
-"""Lines of Canal-JSON that are written as one that was read strictly, read together.
+"""Vectorised reading of Canal-JSON lines that have the same form as a line that was read strictly.
 
-TiCDC writes all lines of one file and operation the same, but for their rows, their numbers, and `sqlType` and
-`mysqlType`, where columns come in any order. A `Form` is such a line without its rows: what stands before them, its
-head, and behind them, its tail. A line with this head and this tail, whatever the digits of the numbers and the objects
-of types in them, says what the form's line says of all else; so only those objects and the rows are parsed, in DuckDB.
-Of a line in which anything is not as it should be, nothing is decided here: it is read strictly."""
+TiCDC writes all lines of one file and operation alike, except for their rows, their numbers, and `sqlType` and
+`mysqlType`, where columns come in any order. A `Form` is such a line without its rows: the text before them, its head,
+and after them, its tail. A line with the same head and tail, whatever the digits of the numbers and the objects of
+types in them, agrees with the form's line in everything else; so only those objects and the rows are parsed, in DuckDB.
+A line with any irregularity is not judged here: it is read strictly.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +25,21 @@ from cdc_lakehouse.decoders.files.lines import Lines
 
 _NUMBER: Final = re.compile(rb'(?<=":)[1-9][0-9]*(?=[,}])')
 _COMMIT_TS: Final = re.compile(rb'"commitTs":([1-9][0-9]{0,17})[,}]')
-"""Of at most 18 digits, which fit into 63 bits whatever they are."""
+"""At most 18 digits, which always fit into 63 bits."""
 _TYPES: Final = re.compile(rb'"(?:sqlType|mysqlType)":(\{.*?\})(?=,")')
 _OTHER_DIGITS: Final = bytes.maketrans(b"0123456789", b"1234567891")
 _ZERO: Final = ord("0")
-# Quotes are raw in it: it is in no text of a row.
+# Its quotes are not escaped: it cannot occur in a row's text.
 _BETWEEN_ROWS: Final = b'}],"data":[{'
 _PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
 _KNOWN_TYPES: Final = 100
-"""How many are remembered of a piece: of few columns all, of many it would be in vain."""
+"""The number of type objects remembered from a piece: with few columns all orders recur, with many it would be useless.
+"""
 _NO_TYPES: Final = b'{"types":"3"}'
 _FORMS: Final = 64
-"""How many are looked for: each operation is one, and may be some more, of numbers of other lengths."""
+"""The maximum number of forms: each operation has one, and possibly a few more for numbers of other lengths."""
 _TRIES: Final = 16
-"""How many lines of a piece forms are looked for in."""
+"""The number of lines of a piece that are tried as new forms."""
 
 
 class Event(NamedTuple):
@@ -48,22 +50,22 @@ class Event(NamedTuple):
 
 
 Read = Callable[[bytes], Event | None]
-"""Reads a line alone; None where it is not one that can be used."""
+"""Reads a single line; None where it cannot be used."""
 
 
 class FormEvents(NamedTuple):
-    """The events of those lines of a form in which nothing is as it should not be."""
+    """The events of those lines of a form that have no irregularity."""
 
     read: Mask
-    """Which lines these are; what follows is of them alone."""
+    """Which lines these are; the other fields are of these lines alone."""
     commit_ts: Positions
     before: pa.Array
     after: pa.Array
 
 
 class Fixed:
-    """A text in which only the digits of numbers differ from line to line, and objects of types, whose length does not;
-    no number begins with 0."""
+    """A text in which only the digits of numbers, none of which begins with 0, and objects of types, whose length is
+    fixed, differ from line to line."""
 
     def __init__(self, text: bytes) -> None:
         self.width = len(text)
@@ -80,7 +82,7 @@ class Fixed:
         self._first_digits = [first for first, _ in numbers]
 
     def probe(self) -> bytes:
-        """The text with other digits and types."""
+        """Return the text with other digits and types."""
         other = np.frombuffer(self._bytes.tobytes().translate(_OTHER_DIGITS), np.uint8)
         text = np.where(self._is_digit, other, self._bytes).tobytes()
         for types in reversed(self.types):
@@ -88,13 +90,13 @@ class Fixed:
         return text
 
     def read(self, text: Bytes, places: Positions) -> Bytes:
-        """What stands at each place, a row of bytes for each."""
+        """Return the bytes at each place, as one row for each."""
         return pieces(text, places, self.width)
 
     def matches(self, text: Bytes, places: Positions) -> Mask:
         found = self.read(text, places)
         same = ((found == self._bytes) | self._is_free).all(axis=1)
-        # Below 0 is far above 9: bytes wrap around.
+        # Unsigned bytes wrap around: a value below 0 is far above 9.
         same &= (found[:, self._is_digit] - _ZERO <= 9).all(axis=1)
         return same & (found[:, self._first_digits] != _ZERO).all(axis=1)
 
@@ -106,16 +108,16 @@ class Form:
     head_end: Fixed
     tail: Fixed
     commit_ts: slice
-    """Where its digits are in the tail."""
+    """The positions of the commit-ts's digits in the tail."""
     two_rows: bool
-    """An old row and a new one, with nothing but `_BETWEEN_ROWS` between them."""
+    """Whether lines have an old row and a new one, with only `_BETWEEN_ROWS` between them."""
     known_types: set[bytes] = field(default_factory=set[bytes])
     """Objects of types that were parsed before."""
     row_forms: list[RowForm] = field(default_factory=list[RowForm])
 
     @classmethod
     def of(cls, line: bytes, read: Read) -> Self | None:
-        """The form of a line, None when it is not as TiCDC writes it."""
+        """Return the form of a line, None when it is not as TiCDC writes it."""
         event = read(line)
         if event is None:
             return None
@@ -123,7 +125,7 @@ class Form:
         first = line.find(b'"old":[{' if two_rows else b'"data":[{')
         last = line.rfind(b'}],"_tidb":{')
         commit_ts = _COMMIT_TS.search(line, last)
-        # What is there twice may not be what it seems.
+        # With duplicates, the search may have found the wrong one.
         if -1 in (first, last) or commit_ts is None or line.count(b'"data":[{') > 1 or line.count(b'"commitTs"') > 1:
             return None
         tail_at = last + 1
@@ -135,7 +137,7 @@ class Form:
         return form if form._is_true(read) else None
 
     def _is_true(self, read: Read) -> bool:
-        """Whether the rows are where they seem to be, and other numbers are nothing but other numbers."""
+        """Whether the rows are at the expected positions, and the numbers have no other meaning than their value."""
         old, new = _PROBE
         rows = f'{old}],"data":[{new}' if self.two_rows else new
         tail = self.tail.probe()
@@ -144,9 +146,9 @@ class Form:
         return event == Event(self.op, int(tail[self.commit_ts]), before, after)
 
     def matches(self, lines: Lines) -> Mask:
-        """Which lines are of this form."""
+        """Return which lines have this form."""
         found: Mask = lines.stops - lines.starts > self.head.width + self.tail.width
-        # The end of the head says at once of most lines of another form that they are.
+        # The end of the head rules out most lines of another form.
         for part, places in (
             (self.head_end, lines.starts + self.head.width - self.head_end.width),
             (self.tail, lines.stops - self.tail.width),
@@ -156,7 +158,7 @@ class Form:
         return found
 
     def _have_types(self, connection: Any, lines: Lines) -> Mask:
-        """Whether objects of types stand where they should."""
+        """Return for which lines valid objects of types are at the expected positions."""
         have: Mask = np.ones(len(lines.numbers), bool)
         for types in self.head.types:
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
@@ -169,7 +171,7 @@ class Form:
         return have
 
     def events(self, connection: Any, lines: Lines, end_ts: int) -> FormEvents:
-        """The events of lines that match, of which none has a commit-ts from `end_ts` on."""
+        """Return the events of lines that match, none with a commit-ts at or above `end_ts`."""
         digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
         read = self._have_types(connection, lines) & (commit_ts > BEGINNING) & (commit_ts < end_ts)
@@ -179,7 +181,7 @@ class Form:
             between = compute.find_substring(rows, _BETWEEN_ROWS).to_numpy()
             read &= between >= 0
             text, starts, stops = places_of(rows)
-            # Where it is not, both are something wrong, which nobody takes.
+            # Where it is missing, both images are wrong, but such lines are not read.
             between = starts + between
             images = [
                 cut(text, starts, np.maximum(between + 1, starts)),
@@ -194,20 +196,20 @@ class Form:
 
 
 class Forms:
-    """The forms of a file, as they are found."""
+    """The forms of a file, in the order in which they are found."""
 
     def __init__(self) -> None:
         self._forms: list[Form] = []
 
     def parts(self, lines: Lines, read: Read) -> Iterator[tuple[Form | None, Lines]]:
-        """The lines of each form, and those of none."""
+        """Yield the lines of each form, and those without one."""
         number, tries = 0, _TRIES
         while len(lines.numbers):
             if number == len(self._forms):
                 if not tries or number == _FORMS:
                     break
                 tries -= 1
-                # Not the first: a file may begin with bad ones.
+                # Not the first line: a file may begin with bad ones.
                 sample = np.arange(len(lines.numbers)) == len(lines.numbers) // 2
                 form = Form.of(lines.taken(sample).line(0), read)
                 if form is None:

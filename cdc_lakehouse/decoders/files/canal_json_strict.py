@@ -1,4 +1,4 @@
-"""One line of Canal-JSON, read strictly: slower than many together, and right on any bytes."""
+"""Strict reading of one line of Canal-JSON: slower than many together, and correct for any bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Image = dict[str, str | None]
 
 
 def event_of(line: bytes, context: FileContext) -> Event | str:
-    """The event of a line, or what is wrong with it: a key of `problems.PROBLEMS`."""
+    """Decode a line into its event, or return the problem with it: a key of `problems.PROBLEMS`."""
     try:
         message = parse(line.decode())
     except UnicodeDecodeError:
@@ -30,8 +30,8 @@ def event_of(line: bytes, context: FileContext) -> Event | str:
 
 
 def lacks_commit_ts(head: bytes) -> bool:
-    """Whether the first line is a message without a commit-ts. `head` is the beginning of a file that is not empty; a
-    bad line, or one that is longer, does not tell."""
+    """Whether the first line is a message without a commit-ts. `head` is the beginning of a file that is not empty;
+    False for a bad line, or one that is longer."""
     try:
         message: Any = json.loads(head.splitlines()[0])
     except (ValueError, RecursionError):
@@ -41,7 +41,7 @@ def lacks_commit_ts(head: bytes) -> bool:
 
 def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
     kind, tidb = message.get("type"), message.get("_tidb")
-    # A number is a text here, and no operation.
+    # The parser returns numbers as text, and no number is an operation.
     op = _OPERATIONS.get(kind) if isinstance(kind, str) else None
     if op is None or message.get("isDdl") not in (None, False):
         return problems.NOT_A_ROW_CHANGE
@@ -52,7 +52,7 @@ def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
             return problems.NO_ROW
     if row is None:
         return problems.NO_ROW
-    # A text with a number is none.
+    # A string with a number is no commit-ts.
     number = tidb.get("commitTs") if isinstance(tidb, dict) else None
     commit_ts = commit_ts_of(number, context.end_ts) if isinstance(number, JsonNumber) else None
     if commit_ts is None:
@@ -64,7 +64,7 @@ def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
 
 
 def _only_row(rows: Any) -> Image | None:
-    """None when there is not one row, or its values are more than texts."""
+    """Return the only row; None when there is not exactly one, or it has nested values."""
     match rows:
         case [dict() as row] if not any(isinstance(value, dict | list) for value in row.values()):
             return {name: _text(value) for name, value in row.items()}

@@ -1,4 +1,4 @@
-"""Which options files of TiCDC's csv were written with, by their content."""
+"""Detection of the options with which files of TiCDC's csv were written, from their content."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _NUMBER: Final = re.compile(rb"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 
 
 def detect_csv(samples: Sequence[Sample]) -> DetectedFiles:
-    """What the samples show, in order: what does not show in one may show in the next. Raises `SourceError` for rows
-    without a commit-ts."""
+    """Combine the options that the samples show, in order: what does not show in one may show in the next.
+
+    Raises `SourceError` for rows without a commit-ts.
+    """
     options: dict[str, Any] = {}
     for sample in samples:
         found = options_of(sample.head, sample.table, sample.database)
@@ -35,11 +37,13 @@ def detect_csv(samples: Sequence[Sample]) -> DetectedFiles:
 
 
 def options_of(content: bytes, table: str | None = None, database: str | None = None) -> dict[str, Any] | None:
-    """The options by TiCDC's names, those that differ from its defaults; None for what is no csv of TiCDC's.
+    """Return the options that differ from TiCDC's defaults, by TiCDC's names; None where the content is not TiCDC's
+    csv.
 
-    content: a file from its beginning on, or a part. table, database: what it has rows of, None where the path does not
-    say it. `binary-encoding-method` and `output-handle-key` do not show."""
-    # A value may hold another line end: what the file ends with comes first.
+    `content` is a file's beginning, or all of it. `table` and `database` are those of its rows, None where the path
+    does not give them. `binary-encoding-method` and `output-handle-key` cannot be detected.
+    """
+    # A value may contain another line end: the one at the end of the content is preferred.
     ends = [end for end in _ENDS if content.endswith(end)] + [end for end in _ENDS if end in content]
     end = next(iter(ends), None)
     if end is None:
@@ -66,7 +70,7 @@ def options_of(content: bytes, table: str | None = None, database: str | None = 
 
 
 def _first_columns(table: str | None, database: str | None) -> re.Pattern[bytes]:
-    """A row's first columns: op, table, schema, commit-ts, is-update."""
+    """Compile the pattern of a row's first columns: op, table, schema, commit-ts, is-update."""
 
     def named(name: str | None) -> bytes:
         return rb".*?" if name is None else re.escape(name.encode())
@@ -81,8 +85,8 @@ def _first_columns(table: str | None, database: str | None) -> re.Pattern[bytes]
 
 
 def _null(content: bytes, quote: bytes, delimiter: bytes, end: bytes) -> bytes | None:
-    """How NULL is written: what stands most often without quotes and is no number. None where nothing does, and without
-    quotes, where it is not told from text."""
+    """Return the text of NULL: the most frequent value without quotes that is not a number. None where there is none,
+    and without a quote character, where NULL cannot be distinguished from text."""
     if not quote:
         return None
     q = re.escape(quote)

@@ -1,7 +1,8 @@
-"""Rows of a csv file as changes: operations, images of rows before and after, and an UPDATE's two rows as one.
+"""Conversion of csv rows to events: operations, images of rows before and after, and an UPDATE's two rows as one event.
 
-With output-old-value TiCDC writes an UPDATE as its old row with operation D and, at once behind it, its new row with
-operation I, both with `is-update` true (TiCDC csv protocol documentation)."""
+With output-old-value TiCDC writes an UPDATE as its old row with operation D, immediately followed by its new row with
+operation I, both with `is-update` true (TiCDC csv protocol documentation).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from cdc_lakehouse.decoders.files.row_images import most_rows, row_images
 
 
 class EventBuilder:
-    """Makes events of the rows of one file, which come in order."""
+    """Builds events from the rows of one file, which come in order."""
 
     def __init__(self, context: FileContext, layout: Layout, fields: Fields, first_line: int) -> None:
         self._context = context
@@ -27,11 +28,12 @@ class EventBuilder:
         self._line = first_line
         self._held: pa.RecordBatch | None = None
         self._names = layout.names
-        # An UPDATE needs two.
+        # An UPDATE needs two rows.
         self._limit = max(2, most_rows(layout.names))
 
     def events(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The events of the next rows (see `Fields.rows`). An UPDATE's old row at their end is kept for the next."""
+        """Yield the events of the next rows (see `Fields.rows`). An UPDATE's old row at their end is kept for the next
+        call."""
         if self._held is not None:
             rows = pa.concat_batches([self._held, rows])
             self._held = None
@@ -47,7 +49,7 @@ class EventBuilder:
             at = stop
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What was kept, when nothing follows it."""
+        """Yield the event of a kept row that no row follows."""
         if self._held is not None:
             yield self._batch(self._held)
             self._held = None
@@ -62,7 +64,7 @@ class EventBuilder:
         delete = _mask(compute.equal(rows.column(OP), "D"))
         updates = self._updates(rows, delete)
         events: Positions = np.flatnonzero(~np.roll(updates, 1))
-        # The row of each event; an UPDATE's own is its old one.
+        # The row of each event; for an UPDATE its old one.
         old, update = delete[events], updates[events]
         new = update | ~(old | _mask(problem.is_valid())[events])
         line = pa.array(events + self._line)
@@ -90,7 +92,7 @@ class EventBuilder:
         return pa.RecordBatch.from_arrays([line, op, commit_ts, before, after, problem, value], schema=DECODED)
 
     def _updates(self, rows: pa.RecordBatch, delete: Mask) -> Mask:
-        """Which rows are old ones of an UPDATE whose new one is the next row."""
+        """Return which rows are the old row of an UPDATE whose new row comes next."""
         updates = np.zeros(rows.num_rows, bool)
         if not self._fields.old_value or rows.num_rows < 2:
             return updates

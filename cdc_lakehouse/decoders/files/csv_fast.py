@@ -1,7 +1,8 @@
-"""Csv read by Arrow, a piece of whole records at a time: for sound files, which is nearly all there are.
+"""Reading of csv with Arrow, in pieces of whole records: for valid files, which nearly all are.
 
-A piece in which anything is not as TiCDC writes it (see `arrow_csv`) is left to `csv_strict`: what is read here is what
-would be read there."""
+A piece with anything that TiCDC does not write (see `arrow_csv`) is left to `csv_strict`; the result here is the same
+as there.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +46,8 @@ class PieceReader:
         self._end_ts = end_ts
 
     def read(self, start: int, size: int) -> tuple[pa.RecordBatch, int] | None:
-        """The rows (see `Fields.rows`) of the piece from the record at `start`, of at most `size` bytes; and its end.
-
-        None when it is not sound, or holds no whole record."""
+        """Read the piece from the record at `start`, of at most `size` bytes; return its rows (see `Fields.rows`) and
+        its end. None when it is not valid, or holds no whole record."""
         quote = self._dialect.quote
         if quote and not is_plain(quote):
             return None
@@ -69,19 +69,19 @@ class PieceReader:
         return np.flatnonzero(text == quote[0]) if quote else np.zeros(0, np.int64)
 
     def _length(self, window: Bytes, quotes: Positions) -> int:
-        """Up to the last line end outside quotes; 0 when there is none."""
+        """Return the length up to the last line end outside quotes; 0 when there is none."""
         for tail in (TAIL, len(window)):
             first = max(len(window) - tail, 0)
             last = window[first:]
             ends = np.flatnonzero((last == ord("\n")) | (last == ord("\r"))) + (first + 1)
             outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
             if len(outside):
-                # Between a CR and its LF is as good as behind both: the LF is then an empty line.
+                # A cut between a CR and its LF does no harm: the LF is then an empty line.
                 return int(outside[-1])
         return 0
 
     def _quoted(self, text: bytes, quotes: Positions) -> list[pa.Array]:
-        """The columns of a text. Raises NotUsualError and ArrowInvalid."""
+        """Parse a text with quotes into columns. Raises NotUsualError and ArrowInvalid."""
         dialect, marks = self._dialect, Marks(text)
         delimiter = dialect.delimiter
         if not is_plain(delimiter):
@@ -96,7 +96,7 @@ class PieceReader:
         return [marks.restored(column).cast(pa.string()) for column in columns]
 
     def _escaped(self, text: bytes) -> list[pa.Array]:
-        """The same without quotes."""
+        """Parse a text without quotes into columns. Raises NotUsualError and ArrowInvalid."""
         delimiter, null, marks = self._dialect.delimiter, self._dialect.null, Marks(text)
         for escape, character in self._dialect.escapes.items():
             text, null = marks.replaced(text, escape, character, null)
@@ -108,9 +108,9 @@ class PieceReader:
         return [marks.restored(column).cast(pa.string()) for column in columns]
 
     def _rows(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        """The rows, when all of them are good ones. Raises NotUsualError and ArrowInvalid."""
+        """Build the rows, if all of them are valid. Raises NotUsualError and ArrowInvalid."""
         fields, count = self._fields, len(columns[0])
-        # A table whose name is what NULL is written as: no leading field is ever NULL.
+        # A table may have the name that NULL is written as: no leading field is ever NULL.
         leading = [column.fill_null(self._dialect.null.decode()) for column in columns[: fields.leading]]
         commit_ts = leading[COMMIT_TS].cast(pa.int64())
         checks = [

@@ -1,14 +1,13 @@
-"""How TiCDC's csv is written: what stands where in a row, and in bytes what the options say of delimiters, quotes and
-escapes.
+"""The format of TiCDC's csv: the fields of a row, and the options for delimiters, quotes and escapes as bytes.
 
     op, table, schema, commit-ts, [is-update], [handle key], data columns
 
-The table stands before its schema. `is-update` is there with output-old-value; the handle key, with output-handle-key,
+The table comes before its schema. `is-update` exists with output-old-value; the handle key, with output-handle-key,
 only from classic TiCDC: the new architecture ignores that option.
 
-With a quote, every string stands in quotes, with its own quotes doubled and all else raw, line ends too. Without one
-(`quote = ""`), strings are escaped with backslashes: `\\n`, `\\r`, `\\\\`, and the delimiter as a backslash before each
-of its bytes. Numbers, booleans and NULL are bare in both.
+With a quote, every string is quoted, with its own quotes doubled and everything else raw, including line ends. Without
+one (`quote = ""`), strings are escaped with backslashes: `\\n`, `\\r`, `\\\\`, and the delimiter as a backslash before
+each of its bytes. Numbers, booleans and NULL are not quoted in either case.
 
 Format: TiCDC csv protocol documentation, and its `pkg/sink/codec/csv/csv_message.go`."""
 
@@ -29,27 +28,27 @@ IS_UPDATE: Final = 4
 """Only with output-old-value."""
 
 HEADER: Final = b"ticdc-meta$operation"
-"""How the header of a file begins (output-field-header). Its names stand there bare, whatever they hold."""
+"""The beginning of a file's header (output-field-header). Its names are not quoted, whatever they contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What stands in the rows of one file behind the leading columns."""
+    """The columns of one file's rows after the leading ones."""
 
     names: tuple[str, ...]
     """The data columns, in the order of the row."""
     handle_key: bool = False
-    """A column for the handle key stands before them."""
+    """Whether a column for the handle key comes before them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which fields a row has, by the options and the layout."""
+    """The fields of a row, by the options and the layout."""
 
     old_value: bool
     handle_key: bool
     columns: int
-    """How many data columns."""
+    """The number of data columns."""
 
     @classmethod
     def of(cls, options: CsvOptions, layout: Layout) -> Self:
@@ -57,7 +56,7 @@ class Fields:
 
     @property
     def leading(self) -> int:
-        """How many stand before the handle key and the data columns."""
+        """The number of fields before the handle key and the data columns."""
         return IS_UPDATE + self.old_value
 
     @property
@@ -66,8 +65,9 @@ class Fields:
 
     @property
     def rows(self) -> pa.Schema:
-        """The rows of a file as they are read: the leading fields, the data columns by number, without the handle key;
-        then what is wrong with the row, and its bytes if something is. Of a bad row all else is null."""
+        """The schema of a file's rows as they are read: the leading fields, the data columns by number, without the
+        handle key; then the problem with the row, and its bytes if there is one. In a bad row all other columns are
+        null."""
         leading = [
             pa.field("op", pa.string()),
             pa.field("table_name", pa.string()),
@@ -85,14 +85,14 @@ LINE_ENDS: Final = b"\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The options that say how a record falls into fields, and what each field's text is."""
+    """The options that decide how a record is split into fields, and the text of each field."""
 
     delimiter: bytes
     quote: bytes
     """Empty: values are escaped."""
     null: bytes
     escapes: dict[bytes, bytes] = field(repr=False)
-    """Without a quote, what each escape stands for, in the order in which they are to be tried; else empty."""
+    """Without a quote, the text of each escape, in the order in which they must be tried; else empty."""
 
     @classmethod
     def of(cls, options: CsvOptions) -> Self:
@@ -108,7 +108,7 @@ class Dialect:
 def _escapes(delimiter: str) -> dict[bytes, bytes]:
     text = delimiter.encode()
     # TiCDC escapes the delimiter byte by byte, and writes each byte as the character of that number: `¦` (C2 A6)
-    # becomes `\Â\¦` (5C C3 82 5C C2 A6). For ASCII this is what one would think.
+    # becomes `\Â\¦` (5C C3 82 5C C2 A6). For an ASCII delimiter this is simply a backslash before it.
     whole = b"".join(BACKSLASH + chr(byte).encode() for byte in text)
     single = {BACKSLASH + character.encode(): character.encode() for character in delimiter}
     return {rb"\\": BACKSLASH, whole: text} | {rb"\n": b"\n", rb"\r": b"\r"} | {

@@ -1,12 +1,12 @@
-"""TiCDC's csv in files: one row change a record.
+"""TiCDC's csv in files: one row change per record.
 
     "U","employee","hr",433305438660591627,101,"Smith","2015-10-08",\\N
 
-An INSERT's row and an UPDATE's new one are in the record; with output-old-value an UPDATE is two records. Values are
-kept as the source's text, NULL as None: NULL is what the options say, without quotes; the same in quotes is text.
-Without `quote` the two cannot always be told apart: a text that is written as NULL is, is NULL. Readers of csv take the
-quoted text "\\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here, over Arrow.
-Format: `csv_format`."""
+An INSERT's row and an UPDATE's new one are in the record; with output-old-value an UPDATE is two records. Values stay
+the source's text, NULL is None: NULL is the configured text without quotes; the same text in quotes is text. Without
+`quote` the two cannot always be distinguished: a text that equals NULL's is read as NULL. Readers of csv take the
+quoted text "\\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here, with Arrow. Format:
+`csv_format`."""
 
 from __future__ import annotations
 
@@ -36,16 +36,18 @@ from cdc_lakehouse.decoders.files.csv_strict import CsvRecord, CsvRecordReader
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
 
 _PIECE: Final = 8 * 1024 * 1024
-"""In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
+"""Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 _SMALLER: Final = 32
-"""By how much pieces are smaller where one is not sound."""
+"""The factor by which pieces are smaller where one is not valid."""
 
 
 def decode(connection: Any, content: bytes, context: FileContext, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
-    """The changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of `DECODED`.
+    """Decode the changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of
+    `DECODED`.
 
     Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in
-    `value`; its other columns are null but `line`. `piece` is how many bytes are read at a time."""
+    `value`; its other columns except `line` are null. `piece` is the number of bytes that are read at a time.
+    """
     options, layout = context.csv, context.layout
     assert options is not None, "they are known of each file of csv"
     assert layout is not None, "it is known of each file of csv"
@@ -69,7 +71,7 @@ def decode(connection: Any, content: bytes, context: FileContext, *, piece: int 
 
 
 def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | None] | None:
-    """The fields of a file's first record that is one: not the header, and not a record that is not csv or not UTF-8.
+    """Return the fields of a file's first valid record: not the header, and not a record that is not csv or not UTF-8.
 
     `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
     reader = CsvRecordReader(head, Dialect.of(options))
@@ -101,14 +103,14 @@ def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
 def behind_header(reader: CsvRecordReader, content: bytes) -> tuple[int, bool]:
     """Where the first record that is not the header begins, and whether there is a header."""
     at = len(content) - len(content.lstrip(LINE_ENDS))
-    # Its names may hold anything, quotes too: it is taken for one line, whatever stands in it.
+    # Its names may contain anything, even quotes: it is read as one line, whatever its content.
     return (reader.line(at).following, True) if content.startswith(HEADER, at) else (at, False)
 
 
 def _strict_rows(
     content: bytes, reader: CsvRecordReader, dialect: Dialect, fields: Fields, end_ts: int, start: int, stop: int
 ) -> tuple[pa.RecordBatch, int]:
-    """The rows of the records that begin from `start` to before `stop`, and where what follows them begins."""
+    """Read the records that begin from `start` to before `stop`; return their rows and the start of the next record."""
     null = dialect.null.decode()
     schema = fields.rows
     rows: list[tuple[object, ...]] = []
@@ -131,7 +133,7 @@ def _row(record: CsvRecord, null: str, fields: Fields, end_ts: int) -> tuple[obj
         return problems.NOT_CSV
     if len(texts) != fields.width:
         return problems.FIELD_COUNT
-    # A table whose name is what NULL is written as: no leading field is ever NULL.
+    # A table may have the name that NULL is written as: no leading field is ever NULL.
     leading = [null if text is None else text for text in texts[: fields.leading]]
     commit_ts = commit_ts_of(leading[COMMIT_TS], end_ts)
     if leading[OP] not in ("I", "U", "D"):

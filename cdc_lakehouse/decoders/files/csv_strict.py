@@ -1,9 +1,10 @@
-"""Csv read record by record, strictly: slower than `csv_fast`, and right on any bytes.
+"""Strict reading of csv, record by record: slower than `csv_fast`, and correct for any bytes.
 
-TiCDC writes a quote only around a whole field, of which a record's first is one, and doubled inside one; without
-quotes, a backslash only in an escape or in NULL. What is not so is not csv. Such a record ends where the next line
-begins as a record does: with its operation in quotes. No sound field can hold that after a line end, for in a field
-quotes are doubled."""
+TiCDC writes a quote only around a whole field, always around a record's first one, and doubled inside one; without
+quotes, a backslash only in an escape or in NULL. Anything else is not csv. Such a record ends where the next line
+begins as a record does: with its operation in quotes. No valid field can contain that after a line end, because quotes
+are doubled in a field.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ Fields = list[bytes | None]
 class CsvRecord(NamedTuple):
     start: int
     end: int
-    """Behind its last byte. The line end is not part of it."""
+    """The position after its last byte. The line end is not part of it."""
     following: int
-    """Behind its line end; equal to `end` when it has none."""
+    """The position after its line end; equal to `end` when it has none."""
     fields: Fields | None
-    """None for NULL; no fields when the record is not csv."""
+    """The fields, None for NULL; no list when the record is not csv."""
 
 
 class CsvRecordReader:
@@ -36,8 +37,8 @@ class CsvRecordReader:
         self._end_of_bare = re.compile(b"|".join(filter(None, (delimiter, quote, rb"[\r\n]"))))
         self._next_record = re.compile(rb"(?:\r\n|\n|\r)(?=" + quote + b"[IUD]" + quote + b")")
         self._last_record = len(content)
-        """No record begins behind it."""
-        # First the escapes, then the delimiter: an escaped one is none. A backslash that is left begins no escape.
+        """No record begins after this position."""
+        # First the escapes, then the delimiter: an escaped one is no delimiter. A remaining backslash begins no escape.
         escapes = [*map(re.escape, dialect.escapes), delimiter, re.escape(BACKSLASH)]
         self._tokens = re.compile(b"|".join(escapes))
 
@@ -78,7 +79,7 @@ class CsvRecordReader:
                 return self._not_csv(start)
 
     def _field(self, at: int, fields: Fields) -> int:
-        """Take the field that begins at `at`; gives where it ends, and -1 when its quote is never closed."""
+        """Append the field that begins at `at`; return its end, or -1 when its quote is never closed."""
         content, quote = self._content, self._dialect.quote
         if not content.startswith(quote, at):
             end = self._end_of_bare.search(content, at)
@@ -87,7 +88,7 @@ class CsvRecordReader:
             fields.append(None if bare == self._dialect.null else bare)
             return stop
         first = at = at + len(quote)
-        # Of a run of quotes all but the last are pairs, when their number is odd: the last one closes.
+        # In a run of quotes of odd length all but the last are pairs: the last one closes.
         while run := self._quotes.search(content, at):
             at = run.end()
             if (at - run.start()) // len(quote) % 2:
@@ -120,5 +121,5 @@ class CsvRecordReader:
             return None
 
     def _unescaped(self, text: bytes) -> bytes:
-        """Raises KeyError for a backslash that begins no escape."""
+        """Resolve the escapes in a text. Raises KeyError for a backslash that begins no escape."""
         return self._tokens.sub(lambda token: self._dialect.escapes[token[0]], text) if BACKSLASH in text else text

@@ -1,4 +1,4 @@
-"""The rows of a dump's INSERT statements. Format: `dump_insert_strict`; what values are, `dump_values`."""
+"""The rows of a dump's INSERT statements. For the format see `dump_insert_strict`, for the values `dump_values`."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from cdc_lakehouse.decoders.files.dump_values import DumpColumn, DumpContext, co
 from cdc_lakehouse.sources.dump.notation import InsertNotation
 
 _KEPT: Final = 32
-"""What a statement's line is known by is shorter, in bytes."""
+"""The bytes that are kept of a long record: the start of the next statement's line is recognised in fewer."""
 
 
 class InsertReader:
-    """A `dump_records.Reader`. Raises SourceError for a statement of columns that the table does not have."""
+    """A `dump_records.Reader`. Raises SourceError for a statement with columns that the table does not have."""
 
     def __init__(self, context: DumpContext, notation: InsertNotation) -> None:
         self._context = context
         self._notation = notation
         self._columns_by_names: dict[tuple[str, ...], list[DumpColumn]] = {}
         self._columns = self._columns_of(notation.columns)
-        """Of the statement that the next tuple is of, or the last one."""
+        """The columns of the statement that the next tuple belongs to, or of the last one."""
         self._records = InsertRecordReader(backslash_escapes=notation.backslash_escapes)
         self._within = False
-        """A statement: a tuple has to follow."""
+        """Whether a statement is open, so that a tuple must follow."""
         self._head = b""
-        """How that statement begins, or the last one."""
+        """The beginning of that statement, or of the last one."""
         self._foreign = False
-        """The statement is of another table."""
+        """Whether the statement is for another table."""
         self._within_long = False
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
@@ -91,7 +91,7 @@ class InsertReader:
         return rows.rows(at)
 
     def rest(self) -> Rows | None:
-        """A statement that goes on where the file ends."""
+        """Report a statement that is incomplete at the end of the file."""
         if not self._within:
             return None
         rows = RowBuilder(self._columns)
@@ -99,7 +99,7 @@ class InsertReader:
         return rows.rows(0)
 
     def _tuple(self, content: bytes, at: int, final: bool, rows: RowBuilder) -> int:
-        """Take the tuple at a place; gives where to go on. Raises MoreNeededError."""
+        """Read the tuple at `at`; return where to continue. Raises MoreNeededError."""
         try:
             found = self._records.row(content, at, final)
         except NotSoundError:
@@ -119,7 +119,7 @@ class InsertReader:
         return found.following
 
     def _rejected(self, content: bytes, at: int, final: bool, rows: RowBuilder) -> int:
-        """The same for what is not sound."""
+        """Reject the invalid tuple or statement at `at`; return where to continue. Raises MoreNeededError."""
         try:
             following = self._records.next_begin(content, at, final, tuples=self._within)
         except MoreNeededError:
@@ -131,7 +131,7 @@ class InsertReader:
         return at if self._within_long else self._begun(content, following)
 
     def _behind_long(self, content: bytes, at: int, final: bool) -> int:
-        """Where to go on behind a record that is too long to be held; raises MoreNeededError."""
+        """Return where to continue after a record that is too long to be held. Raises MoreNeededError."""
         try:
             following = self._records.next_begin(content, at, final, tuples=self._within)
         except MoreNeededError:
@@ -142,7 +142,7 @@ class InsertReader:
         return self._begun(content, following)
 
     def _begun(self, content: bytes, at: int) -> int:
-        """Where the tuple or statement that a line begins with is."""
+        """Return the position of the tuple or statement that a line begins with."""
         comma = content.startswith(b",(", at)
         self._within = self._within and (comma or content.startswith(b"(", at))
         return at + (self._within and comma)

@@ -1,8 +1,9 @@
-"""Tuples of INSERT statements read by Arrow, many at a time: for sound ones written as usual, which nearly all are.
+"""Reading of INSERT statements' tuples with Arrow, many at a time: for valid ones in the usual form, as nearly all are.
 
-What stands around strings is checked byte by byte: which byte may follow which says nearly all of a tuple's grammar.
-The values are what is between its parentheses and commas; escapes, and the beginnings of literals, are single bytes by
-then (see `arrow_csv.Marks`). What is not as usual is left to `dump_insert_strict`."""
+The text around strings is checked byte by byte: which byte may follow which covers nearly all of a tuple's grammar. The
+values are the texts between its parentheses and commas; escapes, and the prefixes of literals, are single bytes by then
+(see `arrow_csv.Marks`). Anything unusual is left to `dump_insert_strict`.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +21,20 @@ from cdc_lakehouse.decoders.files.dump_insert_strict import ESCAPES
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn, Octets
 
 _LEAST: Final = 4096
-"""In fewer bytes a statement's tuples are not worth it."""
+"""With fewer bytes, fast reading of a statement's tuples does not pay."""
 _QUOTE: Final = ord("'")
 _LOWER: Final = 0x20
-"""What makes a letter of ASCII a small one."""
+"""The bit that makes an ASCII letter lower case."""
 _END: Final = b");\n"
 _GAPS: Final = (b"),\n(", b")\n,(", b"),(")
-"""Between two tuples: Dumpling's, mydumper's, mysqldump's."""
+"""The texts between two tuples: Dumpling's, mydumper's, mysqldump's."""
 _ESCAPES: Final = {letter: character for letter, character in ESCAPES.items() if len(character) == 1} | {
     character: character for character in (b"\\", b"'", b'"')
 }
 _WORDS: Final = re.compile(rb"(?<=[(,])(?:(_binary )(?=')|(CONVERT\()'+( USING UTF8MB4\))(?=[,)]))")
-"""Strings are their quotes alone here."""
+"""Words around strings that are removed here, so that only the quotes remain."""
 
-# Classes of bytes, and which may follow which, outside strings; a string is its quotes.
+# Classes of bytes, and the classes that may follow each, outside strings; a string is its quotes.
 _CLASSES: Final = {b"(": "(", b")": ")", b",": ",", b"'": "'", b"0123456789": "9", b"-": "-", b"+": "+", b".": ".",
                    b"eE": "e", b"N": "N", b"U": "U", b"L": "L", b"\n": "n", b"xX": "x"}  # fmt: skip
 _FOLLOWING: Final = {"(": "'9-Nx", ",": "'9-Nx(n", "'": "',)", "9": "9.e,)", "-": "9", "+": "9", ".": "9", "e": "9-+",
@@ -41,7 +42,7 @@ _FOLLOWING: Final = {"(": "'9-Nx", ",": "'9-Nx(n", "'": "',)", "9": "9.e,)", "-"
 
 
 def _tables() -> tuple[bytes, bytes]:
-    """The class of each byte, and for 16 times a class and the one behind it whether they may stand so."""
+    """Return the class of each byte, and for 16 times a class plus the next one whether this sequence is allowed."""
     numbers = {of: number for number, of in enumerate(_CLASSES.values(), 1)}
     classes, allowed = bytearray(256), bytearray(256)
     for characters, of in _CLASSES.items():
@@ -59,22 +60,23 @@ _CLASS, _ALLOWED = _tables()
 class Tuples(NamedTuple):
     texts: list[pa.Array]
     end: int
-    """Where the next tuple begins, or behind the statement's line."""
+    """The start of the next tuple, or the end of the statement's line."""
     last: bool
-    """The next tuple is of another statement."""
+    """Whether the next tuple belongs to another statement."""
 
 
 def read_tuples(
     content: bytes, start: int, stop: int, head: bytes, columns: Sequence[DumpColumn], *, backslash_escapes: bool
 ) -> Tuples | None:
-    """The tuples from that at `start` on which end before `stop`: of a statement that begins with `head`, and of those
-    behind it that begin so, too. None when not all of them are sound and as usual, or when there are few."""
+    """Read the tuples from the one at `start` that end before `stop`: those of a statement that begins with `head`, and
+    of the following ones that begin with it too. None when not all of them are valid and in the usual form, or when
+    there are few."""
     joint = _END + head + b"("
     joints = [*_found(content, joint, start, stop)] if columns and b"'" not in head and b"\\" not in head else []
     close = content.find(_END, joints[-1] + len(joint) if joints else start, stop)
     end, last = close + len(_END), True
     if close < 0:
-        # Of a statement that goes on beyond `stop`.
+        # The statement continues after `stop`.
         for gap in _GAPS:
             close = content.rfind(gap, joints[-1] + len(joint) if joints else start, stop)
             if close >= 0:
@@ -104,8 +106,8 @@ def _found(content: bytes, part: bytes, start: int, stop: int) -> Iterator[int]:
 def _texts(
     text: bytes, joints: Sequence[int], width: int, columns: Sequence[DumpColumn], backslash_escapes: bool
 ) -> list[pa.Array]:
-    """The values of tuples. `joints`: where one statement ends and the next one begins, up to its tuple, in so many
-    bytes."""
+    """Return the values of tuples. `joints` are the positions where one statement ends and the next one begins, up to
+    its tuple, each `width` bytes long."""
     marks = Marks(text)
     gap, joined = _gap(text, joints), marks.unused() if joints else b""
     text = (joined * len(gap)).join(_pieces(text, joints, width))
@@ -136,7 +138,7 @@ def _texts(
 
 
 def _gap(text: bytes, joints: Sequence[int]) -> bytes:
-    """What stands between two tuples of the text, without their parentheses."""
+    """Return the text between two tuples, without their parentheses."""
     for end in (joints[0] + 1, len(text)) if joints else ():
         for gap in _GAPS:
             if text.find(gap, 0, end) >= 0:
@@ -145,7 +147,7 @@ def _gap(text: bytes, joints: Sequence[int]) -> bytes:
 
 
 def _pieces(text: bytes, joints: Sequence[int], width: int) -> Iterator[bytes]:
-    """The tuples of each statement."""
+    """Yield the tuples of each statement."""
     start = 0
     for joint in joints:
         yield text[start : joint + 1]
@@ -156,8 +158,8 @@ def _pieces(text: bytes, joints: Sequence[int], width: int) -> Iterator[bytes]:
 def _columns(
     text: Bytes, separators: Positions, quotes: int, columns: Sequence[DumpColumn], marks: Marks
 ) -> list[pa.Array]:
-    """The columns of values between separators, of which each row of them has one more than there are columns.
-    `quotes`: how many there are in the text."""
+    """Return the columns of values between separators; each row has one separator more than there are columns. `quotes`
+    is the number of quotes in the text."""
     starts, ends = separators[:, :-1] + 1, separators[:, 1:]
     first = text[starts]
     quoted, null, is_literal = first == _QUOTE, first == ord("N"), (first | _LOWER) == ord("x")
@@ -168,7 +170,7 @@ def _columns(
         literal, text = marks.unused(), text.copy()
         text[starts[is_literal]] = literal[0]
     count, width = starts.shape
-    # All of a column, then all of the next one.
+    # All values of a column, then all of the next one.
     numbers = np.arange(count * width).reshape(count, width).T.ravel()
     which = pa.array(numbers, mask=null.T.ravel() if null.any() else None)
     cells = cut(text, (starts + quoted).ravel(), (ends - quoted).ravel(), which)
@@ -200,7 +202,7 @@ def _column(column: DumpColumn, cells: pa.Array, literal: bytes | None) -> pa.Ar
 
 
 def _outside(text: Bytes) -> Positions:
-    """The places of what is not in strings, their quotes too. Of a doubled quote, both are."""
+    """Return the positions outside strings, including their quotes. For a doubled quote, both quotes are included."""
     quotes = np.flatnonzero(text == _QUOTE)
     if len(quotes) % 2:
         raise NotUsualError
@@ -208,16 +210,16 @@ def _outside(text: Bytes) -> Positions:
 
 
 def _ranges(starts: Positions, ends: Positions) -> Positions:
-    """All numbers from each start up to its end, without it."""
+    """Return all numbers from each start to before its end."""
     lengths = ends - starts
     before = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
 def _separators(outside: Bytes, width: int) -> Positions:
-    """Where in what is outside of strings the parentheses and commas around the values are: for each tuple one more
-    than it has values. Raises NotUsualError when something is not as usual."""
-    # `translate` looks bytes up in a third of numpy's time.
+    """Return the positions, in the text outside of strings, of the parentheses and commas around the values: for each
+    tuple one more than it has values. Raises NotUsualError for anything unusual."""
+    # `translate` looks up bytes in a third of numpy's time.
     classes: Bytes = np.frombuffer(outside.tobytes().translate(_CLASS), np.uint8)
     if 0 in (classes[:-1] * 16 + classes[1:]).tobytes().translate(_ALLOWED):
         raise NotUsualError
@@ -246,7 +248,7 @@ def _separators(outside: Bytes, width: int) -> Positions:
 
 
 def _require_numbers(outside: Bytes, is_comma: Mask) -> None:
-    """A number has one point and one exponent, in this order."""
+    """Check that a number has at most one point and one exponent, in this order; else raise NotUsualError."""
     parts = np.flatnonzero((outside == ord(".")) | ((outside | _LOWER) == ord("e")))
     if len(parts):
         number = np.searchsorted(np.flatnonzero(is_comma), parts)

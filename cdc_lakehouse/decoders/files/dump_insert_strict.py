@@ -1,4 +1,5 @@
-r"""INSERT statements of a dump read value by value, strictly: slower than `dump_insert_fast`, and right on any bytes.
+r"""Strict reading of a dump's INSERT statements, value by value: slower than `dump_insert_fast`, and correct for any
+bytes.
 
     /*!40101 SET NAMES binary*/;
     INSERT INTO `orders` VALUES
@@ -6,10 +7,10 @@ r"""INSERT statements of a dump read value by value, strictly: slower than `dump
     (2,'it\'s',-1.5e3,_binary 'a');
 
 A value is NULL, a number, a string in either quote, a literal of bits or hexadecimal digits, a string after `_binary`
-or in CONVERT(… USING utf8mb4). Around the statements stand comments and statements that change no row.
-What is not so goes up to a line that begins as a tuple or a statement does: dumps with backslash escapes have no line
-ends in strings. Format: MySQL manual, "Literal Values", "Comments", "INSERT Statement"; TiDB's
-`dumpling/export/sql_type.go`; mydumper's `mydumper_write.c`."""
+or in CONVERT(… USING utf8mb4). Around the statements there are comments and statements that change no row. Anything
+else extends up to a line that begins like a tuple or a statement: dumps with backslash escapes have no line ends in
+strings. Format: MySQL manual, "Literal Values", "Comments", "INSERT Statement"; TiDB's `dumpling/export/sql_type.go`;
+mydumper's `mydumper_write.c`."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from cdc_lakehouse.decoders.files.dump_records import Cells, MoreNeededError
 from cdc_lakehouse.decoders.files.dump_values import Octets, SqlNumber
 
 _HEAD_LIMIT: Final = 1024 * 1024
-"""Of what stands before a tuple, in bytes: MySQL has 4096 columns of 64 characters at most."""
+"""The limit of the text before a tuple, in bytes: MySQL has at most 4096 columns with names of 64 characters."""
 _BEYOND: Final = 64
-"""What a value begins with is shorter."""
+"""The prefix of a value is shorter than this, in bytes."""
 
 ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a",
                   b"%": rb"\%", b"_": rb"\_"}  # fmt: skip
-"""By what stands behind the backslash; anything else is itself."""
+"""Escapes by the byte after the backslash; any other byte stands for itself."""
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _WORD: Final = rb"(?:`(?:[^`]++|``)*+`|\"(?:[^\"]++|\"\")*+\"|[0-9A-Za-z_$\x80-\xff]++)"
@@ -43,7 +44,7 @@ _HARMLESS: Final = (
     rb"|USE\s+" + _WORD + rb"|START\s+TRANSACTION|BEGIN|COMMIT)"
 )
 _SKIPPED: Final = re.compile(
-    # A comment with an exclamation mark is run.
+    # MySQL runs a comment with an exclamation mark.
     rb"(?:--(?=\s)[^\n]*+(?:\n|\Z)|#[^\n]*+(?:\n|\Z)|/\*!\d*\s*" + _HARMLESS + rb"\s*\*/\s*;?"
     rb"|/\*(?![!+]|M!).*?\*/\s*;?|" + _HARMLESS + rb"\s*;|;)",
     re.IGNORECASE | re.DOTALL,
@@ -62,7 +63,7 @@ _USING: Final = re.compile(rb" USING UTF8(?:MB4)?\)", re.IGNORECASE)
 
 
 class NotSoundError(Exception):
-    """What stands at a place is not as dumps write it."""
+    """The text at a position is not as dumps write it."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -70,24 +71,24 @@ class NotSoundError(Exception):
 
 
 class Head(NamedTuple):
-    """Where a tuple begins, and what its statement says of it."""
+    """The start of a tuple, and the head of its statement."""
 
     at: int
     text: bytes
-    """The statement up to there."""
+    """The statement up to the tuple."""
     table: list[str]
-    """Its name, after that of its database if the statement says it."""
+    """The table's name, after that of its database if the statement gives it."""
     names: list[str] | None
     """The columns that the statement lists."""
 
 
 class Tuple(NamedTuple):
     end: int
-    """Behind its closing parenthesis."""
+    """The position after the tuple's closing parenthesis."""
     following: int
-    """Behind the comma or semicolon."""
+    """The position after the comma or semicolon."""
     last: bool
-    """Of its statement."""
+    """Whether it is the last tuple of its statement."""
     cells: Cells
 
 
@@ -102,9 +103,10 @@ class InsertRecordReader:
         self._escapes = {quote: re.compile(rb"\\(.)|" + quote * 2, re.DOTALL) for quote in (b"'", b'"')}
 
     def head(self, content: bytes, at: int, final: bool) -> Head | None:
-        """The next tuple that begins a statement's; None when there is none up to the end of the content.
+        """Find the next statement with a tuple; None when there is none up to the end of the content.
 
-        Raises MoreNeededError, and NotSoundError with where it is that something else begins."""
+        Raises MoreNeededError, and NotSoundError with the position of anything else.
+        """
         while True:
             at = behind_space(content, at)
             if at == len(content):
@@ -126,7 +128,8 @@ class InsertRecordReader:
             at = found.end()
 
     def row(self, content: bytes, start: int, final: bool) -> Tuple:
-        """The tuple at `start`, of content that is not at its end there. Raises MoreNeededError and NotSoundError."""
+        """Read the tuple at `start`, which is before the end of the content. Raises MoreNeededError and
+        NotSoundError."""
         if not content.startswith(b"(", start):
             raise NotSoundError(start)
         cells, at = Cells(), behind_space(content, start + 1)
@@ -146,8 +149,8 @@ class InsertRecordReader:
         return Tuple(end, at + len(mark), mark == b";", cells)
 
     def next_begin(self, content: bytes, start: int, final: bool, *, tuples: bool) -> int:
-        """Where a line begins behind `start` that begins as a statement does, or, with `tuples`, a tuple. Raises
-        MoreNeededError."""
+        """Return the start of the next line after `start` that begins like a statement or, with `tuples`, a tuple.
+        Raises MoreNeededError."""
         found = (_NEXT_TUPLE if tuples else _NEXT_STATEMENT).search(content, start)
         if found:
             return found.end()
@@ -185,7 +188,7 @@ class InsertRecordReader:
         return text, found.end()
 
     def _text(self, content: bytes, at: int, final: bool) -> tuple[bytes, int]:
-        """The string whose quote is at a place, and what is behind it."""
+        """Read the string whose quote is at `at`; return it and the position after it."""
         quote = content[at : at + 1]
         found = self._strings[quote].match(content, at + 1)
         end = found.end() if found else at + 1
@@ -207,7 +210,8 @@ def behind_space(content: bytes, at: int) -> int:
 
 
 def _mark(content: bytes, at: int, final: bool) -> tuple[int, bytes]:
-    """The next byte that is not white space, and where; none at the end of the file. Raises MoreNeededError."""
+    """Return the position of the next byte that is not white space, and the byte; an empty one at the end of the file.
+    Raises MoreNeededError."""
     at = behind_space(content, at)
     if at == len(content) and not final:
         raise MoreNeededError
@@ -215,7 +219,7 @@ def _mark(content: bytes, at: int, final: bool) -> tuple[int, bytes]:
 
 
 def _octets(found: re.Match[bytes], content: bytes, final: bool) -> tuple[bytes, int]:
-    """A literal of which all but its last quote is found, and what is behind it."""
+    """Return the value of a literal, which was matched up to its last quote, and the position after it."""
     quoted, bare, digits = found.groups()
     end = found.end()
     if end == len(content) and not final:
@@ -238,6 +242,6 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def _names(text: bytes) -> list[str]:
-    """Raises UnicodeDecodeError."""
+    """Return the names in a list, without quotes. Raises UnicodeDecodeError."""
     names = [found[0].decode() for found in _NAMES.finditer(text)]
     return [name[1:-1].replace(name[0] * 2, name[0]) if name[0] in '`"' else name for name in names]

@@ -1,4 +1,5 @@
-"""What readers of a dump's rows have in common: a file's content comes in parts, and rows fall into columns."""
+"""The common parts of the readers of a dump's rows: a file's content comes in parts, and rows are split into
+columns."""
 
 from __future__ import annotations
 
@@ -12,46 +13,46 @@ from cdc_lakehouse.decoders.arrow import batch_of
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn
 
 RECORD_LIMIT: Final = 512 * 1024 * 1024
-"""In bytes. A longer record is not held in memory to see whether it is sound."""
+"""In bytes. A longer record is not held in memory to check whether it is valid."""
 
 Cells = list[bytes | None]
 """None for NULL."""
 
 
 class MoreNeededError(Exception):
-    """What follows has to be known first."""
+    """The reader needs the following content first."""
 
 
 class Rows(NamedTuple):
-    """Rows with the same columns: `batch` has their texts in columns named `0`, `1`, …, then `problem` and `value` of
-    `event_schema.DECODED`; of a row that cannot be used, all else is null."""
+    """Rows with the same columns. `batch` has their texts in columns named `0`, `1`, …, then `problem` and `value` of
+    `event_schema.DECODED`; in a row that cannot be used, all others are null."""
 
     columns: Sequence[DumpColumn]
     batch: pa.RecordBatch
     end: int
-    """Where in the content the next row is to be looked for."""
+    """The position in the content where the next row is expected."""
 
 
 class Reader(Protocol):
-    """Reads the rows of one file, from first to last. `content` is a part of the file, `final` whether its last."""
+    """Reads the rows of one file, in order. `content` is a part of the file, `final` whether it is the last."""
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        """The rows from `start` to `stop`, but for the last if it goes on. None when not all are sound or usual, or
-        there are none."""
+        """Return the rows from `start` to `stop`, without an incomplete last one. None when not all are valid and in
+        the usual form, or there are none."""
         ...
 
     def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
-        """The rows that begin from `start` to before `stop`, or some first of them. If the content has to go on for
-        there to be any, `end` is `start`."""
+        """Return the rows that begin from `start` to before `stop`, or the first of them. If they need more content,
+        `end` is `start`."""
         ...
 
     def rest(self) -> Rows | None:
-        """What is to be said at the end of the file."""
+        """Return what remains to be reported at the end of the file."""
         ...
 
 
 class RowBuilder:
-    """Collects rows with the same columns."""
+    """A buffer of rows with the same columns."""
 
     def __init__(self, columns: Sequence[DumpColumn]) -> None:
         self._columns = columns
@@ -61,7 +62,7 @@ class RowBuilder:
         return len(self._rows)
 
     def add(self, cells: Cells, record: bytes) -> None:
-        """`record`: the bytes that a row is kept with if it cannot be used."""
+        """Add a row. `record` are the bytes that are kept of it if it cannot be used."""
         if len(cells) != len(self._columns):
             self.reject(problems.FIELD_COUNT, record)
             return

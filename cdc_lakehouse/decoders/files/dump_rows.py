@@ -1,8 +1,9 @@
 """Data files of dumps: each row is an event that the row was read, at one commit-ts.
 
 Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its first bytes in
-`value`; its other columns are null but `line`, the row's number in the file. A header is no row, nor is what stands
-around the rows of INSERT statements. How rows are written: `dump_text_strict` and `dump_insert_strict`."""
+`value`; its other columns are null except `line`, the row's number in the file. A header is not a row, nor is the text
+around the rows of INSERT statements. For the formats of rows see `dump_text_strict` and `dump_insert_strict`.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +25,20 @@ from cdc_lakehouse.decoders.files.row_images import most_rows, row_images
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
 _PIECE: Final = 4 * 1024 * 1024
-"""In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
+"""Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 _SMALLER: Final = 32
-"""By how much pieces are smaller where one is not sound."""
+"""The factor by which pieces are smaller where one is not valid."""
 
 
 def decode_rows(
     connection: Any, pieces: Iterator[bytes], context: DumpContext, *, piece: int = _PIECE
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a file, in batches with the columns of `DECODED`, with a DuckDB connection of
+    """Decode a file into events, in batches with the columns of `DECODED`, with a DuckDB connection of
     `duckdb_sql.database`.
 
-    `pieces` are the content's parts in order, cut anywhere. Some of them are held, and a record that is longer.
-    `piece` is how many bytes are read at a time. Raises SourceError for a file of other columns."""
+    `pieces` are the content's parts in order, cut anywhere. A few of them are held, or a record that is longer. `piece`
+    is the number of bytes that are read at a time. Raises SourceError for a file with other columns.
+    """
     reader: Reader
     notation = context.notation
     reader = TextReader(context, notation) if isinstance(notation, TextNotation) else InsertReader(context, notation)
@@ -57,7 +59,7 @@ def decode_rows(
             rows = reader.strict(content, at, stop, final)
         else:
             size = min(size * 2, piece)
-        # A row that goes on behind the content needs more of it.
+        # A row that extends beyond the content needs more of it.
         needed = piece // 2 if rows.end > at else min(2 * (len(content) - at), dump_records.RECORD_LIMIT) + piece
         at = rows.end
         yield from events.events(rows)
@@ -68,7 +70,8 @@ def decode_rows(
 
 
 def _filled(content: bytes, pieces: Iterator[bytes], wanted: int) -> tuple[bytes, bool]:
-    """With what follows, up to so many bytes and a piece; and whether nothing does."""
+    """Append further pieces up to `wanted` bytes and at most a piece more; return the content and whether it is
+    complete."""
     parts, length = [content], len(content)
     while length < wanted:
         part = next(pieces, None)
@@ -81,7 +84,7 @@ def _filled(content: bytes, pieces: Iterator[bytes], wanted: int) -> tuple[bytes
 
 class _EventBuilder:
     def __init__(self, connection: Any, context: DumpContext, least: int) -> None:
-        """`least`: the bytes of rows that are not made events of before others follow."""
+        """`least` is the number of bytes of rows that are collected before they become events."""
         self._connection = connection
         self._commit_ts = context.commit_ts
         self._least = least
@@ -91,7 +94,7 @@ class _EventBuilder:
         self._waiting_bytes = 0
 
     def events(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """The events of the rows; some wait for more, as a statement may have few."""
+        """Yield the events of the rows. Some wait for more rows, as a statement may have few."""
         if rows.columns != self._columns:
             yield from self.rest()
             self._columns = rows.columns
@@ -101,7 +104,7 @@ class _EventBuilder:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """The events of the rows that wait."""
+        """Yield the events of the rows that wait."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         if not waiting:
             return

@@ -2,7 +2,7 @@
 
     1,"lamp",\\N
 
-Format: `dump_text_strict`; what values are, `dump_values`."""
+For the format see `dump_text_strict`, for the values `dump_values`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cdc_lakehouse.sources.dump.notation import TextNotation
 
 
 class TextReader:
-    """A `dump_records.Reader`. Raises SourceError for a header of other columns than the notation's."""
+    """A `dump_records.Reader`. Raises SourceError for a header with other columns than the notation's."""
 
     def __init__(self, context: DumpContext, notation: TextNotation) -> None:
         self._context = context
@@ -24,7 +24,7 @@ class TextReader:
         self._columns = columns_of(context.own_names(notation.columns), context)
         self._records = TextRecordReader(notation)
         self._pieces = TextPieceReader(notation, self._columns)
-        # A table without columns that are dumped has none.
+        # A table without dumped columns has no header.
         self._at_header = notation.header and bool(notation.columns)
         self._within_long = False
 
@@ -59,7 +59,7 @@ class TextReader:
             if record.cells is None:
                 rows.reject(problems.NOT_A_DUMP_ROW, raw)
             else:
-                # Rows of no columns are empty lines.
+                # Rows without columns are empty lines.
                 rows.add([] if not self._columns and not raw else record.cells, raw)
         return rows.rows(at)
 
@@ -67,7 +67,7 @@ class TextReader:
         return None
 
     def _behind_long(self, content: bytes, at: int, final: bool) -> int:
-        """Behind the terminator, if it is there, else as far as it is not."""
+        """Return the position after the terminator; where it is not there, the position up to which it is not."""
         terminator = self._notation.terminator
         end = content.find(terminator, at)
         if end >= 0:

@@ -1,7 +1,7 @@
-"""Delimited text of a dump read by Arrow, a piece of whole records at a time: for sound rows, which nearly all are.
+"""Reading of a dump's delimited text with Arrow, in pieces of whole records: for valid rows, as nearly all are.
 
-A piece in which anything is not as usual (see `arrow_csv`) is left to `dump_text_strict`: what is read here is what
-would be read there."""
+A piece with anything unusual (see `arrow_csv`) is left to `dump_text_strict`; the result here is the same as there.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TextPieceReader:
         )
 
     def read(self, content: bytes, start: int, stop: int, whole: bool) -> Rows | None:
-        """See `dump_records.Reader.fast`. `whole`: the last record ends at `stop`."""
+        """See `dump_records.Reader.fast`. With `whole`, the last record ends at `stop`."""
         if not self._known:
             return None
         end = stop if whole else self._end(content, start, stop)
@@ -57,10 +57,10 @@ class TextPieceReader:
         return sound_rows(self._columns, texts, end)
 
     def _end(self, content: bytes, start: int, stop: int) -> int:
-        """Behind the last terminator that is not in quotes."""
+        """Return the position after the last terminator that is not in quotes."""
         notation, terminator = self._notation, self._notation.terminator
         if notation.backslash_escapes or not notation.quote:
-            # Within quotes none stands raw; if one does, the quotes do not come in pairs.
+            # In quotes none is raw; if one is, the quotes do not come in pairs.
             found = content.rfind(terminator, start, stop)
             return start if found < 0 else found + len(terminator)
         window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
@@ -74,7 +74,7 @@ class TextPieceReader:
         return start
 
     def _texts(self, text: bytes) -> list[pa.Array]:
-        """Raises NotUsualError, CellError and ArrowInvalid."""
+        """Parse a text into columns of values. Raises NotUsualError, CellError and ArrowInvalid."""
         notation, marks = self._notation, Marks(text)
         separator = notation.separator
         others = 0
@@ -93,8 +93,8 @@ class TextPieceReader:
         return [column.texts(marks.restored(cell)) for column, cell in zip(self._columns, cells, strict=True)]
 
     def _check(self, text: bytes, separator: bytes) -> int:
-        """How many line ends there are, in quotes or not. Raises NotUsualError unless quotes and line ends are as they
-        must be."""
+        """Check the positions of quotes and line ends; return the number of line ends, in quotes or not. Raises
+        NotUsualError for anything unusual."""
         notation = self._notation
         array: Bytes = np.frombuffer(text, np.uint8)
         quotes = np.flatnonzero(array == notation.quote[0]) if notation.quote else np.zeros(0, np.int64)
@@ -106,19 +106,19 @@ class TextPieceReader:
             return len(feeds)
         if notation.backslash_escapes or not notation.quote:
             raise NotUsualError
-        # Raw line ends are text in quotes.
+        # Raw line ends in quotes are text.
         if not self._are_ends(*(at[np.searchsorted(quotes, at) % 2 == 0] for at in (returns, feeds))):
             raise NotUsualError
         return len(feeds)
 
     def _are_ends(self, returns: Positions, feeds: Positions) -> bool:
-        """Whether these are whole terminators only, none of them behind another."""
+        """Whether these are complete terminators only, with no empty line in a table of several columns."""
         terminator = self._notation.terminator
         if terminator == b"\r\n":
             are_whole = np.array_equal(returns + 1, feeds)
         else:
             are_whole = terminator == b"\n" and not len(returns)
-        # Arrow takes an empty line for a row of empty values.
+        # Arrow reads an empty line as a row of empty values.
         width = len(terminator)
         is_empty = len(feeds) > 0 and bool(feeds[0] < width or (np.diff(feeds) == width).any())
         return are_whole and not (is_empty and len(self._columns) > 1)

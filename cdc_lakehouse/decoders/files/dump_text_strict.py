@@ -1,11 +1,13 @@
-"""Delimited text of a dump read record by record, strictly: slower than `dump_text_fast`, and right on any bytes.
+"""Strict reading of a dump's delimited text, record by record: slower than `dump_text_fast`, and correct for any bytes.
 
-A value is quoted whole or not at all. With backslash escapes, a backslash makes of the byte behind it what MySQL's LOAD
-DATA does, and a line end that is text is escaped; else a quote is doubled in quotes, and line ends stand there raw. A
-terminator without a line end stands raw in quotes in any case.
-NULL is what the notation says, bare. A record that is not so ends at the first terminator behind its beginning. Where
-terminators are text, what follows may be the rest of a text: lines that are no rows, up to where the next row begins.
-Format: MySQL manual, "LOAD DATA Statement", "Field and Line Handling"; TiDB's `pkg/dumpformat/csvfile`."""
+A value is quoted as a whole or not at all. With backslash escapes, a backslash changes the next byte as in MySQL's LOAD
+DATA, and a line end that is text is escaped; else a quote is doubled in quotes, and line ends are raw there. A
+terminator without a line end is raw in quotes in both cases.
+
+NULL is the notation's text for it, without quotes. An invalid record ends at the first terminator after its beginning.
+Where terminators can be text, the following may be the rest of a text: lines that are no rows, up to the start of the
+next row. Format: MySQL manual, "LOAD DATA Statement", "Field and Line Handling"; TiDB's `pkg/dumpformat/csvfile`.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ from cdc_lakehouse.sources.dump.notation import TextNotation
 
 _ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
 ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a"}
-"""By what stands behind the backslash; anything else is itself."""
+"""Escapes by the byte after the backslash; any other byte stands for itself."""
 
 
 class TextRecord(NamedTuple):
     end: int
-    """Behind its last byte."""
+    """The position after its last byte."""
     following: int
-    """Behind its terminator; equal to `end` when it has none."""
+    """The position after its terminator; equal to `end` when it has none."""
     cells: Cells | None
-    """None when it is not a record as the notation has them."""
+    """The values; None when it is not a record of the notation."""
 
 
 class TextRecordReader:
@@ -72,7 +74,7 @@ class TextRecordReader:
             if at < 0:
                 return None
             cells.append(cell)
-            # What stands here has to be known whole. That it may have to be longer is said by `record`.
+            # The following bytes must be complete. `record` handles a record that is too long.
             if at + self._beyond > len(content) and not final:
                 raise MoreNeededError
             if content.startswith(notation.terminator, at):
@@ -85,7 +87,7 @@ class TextRecordReader:
                 return None
 
     def _cell(self, content: bytes, at: int, final: bool) -> tuple[bytes | None, int]:
-        """The value at a place and where it ends, -1 when its quote is never closed."""
+        """Return the value at `at` and its end, -1 when its quote is never closed."""
         notation, quote = self._notation, self._notation.quote
         if quote and at + len(quote) > len(content) and not final:
             raise MoreNeededError
@@ -111,7 +113,7 @@ class TextRecordReader:
 
 
 def _end(pattern: re.Pattern[bytes], content: bytes, at: int) -> int:
-    """Where the longest match of a pattern that may be empty ends."""
+    """Return the end of the longest match of a pattern that may be empty."""
     found = pattern.match(content, at)
     assert found is not None
     return found.end()

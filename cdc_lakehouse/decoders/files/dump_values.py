@@ -1,8 +1,9 @@
-"""Values of a dump's rows in the notation of the feed that goes on after it.
+"""Values of a dump's rows in the notation of the feed that continues after it.
 
-A cell is what a value's notation stands for: the text of the dump, or the bytes of a binary value where its row has
-them raw or as a literal. What comes out is text, as `lake.current.value_parsing` says. Geometry is MySQL's bytes, a
-character each (ISO-8859-1), as Canal has it: no other feed that goes on after a dump has any."""
+A cell is a value without its notation: the text of the dump, or the bytes of a binary value where its row has them raw
+or as a literal. The result is text, as `lake.current.value_parsing` describes it. Geometry is MySQL's bytes, one
+character for each (ISO-8859-1), as Canal writes it: no other feed that continues after a dump has any.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +27,19 @@ Kind = Literal["text", "enum", "set", "bit", "characters", "base64", "hex"]
 _NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "year"}
 _BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _BIT_BYTES: Final = 8
-"""MySQL's BIT has 64 bits at most."""
+"""MySQL's BIT has at most 64 bits."""
 _MOMENT: Final = r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?"
 
 
 @dataclass(frozen=True)
 class DumpContext:
-    """What a decoder needs to know of one data file: whose it is, how it is written, and how the feed writes values.
+    """The facts that a decoder needs of one data file: its table, how it is written, and how the feed writes values.
 
-    `commit_ts`: of every event. `columns`: types by column name, as in the CREATE TABLE. `labels`: the feed's ENUM and
-    SET are labels, else numbers (an ENUM's 1-based index, a SET's bit mask). `binary`: the feed's notation of binary
-    values, where `characters` has a character a byte (ISO-8859-1). TIMESTAMP text is in `zone`, that of events in
-    `feed_zone`."""
+    `commit_ts` is that of every event. `columns` are types by column name, as in the CREATE TABLE. With `labels` the
+    feed's ENUM and SET are labels, else numbers (an ENUM's 1-based index, a SET's bit mask). `binary` is the feed's
+    notation of binary values; `characters` has one character for each byte (ISO-8859-1). TIMESTAMP text of the file is
+    in the time zone `zone`, that of events in `feed_zone`.
+    """
 
     database: str
     table: str
@@ -50,7 +52,7 @@ class DumpContext:
     feed_zone: str
 
     def own_names(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The names as the CREATE TABLE has them. Raises SourceError for those of no column."""
+        """Return the names as the CREATE TABLE has them. Raises SourceError for names of no column."""
         own = {name.lower(): name for name in self.columns}
         try:
             return tuple(own[name.lower()] for name in names)
@@ -70,11 +72,11 @@ class SqlNumber(bytes):
 
 
 class Octets(bytes):
-    """What SQL's hexadecimal or bit literal stands for."""
+    """The value of SQL's hexadecimal or bit literal."""
 
 
 class CellError(Exception):
-    """A cell is no value of its column. `problem` is a key of `problems.PROBLEMS`."""
+    """A cell is not a value of its column. `problem` is a key of `problems.PROBLEMS`."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -88,12 +90,12 @@ class DumpColumn:
     name: str
     kind: Kind
     encoding: BinaryNotation
-    """What has to be undone first."""
+    """The encoding that is decoded first."""
     number: bool
     labels: dict[str, int]
-    """Of an ENUM or SET whose labels become numbers: each one's."""
+    """The number of each label, for an ENUM or SET whose labels become numbers."""
     zones: tuple[str, str] | None
-    """Of a TIMESTAMP that has to be converted: from, to."""
+    """The source and target time zone, for a TIMESTAMP that must be converted."""
     charset: str = "utf8mb4"
     """MySQL's name for the character set of a text."""
 
@@ -106,7 +108,7 @@ class DumpColumn:
             _kind(of, context),
             _encoding(name, of, context),
             of.name in _NUMBERS or of.name in TEMPORALS,
-            # Of equal labels, which a server takes with a warning, the first.
+            # Of equal labels, which a server accepts with a warning, use the first.
             {label: place for place, label in reversed([*enumerate(of.elements)])} if numbered else {},
             (context.zone, context.feed_zone) if of.name == "timestamp" and context.zone != context.feed_zone else None,
             own_charset or "utf8mb4",
@@ -118,7 +120,7 @@ class DumpColumn:
         return self.kind in ("bit", "characters", "base64", "hex")
 
     def text(self, cell: bytes) -> str:
-        """Raises CellError."""
+        """Convert a cell to text. Raises CellError."""
         if isinstance(cell, Octets) and self.number:
             raise CellError(problems.NOT_A_VALUE)
         if self.kind == "bit" and isinstance(cell, SqlNumber):
@@ -138,15 +140,15 @@ class DumpColumn:
             case _:
                 pass
         try:
-            # ASCII can be read in any.
+            # ASCII can be decoded in any character set.
             text = charsets.text(value, self.charset if charsets.has_codec(self.charset) else "ascii")
         except charsets.CharsetError:
             raise CellError(problems.NOT_UTF8 if self.charset in charsets.UTF8 else problems.NOT_IN_CHARSET) from None
         return text if self.kind == "text" else self._label_number(text)
 
     def texts(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None = None) -> pa.Array:
-        """The same of an array of bytes, each of which `cell` makes the cell of first. Raises CellError and
-        ArrowInvalid."""
+        """Convert an array of bytes to texts; `cell`, if given, converts each value to a cell first. Raises CellError
+        and ArrowInvalid."""
         if self.kind == "text" and self.encoding == "raw" and cell is None and self.charset in charsets.UTF8:
             return cells.cast(pa.string())
         if self.kind in ("enum", "set", "bit"):
@@ -155,8 +157,8 @@ class DumpColumn:
         return self._each(cells, cell)
 
     def expression(self, text: str) -> str:
-        """What an image has, as an expression of DuckDB of the text. A text that is no moment stays: zero dates, and
-        what readers of the value have to report."""
+        """Return the DuckDB expression that converts the text to an image's value. Text that is not a timestamp stays:
+        zero dates, and values that the readers must report."""
         if self.zones is None:
             return text
         zone, feed_zone = self.zones
@@ -176,7 +178,7 @@ class DumpColumn:
         try:
             if self.encoding == "hex":
                 return binascii.unhexlify(cell)
-            # TO_BASE64 of MySQL breaks lines.
+            # MySQL's TO_BASE64 breaks lines.
             digits = cell.translate(None, b" \t\r\n")
             if _BASE64.fullmatch(digits):
                 return binascii.a2b_base64(digits)
@@ -186,7 +188,7 @@ class DumpColumn:
 
     def _label_number(self, text: str) -> str:
         if self.kind == "enum":
-            # The empty text is an ENUM's error value where it is no label.
+            # The empty text is an ENUM's error value where no label is empty.
             place = self.labels.get(text, -1 if text == "" else None)
             if place is not None:
                 return str(place + 1)

@@ -1,4 +1,4 @@
-"""What a decoder of files is given, and what it gives."""
+"""The interface of file decoders: their input and output."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from cdc_lakehouse.decoders.files.csv_format import Layout
 
 @dataclass(frozen=True)
 class FileContext:
-    """What a decoder needs to know of one file: whose it is, as its path says, and with csv what stands in it."""
+    """The facts that a decoder needs of one file: its table, from its path, and with csv its options and layout."""
 
     database: str
     table: str
     csv: CsvOptions | None = None
     layout: Layout | None = None
     end_ts: int = END_TS
-    """Of `positions.end_ts_at` when the file landed: so a file is decoded as before whenever that is done again."""
+    """The value of `positions.end_ts_at` when the file landed: so a file that is decoded again gives the same result.
+    """
 
 
 def commit_ts_of(text: str, end_ts: int) -> int | None:
-    """A commit-ts by its digits; None when it cannot be one."""
+    """Return a commit-ts from its digits; None when it cannot be one."""
     digits = text.lstrip("0")
     return int(digits) if _DIGITS.fullmatch(digits) and is_commit_ts(int(digits), end_ts) else None
 
@@ -38,7 +39,7 @@ _DIGITS: Final = re.compile("[0-9]{1,19}")
 
 @dataclass(frozen=True)
 class Sample:
-    """The beginning of a data file. `database` and `table` are None where its path does not say them."""
+    """The beginning of a data file. `database` and `table` are None where its path does not give them."""
 
     path: str
     database: str | None
@@ -48,8 +49,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class DetectedFiles:
-    """What the content of data files shows. source: keys of the configuration's `source`. offset: of UTC, in which
-    TIMESTAMP text was written; None where it does not show. unsure: sentences on what does not show."""
+    """The findings about data files from their content. `source` holds keys of the configuration's `source`. `offset`
+    is the offset from UTC in which TIMESTAMP text was written; None where it does not show. `unsure` holds sentences
+    about settings that do not show."""
 
     source: Mapping[str, Any] = field(default_factory=dict[str, Any])
     offset: datetime.timedelta | None = None
@@ -58,25 +60,27 @@ class DetectedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """A protocol of files, with every fact that the rest of the product needs of it. The options of a protocol are
-    those of the sink's section `csv`, None where it has none."""
+    """A protocol of files, with every fact that the rest of the product needs. The options of a protocol are those of
+    the sink's section `csv`, None where it has none."""
 
     extension: str
-    """Of the names of data files, without the dot."""
+    """The extension of data files, without the dot."""
     decode: Callable[[Any, Any, FileContext], Iterator[pa.RecordBatch]]
-    """Makes batches of `event_schema.DECODED` of a file's content, in the order of its lines, with a DuckDB connection
-    of `duckdb_sql.database`. The content is bytes, or with `in_parts` an iterator of its parts, cut anywhere."""
+    """Decodes a file's content into batches of `event_schema.DECODED`, in the order of its lines, with a DuckDB
+    connection of `duckdb_sql.database`. The content is bytes, or with `in_parts` an iterator of its parts, cut
+    anywhere."""
     in_parts: bool = False
     redelivers: Callable[[bytes, bytes, CsvOptions | None], bool]
-    """Whether a later file has again all that one had that was cut off: see `redelivered`. Asked with both contents."""
+    """Whether a later file contains everything of a file that was cut off: see `redelivered`. Called with both
+    contents."""
     detect: Callable[[Sequence[Sample]], DetectedFiles]
-    """Which options files were written with. Raises `SourceError` for those that can never be used."""
+    """Detects the options that files were written with. Raises `SourceError` for those that can never be used."""
     lacks_commit_ts: Callable[[bytes], bool] | None = None
-    """Whether the beginning of a file shows that the sink was told to write no commit-ts; None where an option says
-    it."""
+    """Whether the beginning of a file shows that the sink is configured to write no commit-ts; None where an option
+    says so."""
     needs_layout: bool = False
-    """Rows are values without names, so that a decoder needs the `layout` of a file."""
+    """Whether rows are values without names, so that a decoder needs the `layout` of a file."""
     has_labels: bool = False
-    """Values of ENUM and SET are labels, not the source's numbers."""
+    """Whether values of ENUM and SET are labels, not the source's numbers."""
     binary: Callable[[CsvOptions | None], Literal["characters", "base64", "hex"]] = lambda options: "characters"
-    """How binary values are written, as `ValueFormat` has it."""
+    """Returns the notation of binary values, as in `ValueFormat`."""

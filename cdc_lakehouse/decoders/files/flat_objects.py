@@ -1,7 +1,8 @@
-"""JSON objects whose values have no structure, of which nothing is wanted but whether they are sound: many at once.
+"""Validation of JSON objects whose values are not nested, many at once, without extracting their values.
 
-Rows that TiCDC writes mostly differ in their values alone. A `RowForm` is such a row without its texts; rows of a form
-are known by what stands around their texts, in a third of the time in which DuckDB parses them."""
+Rows that TiCDC writes mostly differ only in their values. A `RowForm` is such a row without its texts; rows of a form
+are recognised by the bytes around their texts, in a third of the time that DuckDB needs to parse them.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +22,18 @@ _VALUE: Final = re.compile(rb'"[^"]*+":(?:"([^"]*+)"|null)')
 _USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb")*+\}")
 _LARGE: Final = 80 * 1024 * 1024
 _ROW_FORMS: Final = 8
-"""How many a file can have: each column that may be NULL can double them."""
+"""The maximum number of forms of a file: each column that may be NULL can double it."""
 _ROW_TRIES: Final = 4
-"""How many rows of a piece forms are looked for in."""
+"""The number of rows of a piece that are tried as new forms."""
 
 
 class Flat(NamedTuple):
-    """Objects whose values have no structure."""
+    """Objects whose values are not nested."""
 
     ends: bytes
-    """The last bytes of a value."""
+    """The bytes that a value can end with."""
     kinds: pa.Array
-    """What values are to DuckDB."""
+    """The types of values in DuckDB."""
 
 
 _ROWS: Final = Flat(b'"l', TEXTS)
@@ -40,11 +41,11 @@ TYPE_OBJECTS: Final = Flat(b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT
 
 
 class RowForm:
-    """What stands around the texts of a row. A row with the same around its texts has the same columns, and NULL in the
-    same ones of them."""
+    """The bytes around the texts of a row. A row with the same bytes around its texts has the same columns, and NULL in
+    the same ones."""
 
     def __init__(self, row: bytes) -> None:
-        """`row` is of `_USUAL_ROW`."""
+        """`row` matches `_USUAL_ROW`."""
         ends = [place for value in _VALUE.finditer(row) if value[1] is not None for place in value.span(1)]
         around = [row[start:stop] for start, stop in zip([0, *ends[1::2]], [*ends[0::2], len(row)], strict=True)]
         self._around: list[Bytes] = [np.frombuffer(part, np.uint8) for part in around]
@@ -52,7 +53,7 @@ class RowForm:
         self.quotes = row.count(b'"')
 
     def matches(self, text: Bytes, starts: Positions, stops: Positions, quotes: Positions) -> Positions:
-        """The numbers of the rows that are of this form. `quotes` has the places of each row's quotes, as many as the
+        """Return the numbers of the rows of this form. `quotes` has the positions of each row's quotes, as many as the
         form has."""
         rows: Positions = np.arange(len(starts))
         begins, ends, behind = starts, starts, 0
@@ -67,8 +68,8 @@ class RowForm:
 
 
 def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:
-    """Which of the texts are rows, and of which of the forms each is, -1 for none. New forms are added, and what is of
-    none is read by DuckDB, which takes three times as long."""
+    """Return which texts are rows, and the form of each, -1 for none. New forms are added, and rows without a form are
+    read by DuckDB, which takes three times as long."""
     text, starts, stops = places_of(rows)
     of_form: Positions = np.full(len(rows), -1)
     quotes = np.flatnonzero(text == _QUOTE)
@@ -100,13 +101,13 @@ def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Ma
 
 
 def are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
-    """Which of the texts are JSON objects of such values, in which each name is once. Large ones are not looked at:
-    DuckDB needs four times their memory."""
+    """Return which texts are JSON objects with such values and distinct names. Large ones count as invalid: DuckDB
+    needs four times their memory."""
     if not len(objects):
         return np.zeros(0, bool)
     text, starts, stops = places_of(objects)
     sound: Mask = (stops - starts > 2) & (stops - starts < _LARGE)
-    # DuckDB takes a comma behind the last value, which is not JSON.
+    # DuckDB accepts a comma after the last value, which is not JSON.
     sound[sound] = np.isin(text[stops[sound] - 2], list(flat.ends)) & (text[stops[sound] - 1] == ord("}"))
     sound[sound] = _are_utf8(where(objects, sound))
     sound[sound] = _have_kinds(connection, where(objects, sound), flat.kinds)
@@ -133,7 +134,8 @@ def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
     try:
         names, found = _asked(connection, "json_keys(object), json_type(object, '$.*')", objects)
     except (duckdb.InvalidInputException, UnicodeDecodeError):
-        # DuckDB says which text is no JSON, and may cut it within a character: then Python cannot read what it says.
+        # DuckDB quotes the invalid text in its error, and may cut it within a character: then Python cannot decode the
+        # message.
         (valid,) = _asked(connection, "json_valid(object)", objects)
         sound: Mask = valid.to_numpy(zero_copy_only=False).copy()
         sound[sound] = _have_kinds(connection, objects.filter(valid), kinds)
@@ -142,13 +144,13 @@ def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
 
 
 def _asked(connection: Any, columns: str, objects: pa.Array) -> list[pa.Array]:
-    """Columns that DuckDB makes of JSON texts."""
+    """Return columns that DuckDB computes from JSON texts."""
     relation = connection.from_arrow(pa.table({"object": objects.cast(pa.string())})).project(columns)
     return [column.combine_chunks() for column in relation.to_arrow_table()]
 
 
 def _are_different(lists: pa.Array) -> Mask:
-    """Which lists have no text twice."""
+    """Return which lists have no text twice."""
     texts = lists.flatten().dictionary_encode()
     width = max(len(texts.dictionary), 1)
     of_list: Positions = compute.list_parent_indices(lists).to_numpy()
@@ -158,11 +160,11 @@ def _are_different(lists: pa.Array) -> Mask:
     return different
 
 
-# --- Places in texts ---
+# --- Positions in texts ---
 
 
 def pieces(text: Bytes, places: Positions, width: int) -> Bytes:
-    """What stands at each place, a row of so many bytes for each."""
+    """Return the `width` bytes at each position, as one row for each."""
     if not len(places):
         return np.zeros((0, width), np.uint8)
     found = np.ndarray(len(text) - width + 1, f"V{width}", text, strides=(1,))[places]
@@ -170,7 +172,7 @@ def pieces(text: Bytes, places: Positions, width: int) -> Bytes:
 
 
 def places_of(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
-    """What `arrow.cut` makes texts of."""
+    """Return the bytes, starts and stops of texts: the inverse of `arrow.cut`."""
     _, offsets, data = texts.buffers()
     places = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.int64)
     return np.frombuffer(data, np.uint8), places[:-1], places[1:]

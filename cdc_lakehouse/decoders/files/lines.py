@@ -1,4 +1,4 @@
-"""A text file as pieces of whole lines, whose bytes are not copied."""
+"""Splitting of a text file into pieces of whole lines, without copying the bytes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from cdc_lakehouse.decoders.arrow import Bytes, Positions
 
 _PIECE: Final = 8 * 1024 * 1024
-"""In bytes: in shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
+"""In bytes: shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 _LF: Final = ord("\n")
 _CR: Final = ord("\r")
 
 
 class Lines(NamedTuple):
-    """Some lines of a file that are not blank, one after the other."""
+    """Some lines of a file that are not blank, in order."""
 
     text: Bytes
-    """What `starts` and `stops` are places in."""
+    """The text that `starts` and `stops` are positions in."""
     starts: Positions
     stops: Positions
-    """Behind each line, before its line end."""
+    """The end of each line, before its line end."""
     numbers: Positions
     """Each line's number in the file, from 1."""
 
@@ -35,14 +35,14 @@ class Lines(NamedTuple):
 
 
 def lines_of(parts: Iterable[bytes], piece: int = _PIECE) -> Iterator[Lines]:
-    """The lines of a file that comes in parts, cut anywhere: in pieces of at most so many bytes where a line is not
+    """Yield the lines of a file that comes in parts, cut anywhere: in pieces of at most `piece` bytes unless a line is
     longer. CR LF, LF and CR end a line; a byte order mark is not part of the first."""
     number = 1
     for text in _whole_lines(parts, piece):
         ends: Positions = np.flatnonzero(text == _LF)
         before = ends - ((ends > 0) & (text[ends - 1] == _CR))
         if np.count_nonzero(text == _CR) != np.count_nonzero(before < ends):
-            # Some end a line alone.
+            # Some CRs end a line alone.
             text = np.frombuffer(text.tobytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n"), np.uint8)
             before = ends = np.flatnonzero(text == _LF)
         starts, stops = np.concatenate([[0], ends + 1]), np.append(before, len(text))
@@ -55,7 +55,7 @@ def lines_of(parts: Iterable[bytes], piece: int = _PIECE) -> Iterator[Lines]:
 
 
 def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
-    """The text, cut behind line feeds."""
+    """Yield the text, cut after line feeds."""
     mark = codecs.BOM_UTF8
     for content, stop in _complete(parts):
         at = len(mark) if content.startswith(mark) else 0
@@ -67,7 +67,7 @@ def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
 
 
 def _complete(parts: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Text, and where its last line ends; what is behind that is in the next one."""
+    """Yield texts, each with the end of its last line; the remainder is in the next text."""
     rest: list[bytes] = []
     for part in parts:
         stop = part.rfind(b"\n") + 1

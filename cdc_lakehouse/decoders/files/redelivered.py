@@ -1,9 +1,10 @@
-"""Whether a file has again what one had that was cut off: all of its records, and the one that was cut off, whole.
+"""Whether a file contains everything of an earlier file that was cut off: all of its records, and the incomplete one.
 
-A changefeed that starts again sends once more what it has not promised, in the same order. So where the records of the
-cut file follow one another in a later file, and that goes on behind them, nothing is lost with the rest of the cut one.
-What cannot be compared is not taken for the same. A file with no whole record before the cut is never found again:
-nothing would say where to look."""
+A changefeed that restarts sends again, in the same order, what it has not promised. So where the records of the cut
+file follow one another in a later file, and that continues after them, nothing is lost with the rest of the cut file.
+What cannot be compared is not considered equal. A file without a complete record before the cut is never found again:
+there would be nothing to search for.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _IMAGES: Final = re.compile(rb',"old":(?:null|\[)')
 
 
 def redelivers_canal_json(cut: bytes, later: bytes, csv: CsvOptions | None = None) -> bool:
-    """Of canal-json as TiCDC writes it: a message is the same whenever it was sent."""
+    """Whether the later canal-json file of TiCDC contains the cut one: a message is the same whenever it was sent."""
     *whole, part = cut.split(b"\n")
     lines = later.split(b"\n")[:-1]
     if not whole or not part.strip():
@@ -40,7 +41,7 @@ def redelivers_canal_json(cut: bytes, later: bytes, csv: CsvOptions | None = Non
 
 
 def redelivers_csv(cut: bytes, later: bytes, csv: CsvOptions | None) -> bool:
-    """Of csv, where a row always has the same bytes."""
+    """Whether the later csv file contains the cut one: a row always has the same bytes."""
     assert csv is not None, "they are known of each file of csv"
     dialect = Dialect.of(csv)
     reader = CsvRecordReader(cut, dialect)
@@ -62,7 +63,8 @@ def redelivers_csv(cut: bytes, later: bytes, csv: CsvOptions | None) -> bool:
 
 
 def _digest(line: bytes) -> bytes | None:
-    """Of a message, but for the time when it was sent and the order of its names; None where it is none."""
+    """Return the hash of a message without the time of sending and the order of its names; None where it is not a
+    message."""
     try:
         message = parse(utf8(line), exact=False)
     except MessageError:
@@ -72,8 +74,8 @@ def _digest(line: bytes) -> bytes | None:
 
 
 def _begins_with(line: bytes, part: bytes) -> bool:
-    """Whether a message that was cut off to `part` can have been this one, as far as two sendings are alike: up to the
-    time of sending, and the row's images. Between them are the types, whose order changes."""
+    """Whether a message that was cut off to `part` can be this one, comparing what two sendings have in common: the
+    part up to the time of sending, and the row's images. Between them are the types, whose order changes."""
     sent_at = line.find(_SENT_AT)
     if sent_at < 0 or not line[:sent_at].startswith(part[:sent_at]):
         return False

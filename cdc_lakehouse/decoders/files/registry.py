@@ -1,4 +1,4 @@
-"""The format of each protocol, by the name that the configuration has for it."""
+"""The format of each protocol, by its name in the configuration."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
@@ -42,10 +42,10 @@ FORMATS: Final[Mapping[Protocol, FileFormat]] = {
     ),
 }
 DEFAULT_PROTOCOL: Final[Protocol] = "canal-json"
-"""TiCDC's own, for a sink without data files."""
+"""TiCDC's own default, for a sink without data files."""
 EXTENSIONS: Final[Mapping[Protocol, str]] = {protocol: each.extension for protocol, each in FORMATS.items()}
 
 
 def layout_of(source: StorageSinkSource) -> SinkLayout:
-    """How the paths of a sink are laid out, as its configuration says."""
+    """Return the layout of a sink's paths, as its configuration says."""
     return SinkLayout.of(source, EXTENSIONS)

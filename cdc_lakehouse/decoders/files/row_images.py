@@ -1,7 +1,8 @@
 """Row images of rows whose values come in columns.
 
-Arrow puts them together in half of the time in which DuckDB makes JSON of them: most texts are JSON as they are, and
-what has to be escaped in a column is replaced in all of it at once."""
+Arrow joins them in half of the time that DuckDB needs to produce JSON: most texts are valid JSON as they are, and each
+special character is escaped in a whole column at once.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +19,20 @@ _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _SPACE: Final = ord(" ")
 BATCH_ROWS: Final = 64 * 1024
-"""In a batch, at most."""
+"""The maximum number of rows in a batch."""
 _NAME_BYTES: Final = 32 * 1024 * 1024
-"""Of column names in a batch: each row repeats them, and a table may have a thousand."""
+"""The maximum bytes of column names in a batch: each row repeats them, and a table may have a thousand columns."""
 
 
 def most_rows(names: Sequence[str]) -> int:
-    """How many rows with images of these columns a batch has at most."""
+    """Return the maximum number of rows in a batch with images of these columns."""
     per_row = sum(len(name.encode()) + 4 for name in names)
     return max(1, min(BATCH_ROWS, _NAME_BYTES // max(per_row, 1)))
 
 
 def row_images(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> pa.Array:
-    """The images of so many rows, as `event_schema` has them: for each name there is a column of texts, or NULL."""
+    """Return the images of `count` rows, as `event_schema` describes them: `texts` has a column of texts, or NULL, for
+    each name."""
     parts: list[Any] = []
     between = "{"
     for name, column in zip(names, texts, strict=True):
@@ -48,12 +50,12 @@ def row_images(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> p
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
-    """The texts as they stand between the quotes of JSON."""
+    """Escape the texts for use between the quotes of JSON."""
     content = _content(texts)
     control = content < _SPACE
     special = {*np.unique(content[control]).tolist()} if control.any() else set[int]()
     special |= {byte for byte in (_QUOTE, _BACKSLASH) if (content == byte).any()}
-    # The backslash first: it is what others are escaped with.
+    # The backslash first: the other escapes contain it.
     for byte in sorted(special, key=lambda byte: byte != _BACKSLASH):
         character = chr(byte)
         texts = compute.replace_substring(texts, pattern=character, replacement=json.dumps(character)[1:-1])
@@ -61,7 +63,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _content(texts: pa.Array) -> Bytes:
-    """The bytes of all texts."""
+    """Return the bytes of all texts."""
     _, places, content = texts.buffers()
     if content is None or not len(texts):
         return np.zeros(0, np.uint8)

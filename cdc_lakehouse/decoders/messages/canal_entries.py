@@ -1,13 +1,13 @@
-"""Entries of a Canal server: one event of the binlog each, with one row or many.
+"""Entries of a Canal server: each is one event of the binlog, with one row or many.
 
 An entry is a protobuf message (`sources.canal.wire`). ROW_DATA holds the rows of an event or a DDL statement; an INSERT
-has `after` columns, a DELETE `before`, an UPDATE both, of which `after` says what changed. TRANSACTION_END ends a
-transaction; transactions may be cut over batches anywhere. MariaDB sends no TRANSACTION_BEGIN.
+has `after` columns, a DELETE `before`, an UPDATE both, where `after` marks what changed. TRANSACTION_END ends a
+transaction; a transaction may be split anywhere over batches. MariaDB sends no TRANSACTION_BEGIN.
 
-Values are the texts of its flat messages, and not always as SELECT prints them (docs/canal.md).
-The header's database is the table's; the statement's session has another where a DDL names it. RENAME's header has the
-new name; `DROP TABLE a, b` is one entry, of `a`: the text decides. With binlog_row_image=MINIMAL an UPDATE's `after`
-lacks what did not change, `before` has the key.
+Values are the texts of Canal's flat messages, and not always as SELECT prints them (docs/canal.md). The header's
+database is the table's; the statement's session has another where a DDL names the database. RENAME's header has the new
+name; `DROP TABLE a, b` is one entry, for `a`: the text decides. With binlog_row_image=MINIMAL an UPDATE's `after` lacks
+unchanged columns, and `before` has the key.
 
 Source of the facts: a server of Canal 1.1.7."""
 
@@ -37,11 +37,11 @@ _KINDS: Final = {
     wire.QUERY: "QUERY", wire.GTID: "GTID", wire.MASTER_HEARTBEAT: "MHEARTBEAT",
     wire.XA_COMMIT: "XACOMMIT", wire.XA_ROLLBACK: "XAROLLBACK",
 }  # fmt: skip
-"""Event types by the names that flat messages have for them."""
+"""Event types by their names in flat messages."""
 
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
-    """What an entry of `records` says. Raises `MessageError` as `decode_entry` does."""
+    """Decode an entry of `records`. Raises `MessageError` as `decode_entry` does."""
     return decode_entry(value or b"")
 
 
@@ -56,7 +56,7 @@ FORMAT: Final = Format(
 
 
 def decode_entry(value: bytes) -> Message:
-    """What an entry says, as the server sends it. Raises `MessageError` when it is none, or of an unknown kind."""
+    """Decode an entry as the server sends it. Raises `MessageError` when it is not an entry, or of an unknown kind."""
     try:
         entry = wire.Entry.FromString(value)
     except DecodeError as error:
@@ -75,7 +75,7 @@ def _no_entry(error: DecodeError) -> MessageError:
 
 
 def _named(error: MessageError, header: wire.Header) -> MessageError:
-    """With the table of the entry's header, if it has one."""
+    """Add the table of the entry's header to the error, if it has one."""
     return error.within(header.schema_name, header.table_name or None) if header.schema_name else error
 
 
@@ -123,7 +123,7 @@ def _rows(header: wire.Header, kind: str, op: Literal["I", "U", "D"], change: wi
     for row in change.row_datas:
         before, after = _values(row.before_columns), _values(row.after_columns)
         if op == "U":
-            # Not emptied from row to row, as in flat messages: what is more has the same value before and after.
+            # The set grows from row to row, as in flat messages: an extra column has the same value before and after.
             changed.update(column_name(column.name) for column in row.after_columns if column.updated)
             # A column that the image after the change leaves out has not changed.
             before, after = {name: text for name, text in before.items() if name in changed}, {**before, **after}
@@ -141,7 +141,7 @@ def _rows(header: wire.Header, kind: str, op: Literal["I", "U", "D"], change: wi
 
 
 def _columns(row: wire.RowData) -> list[wire.Column]:
-    """The columns of both images, one for each name, in the table's order."""
+    """Return the columns of both images, one for each name, in the table's order."""
     by_name = {column.name: column for columns in (row.before_columns, row.after_columns) for column in columns}
     return sorted(by_name.values(), key=lambda column: column.index)
 

@@ -1,17 +1,17 @@
-"""Canal's flat messages, its JSON for topics: one entry a message, with one row or many.
+"""Canal's flat messages, its JSON for topics: one entry per message, with one row or many.
 
     {"data":[{"id":"1","v":"2"}],"database":"d","es":…,"gtid":"","id":4,"isDdl":false,"mysqlType":{"id":"int(11)",…},
      "old":[{"v":"1"}],"pkNames":["id"],"sql":"","sqlType":{…},"table":"t","ts":…,"type":"UPDATE"}
 
-Values are strings or null. `data` is an INSERT's and an UPDATE's new row, a DELETE's row; `old` an UPDATE's values of
-the columns that changed, row by row beside `data`. `es` is when the source executed it, in milliseconds. A DDL has its
-text in `sql`; `database` is its table's, not its session's, which a flat message does not say. Where a transaction
-ends, and where in the binlog a change is, it does not say either.
+Values are strings or null. `data` is an INSERT's and an UPDATE's new row, or a DELETE's row; `old` has an UPDATE's
+values of the columns that changed, row by row in the order of `data`. `es` is the time of execution at the source, in
+milliseconds. A DDL has its text in `sql`; `database` is its table's, not its session's, which a flat message lacks. It
+also lacks the end of a transaction, and the position in the binlog.
 
-Of an UPDATE with binlog_row_image=MINIMAL it has only what changed: without the key it cannot be applied.
+For an UPDATE with binlog_row_image=MINIMAL it has only what changed: without the key it cannot be applied.
 
-Canal reads columns as UTF-8 whatever their character set is: of latin1, gbk and others each byte that is not UTF-8
-becomes U+FFFD, and no reader can get it back (`lossy_columns`); with binlog_row_metadata=FULL too.
+Canal reads columns as UTF-8 whatever their character set is: with latin1, gbk and others, each byte that is not UTF-8
+becomes U+FFFD and is lost (`lossy_columns`), even with binlog_row_metadata=FULL.
 
 Source of the facts: messages of Canal 1.1.7 with MySQL 5.7 and 8.0 and MariaDB 10.11."""
 
@@ -40,8 +40,7 @@ _REPLACEMENT: Final = "\ufffd"
 
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
-    """The rows or the statement of a flat message. Raises MessageError when it is none, or of a type that is not
-    known."""
+    """Decode a flat message. Raises MessageError when it is not one, or of an unknown type."""
     if value is None:
         raise MessageError("the message has no value", advice=_ADVICE)
     try:
@@ -51,8 +50,8 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
 
 
 def lossy_columns(change: RowChange) -> tuple[str, ...]:
-    """Names of columns whose text holds U+FFFD, before or after the change, in the order in which they are first met.
-    Text that was stored with that character looks the same, and is among them."""
+    """Return the names of columns whose text contains U+FFFD, before or after the change, in the order of their first
+    occurrence. Text that was stored with that character looks the same, and is included."""
     rows = (row for row in (change.after, change.before) if row is not None)
     found = (name for row in rows for name, text in row.items() if text is not None and _REPLACEMENT in text)
     return tuple(dict.fromkeys(found))
@@ -69,8 +68,10 @@ FORMAT: Final = Format(
 
 
 def message_of(message: JsonObject, value: bytes, commit_ts: int | None = None) -> Message:
-    """What a message of parsed JSON says; `value` is its text, in UTF-8, `commit_ts` TiDB's, if it has one. Raises
-    `MessageError` when it is none of Canal's, or of a type that is not known."""
+    """Decode a message from its parsed JSON. `value` is its text in UTF-8, `commit_ts` TiDB's, if it has one.
+
+    Raises `MessageError` when it is not a message of Canal, or of an unknown type.
+    """
     parts = _parts(message)
     return Message(_origin(message, commit_ts), tuple(map(_named, parts)) if b"``" in value else parts)
 
@@ -124,7 +125,7 @@ def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tupl
 
 
 def _named(part: MessagePart) -> MessagePart:
-    """With the columns' own names: see `column_name`."""
+    """Replace column names in the part by the columns' own names: see `column_name`."""
     if not isinstance(part, RowChange):
         return part
     before, after, types = (
@@ -136,7 +137,7 @@ def _named(part: MessagePart) -> MessagePart:
 
 
 def _rows(message: JsonObject, name: str) -> Sequence[Row]:
-    """Empty when it is null or absent."""
+    """Return the rows in `data` or `old`; an empty list when it is null or absent."""
     found = message.get(name)
     if found is None:
         return []

@@ -1,8 +1,8 @@
-"""What Canal puts into topics with flatMessage=false: a packet of entries in one value.
+"""Canal's messages in topics with flatMessage=false: a packet of entries in one value.
 
 The value is a Packet of type MESSAGES whose body is a Messages: the number of Canal's batch and its entries, each as a
-server sends it (`canal_entries`). Canal sends again what its reader has not acknowledged; of MariaDB an entry's
-position may name an earlier binlog file.
+server sends it (`canal_entries`). Canal sends unacknowledged entries again; with MariaDB an entry's position may name
+an earlier binlog file.
 
 Source of the facts: messages of Canal 1.1.7."""
 
@@ -23,8 +23,10 @@ _NOT_COMPRESSED: Final = (0, 1)
 
 
 def decode(key: bytes | None, value: bytes | None) -> list[Message | MessageError]:
-    """A message of a topic: its entries in order, an error in the place of one that cannot be used. Raises
-    `MessageError` when the value holds no entries."""
+    """Decode a message of a topic: its entries in order, with an error in the place of one that cannot be used.
+
+    Raises `MessageError` when the value holds no entries.
+    """
     if value is None:
         raise MessageError("the message has no value", advice="see what writes it: Canal's have one")
     return [_entry(entry) for entry in _entries(value)]
@@ -36,7 +38,7 @@ FORMAT: Final = Format(
     trailing_zeros_cut=True,
     in_table_order=True,
     lossy_columns=lossy_columns,
-    # A message has many entries, each at a position of its own.
+    # A message has many entries, each with its own position.
     redelivery=Redelivery(messages_before=1000, stale_positions=True),
 )
 

@@ -1,4 +1,4 @@
-"""Which format messages are of, by what they hold."""
+"""Detection of the format of messages from their content."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages.registry import FORMATS
 
 DEFAULT: Final = "ticdc-canal-json"
-"""The format where there is no message to tell it."""
+"""The format where there is no message to detect it from."""
 _BINARY: Final = ("dts-avro", "canal-protobuf")
 
 
 def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
-    """`format` of `source`, and what of its options differs from the defaults; None where no format fits.
+    """Return `format` of `source`, and those of its options that differ from the defaults; None where no format fits.
 
-    A format of JSON is told by its keys, the others by whether their decoders read all values. Canal's own flat
-    messages and others' differ little: what is told is the likeliest."""
+    A JSON format is recognised by its keys, the others by whether their decoders read all values. Canal's own flat
+    messages and others' differ little: the result is the most likely one.
+    """
     documents = [document for value in values if (document := _object(value)) is not None]
     if len(documents) * 2 > len(values):
         return _of_json(documents)

@@ -1,8 +1,8 @@
 """Messages of Alibaba DTS in its own format, DTS Avro.
 
 An INSERT, UPDATE or DELETE has one row: `fields` are its columns, `beforeImages` and `afterImages` their values in the
-same order. A DDL's statement is `afterImages` as text. COMMIT ends a transaction, and BEGIN says that the one before is
-over; HEARTBEAT, CHECKPOINT and the other operations carry nothing to apply.
+same order. A DDL's statement is `afterImages` as text. COMMIT ends a transaction, and BEGIN means that the previous one
+has ended; HEARTBEAT, CHECKPOINT and the other operations carry nothing to apply.
 
 - `objectName` is `db`, `db.table` or `db.schema.table`; a dot inside a name is the six characters `\\u002E`.
 - The tag `pk_uk_info` is JSON: `{"PRIMARY":["id"],"uk_1":["a","b"]}`. The key is PRIMARY and nothing else: whether a
@@ -33,14 +33,14 @@ from cdc_lakehouse.decoders.messages.json_object import parse
 _NO_OP, _NO_OP_2020 = 2, 48
 _POSITION: Final = re.compile("([0-9]{1,18})@([0-9]{1,18})")
 _DOT: Final = "\\u002E"
-# INIT is a row of the full load, as in the service's Canal JSON, if it has one.
+# INIT is a row of the full load, as in the service's Canal JSON, if it occurs.
 _ROWS: Final[Mapping[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
-# Sources whose type numbers and values are MySQL's; OTHER is what the list has no word for, such as TiDB.
+# Sources whose type numbers and values are MySQL's; OTHER stands for sources that the list does not name, such as TiDB.
 _SOURCES: Final = frozenset({"MySQL", "DRDS", "OTHER"})
 
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
-    """What a record says: one change, one statement, the end of a transaction, or nothing. Raises MessageError."""
+    """Decode a record: one change, one statement, the end of a transaction, or nothing. Raises MessageError."""
     if value is None or len(value) <= _NO_OP:
         return Message(Origin())
     try:
@@ -65,7 +65,7 @@ FORMAT: Final = Format(
 
 
 def _named(error: MessageError, object_name: str | None) -> MessageError:
-    """With the table that the record names, if it can be read."""
+    """Add the table that the record names to the error, if it can be read."""
     try:
         database, *rest = _names(object_name or "")
     except MessageError:
@@ -77,7 +77,7 @@ def _origin(record: DtsRecord) -> Origin:
     position = _POSITION.fullmatch(record.source_position)
     return Origin(
         time_ms=record.source_timestamp * 1000,
-        # With zeros before it, as in names of binlog files: so it compares as text.
+        # With leading zeros, as in names of binlog files, so that it compares as text.
         log_file=None if position is None else f"{int(position[2]):06d}",
         log_offset=None if position is None else int(position[1]),
         gtid=record.tags.get("GTID"),

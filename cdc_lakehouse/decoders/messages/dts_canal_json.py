@@ -3,14 +3,14 @@
     {"type":"UPDATE","database":"d","table":"t","isDdl":false,"pkNames":["id"],"es":1709629811000,"ts":…,"id":6,
      "mysqlType":{"id":"bigint",…},"sqlType":{…},"sql":"","data":[{"id":"1","v":"2"}],"old":[{"v":"1"}],"gtid":…}
 
-A message has the rows of one statement's event. `es` is when the source executed it, in milliseconds. `mysqlType` has
-no lengths, digits or labels. A DDL has `isDdl` true, `type` DDL and its statement in `sql`. Rows of the full load have
-the type INIT. What is null may be left out.
+A message has the rows of one statement's event. `es` is the time of execution at the source, in milliseconds.
+`mysqlType` has no lengths, digits or labels. A DDL has `isDdl` true, `type` DDL and its statement in `sql`. Rows of the
+full load have the type INIT. Null fields may be left out.
 
-Tasks created before 2022-03-20, and not restarted since, have `data` and `old` the other way round: of an UPDATE `data`
-is the row before and `old` the row after, by default with all columns; of a DELETE the row is in `old`. Nothing in an
-UPDATE says which it is, so the option `before_2022_03_20` must. The row of an INSERT, INIT or DELETE is in the one that
-is there.
+Tasks created before 2022-03-20, and not restarted since, have `data` and `old` exchanged: for an UPDATE `data` is the
+row before and `old` the row after, by default with all columns; for a DELETE the row is in `old`. An UPDATE does not
+show which it is, so the option `before_2022_03_20` is needed. The row of an INSERT, INIT or DELETE is in the one that
+is present.
 
 Source of the facts: Alibaba Cloud, Data Transmission Service, "Data formats of a Kafka cluster"."""
 
@@ -34,14 +34,15 @@ from cdc_lakehouse.decoders.messages.json_object import (
 from cdc_lakehouse.errors import ConfigurationError
 
 _SWAPPED: Final = "before_2022_03_20"
-"""Name of the option: `data` and `old` are the other way round."""
+"""The name of the option: `data` and `old` are exchanged."""
 
 _OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
 _COLUMNS: Final = FlatColumns(time="/es", in_order=True, ops=_OPS, merged=True)
 
 
 def _decoder(options: Options) -> Decode:
-    """Option: `before_2022_03_20`, true or false (the default)."""
+    """Return the decoder for the option `before_2022_03_20`, true or false (the default). Raises ConfigurationError for
+    another value."""
     swapped = options.get(_SWAPPED, False)
     if not isinstance(swapped, bool):
         raise ConfigurationError(
@@ -56,16 +57,16 @@ FORMAT: Final = Format(
     options=(_SWAPPED,),
     configured=lambda source, storage: {_SWAPPED: source.before_2022_03_20},
     column_reader=lambda options: None if options.get(_SWAPPED) else _COLUMNS,
-    # The vendor's documents do not say which they are.
+    # The vendor's documents do not say whether values are labels or numbers.
     labels="uncertain",
     can_contradict_options=True,
 )
 
 
 def _option_conflict(message: JsonObject, swapped: bool) -> str | None:
-    """Why the option cannot be right for this message, None where the message does not tell. Only messages with one row
-    image tell: a DELETE with its row in the wrong one, an INSERT with its row in `old`. With the wrong option every
-    UPDATE is undone and none is refused."""
+    """Return why the option cannot be right for this message, None where the message does not show it. Only messages
+    with one row image do: a DELETE with its row in the wrong one, an INSERT with its row in `old`. With the wrong
+    option every UPDATE is undone and none is refused."""
     op = None if _is_ddl(message) else _OPS.get(text_of(message, "type") or "")
     data, old = _has_rows(message, "data"), _has_rows(message, "old")
     if op is None or op == "U" or data == old:
@@ -114,7 +115,7 @@ def _row_changes(message: JsonObject, swapped: bool) -> tuple[MessagePart, ...]:
 def _images(
     op: Literal["I", "U", "D"], data: list[Row | None] | None, old: list[Row | None] | None, swapped: bool
 ) -> list[tuple[Row | None, Row | None]]:
-    """Each row before and after."""
+    """Return each row before and after the change."""
     if op == "U":
         return _updates(after=old, before=data) if swapped else _updates(after=data, before=old)
     if data is not None and old is not None:
@@ -132,7 +133,7 @@ def _updates(*, after: list[Row | None] | None, before: list[Row | None] | None)
         return [(None, row) for row in after]
     if len(before) != len(after):
         raise MessageError(f"an UPDATE has {len(after)} new rows for {len(before)} old ones")
-    # Either may have the changed columns only. What the new row leaves out is as it was.
+    # Either may have the changed columns only. A column that the new row leaves out is unchanged.
     return [(old, {**(old or {}), **(new or {})}) for old, new in zip(before, after, strict=True)]
 
 
@@ -142,7 +143,7 @@ def _has_rows(message: JsonObject, name: str) -> bool:
 
 
 def _rows(message: JsonObject, name: str) -> list[Row | None] | None:
-    """The rows of `data` or `old`; None where there is no such list, or no row in it."""
+    """Return the rows of `data` or `old`; None where there is no such list, or no row in it."""
     rows = message.get(name)
     if rows is None:
         return None

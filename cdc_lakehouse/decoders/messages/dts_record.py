@@ -1,8 +1,8 @@
-"""A record of Alibaba DTS in Avro: from bytes to its fields.
+"""Parse a record of Alibaba DTS in Avro: from bytes to its fields.
 
-A message's value is the bare Avro binary of one Record: no header, no schema id, no length. There are two schemas of
-it, that differ in the end: the public example's ends with `bornTimestamp long`, that of the SDK 2.0.0 does not have it.
-So it is taken where bytes are left for it, and then nothing may be left.
+A message's value is the bare Avro binary of one Record: no header, no schema id, no length. There are two schemas,
+which differ at the end: the public example's ends with `bornTimestamp long`, which the SDK 2.0.0 does not have. So this
+field is read where bytes remain for it, and then no bytes may remain.
 
 Source of the schema: `Record` and its parts in the SDK of the service (com.aliyun.dts:dts-new-subscribe-sdk 1.4.0 and
 2.0.0), read by the field orders and union branches of its classes, and records that it wrote."""
@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages.format import sized
 
 Image = tuple[str, Any] | None
-"""One column's value: the name of its branch of the union with what the branch holds; None for NULL."""
+"""One column's value: the name of its union branch with the branch's content; None for NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DtsRecord:
     object_name: str | None
     tags: Mapping[str, str]
     fields: Sequence[Mapping[str, Any]] | str | None
-    """Of each column, in order, `name` and `dataTypeNumber`."""
+    """`name` and `dataTypeNumber` of each column, in order."""
     before_images: Sequence[Image] | str | None
     after_images: Sequence[Image] | str | None
 
@@ -52,7 +52,7 @@ _DATE_TIME: Final = _record(
     "DateTime", year=_OPTIONAL_INT, month=_OPTIONAL_INT, day=_OPTIONAL_INT, hour=_OPTIONAL_INT, minute=_OPTIONAL_INT,
     second=_OPTIONAL_INT, millis=_OPTIONAL_INT,
 )  # fmt: skip
-# The order is the format: a value begins with the number of its branch.
+# The order is part of the format: a value begins with the number of its branch.
 _IMAGE: Final = [
     "null",
     _record("Integer", precision="int", value="string"),
@@ -96,18 +96,19 @@ SCHEMA: Final[Mapping[str, Any]] = _record(
     beforeImages=["null", "string", {"type": "array", "items": _IMAGE}],
     afterImages=["null", "string", {"type": "array", "items": _IMAGE_BY_NAME}],
 )
-"""Without `bornTimestamp`."""
+"""The schema without `bornTimestamp`."""
 
 _PARSED: Final = fastavro.parse_schema(dict(SCHEMA))
 _LONG: Final = fastavro.parse_schema("long")
 _LONGEST_LONG: Final = 10
-"""Bytes of Avro's longest long."""
+"""The maximum length of Avro's long, in bytes."""
 
 
 def read_record(value: bytes) -> DtsRecord:
     """The record that the bytes are, all of them. Raises MessageError.
 
-    Values of rows are as Avro has them, and not looked at: a byte string may not be text, a month may be 13."""
+    Values of rows stay as they are in Avro, and are not checked: a byte string may not be text, a month may be 13.
+    """
     body = io.BytesIO(sized(value))
     try:
         read: Any = fastavro.schemaless_reader(body, _PARSED, None, return_named_type=True)
@@ -116,7 +117,7 @@ def read_record(value: bytes) -> DtsRecord:
             fastavro.schemaless_reader(body, _LONG, None)
             rest = len(value) - body.tell()
     except (EOFError, IndexError, ValueError) as error:
-        # A length, a branch or a symbol that there is not, text that is not UTF-8, or an end too early.
+        # An invalid length, branch or symbol, text that is not UTF-8, or a premature end.
         raise MessageError(
             f"the message is not a record of DTS in Avro, or is cut short: see byte {body.tell()} of {len(value)}",
             advice="see that the DTS task writes DTS Avro to this topic",

@@ -1,10 +1,10 @@
 """Dates and times of DTS Avro records as MySQL prints them.
 
-A DateTime has seven parts, each there or null: a DATE only the first three, a TIME only the last four, a YEAR only the
-first. What is named `millis` holds microseconds. All parts of a negative TIME are negative. How many fractional digits
-a column has is not said: six are printed, or none where they are zero.
+A DateTime has seven parts, each present or null: a DATE only the first three, a TIME only the last four, a YEAR only
+the first. The part `millis` holds microseconds. All parts of a negative TIME are negative. The number of fractional
+digits of a column is unknown: six are printed, or none where they are zero.
 
-Source of the facts: what the service's SDK (dts-new-subscribe-sdk 1.4.0, 2.0.0) makes of its own records."""
+Source of the facts: the conversion of its own records by the service's SDK (dts-new-subscribe-sdk 1.4.0, 2.0.0)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DATE: Final = ("year", "month", "day")
 _TIME: Final = ("hour", "minute", "second")
 _MOST: Final = {"year": 9999, "month": 12, "day": 31, "hour": 23, "minute": 59, "second": 59, "millis": 999_999}
 _MOST_HOURS: Final = 838
-"""Of a TIME: it is a duration."""
+"""The maximum hours of a TIME, which is a duration."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(0?[0-9]|1[0-4]):?([0-5][0-9])")
 
@@ -30,7 +30,8 @@ Parts = Mapping[str, int | None]
 
 
 def date_time(parts: Parts) -> str:
-    """A DATE, DATETIME, TIME or YEAR, by which parts are there. Raises MessageError for parts that are none of them."""
+    """Return a DATE, DATETIME, TIME or YEAR, by which parts are present. Raises MessageError for parts that form none
+    of these."""
     there = {name for name in (*_DATE, *_TIME, "millis") if parts[name] is not None}
     if there == {"year"}:
         return f"{_part(parts, 'year'):04d}"
@@ -44,9 +45,10 @@ def date_time(parts: Parts) -> str:
 
 
 def timestamp(seconds: int, micros: int) -> str:
-    """A moment in UTC, with its offset: `2024-11-21 02:40:00.123456+00:00`. `seconds` since 1970.
+    """Return a moment in UTC, with its offset: `2024-11-21 02:40:00.123456+00:00`. `seconds` counts from 1970.
 
-    Raises MessageError for a moment outside the years 1 to 9999."""
+    Raises MessageError for a moment outside the years 1 to 9999.
+    """
     if not 0 <= micros <= _MOST["millis"]:
         raise MessageError("the microseconds of a timestamp are not between 0 and 999999")
     try:
@@ -57,9 +59,11 @@ def timestamp(seconds: int, micros: int) -> str:
 
 
 def zoned(parts: Parts, zone: str) -> str:
-    """A date and time in a zone, as a moment in UTC like that of `timestamp`.
+    """Return a date and time in a time zone, as a moment in UTC like that of `timestamp`.
 
-    Raises MessageError for a zone that is no offset: a name's offset may depend on a rule that has changed since."""
+    Raises MessageError for a time zone that is no offset: the offset of a name may depend on a rule that has changed
+    since.
+    """
     text = date_time(parts)
     offset = _offset(zone)
     try:

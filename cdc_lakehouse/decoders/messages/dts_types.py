@@ -1,6 +1,6 @@
 """Column types of DTS Avro records: the number of the type and the values, as MySQL type text.
 
-The numbers are MySQL's own (`enum_field_types`), as in its binlog, and say less than the declaration did:
+The numbers are MySQL's own (`enum_field_types`), as in its binlog, and are less precise than the declaration:
 
 - Whether an integer is unsigned, how many bits a BIT has and how many digits a fraction is not said. The type given is
   one that holds either: a TINYINT is a `smallint`, a BIGINT a `decimal(20,0)`, a DATETIME a `datetime(6)`.
@@ -8,7 +8,7 @@ The numbers are MySQL's own (`enum_field_types`), as in its binlog, and say less
   is given. All TEXT and BLOB types have one number: the largest is given.
 - Lengths and the labels of ENUM and SET are not said.
 
-So a statement that declares the column knows better. Source of the facts: MySQL's `field_types.h`, and the public
+So a statement that declares the column is more precise. Source of the facts: MySQL's `field_types.h`, and the public
 example's converter of the service."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BY_NUMBER: Final = {
     7: "timestamp(6)", 17: "timestamp(6)", 12: "datetime(6)", 18: "datetime(6)", 11: "time(6)", 19: "time(6)",
     245: "json", 247: "enum", 248: "set", 255: "geometry",
 }  # fmt: skip
-# As text, and as bytes.
+# The type as text, and as bytes.
 _STRINGS: Final = {
     15: ("varchar", "varbinary"), 253: ("varchar", "varbinary"), 254: ("char", "binary"),
     249: ("tinytext", "tinyblob"), 250: ("mediumtext", "mediumblob"), 251: ("longtext", "longblob"),
@@ -34,12 +34,12 @@ _DECIMALS: Final = frozenset({0, 246})
 # MySQL's later DATE, which the public example reads as a DATETIME.
 _NEW_DATE: Final = 14
 _MOST_DIGITS, _MOST_FRACTION = 65, 30
-# What an object calls itself, where its number may be a string's.
+# The type names of objects, where the number may be a string's.
 OBJECT_TYPES: Final = frozenset({"json", "enum", "set"})
 
 
 def column_type(number: int, images: Iterable[Image]) -> str | None:
-    """The MySQL type text of a column with these values in one record, None where they do not say it."""
+    """Return the MySQL type text of a column with these values in one record, None where they do not show it."""
     known = _BY_NUMBER.get(number)
     if known is not None:
         return known

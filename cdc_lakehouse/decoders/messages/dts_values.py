@@ -1,8 +1,8 @@
 """Values of DTS Avro records as text.
 
 Numbers keep their digits, a DECIMAL with its declared scale. Text of any character set becomes Unicode, bytes one
-character each (ISO-8859-1). ENUM and SET are their labels. A geometry is its WKB, one character a byte, or its WKT: the
-SRID that MySQL (and Canal) puts before the WKB is not sent, and none is made up.
+character each (ISO-8859-1). ENUM and SET are their labels. A geometry is its WKB, one character per byte, or its WKT:
+the SRID that MySQL (and Canal) puts before the WKB is not sent, and none is added.
 
 A TIMESTAMP is a moment in UTC, with the offset. Zero seconds are MySQL's `0000-00-00 00:00:00`: that is how it stores
 the zero value, and the type's range begins a second later (MySQL manual, "The DATE, DATETIME, and TIMESTAMP Types").
@@ -40,7 +40,7 @@ def is_absent(image: Image) -> bool:
 
 
 def value_text(image: Image, number: int) -> str | None:
-    """A value's text, None for NULL. `number` is the column's `dataTypeNumber`. Raises MessageError."""
+    """Return a value's text, None for NULL. `number` is the column's `dataTypeNumber`. Raises MessageError."""
     if image is None or image == ("EmptyObject", "NULL"):
         return None
     branch, value = image
@@ -67,7 +67,7 @@ def _decimal(value: Mapping[str, Any]) -> str:
 
 
 def _float(number: float, *, single: bool) -> str:
-    """The fewest digits that are the same number, of four bytes where the column is a FLOAT."""
+    """Return the fewest digits that read as the same number, of four bytes where the column is a FLOAT."""
     if not math.isfinite(number):
         raise MessageError("a float is not a number of MySQL: it is infinite or none")
     if single:

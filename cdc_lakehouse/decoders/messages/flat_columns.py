@@ -1,8 +1,9 @@
-"""Canal's flat JSON messages, and those made like them, read many at once.
+"""Vectorised reading of Canal's flat JSON messages, and of similar ones.
 
-Most messages have one row, a time and nothing unusual. DuckDB reads those in a fraction of the time that it takes to
-look at each value in Python. Its JSON is a little more than JSON: a comma before a bracket passes, and so do words for
-infinity; of a name of the message that comes twice, DuckDB takes the first."""
+Most messages have one row, a time and nothing unusual. DuckDB reads those in a fraction of the time that Python needs
+to process each value. Its JSON parser accepts slightly more than JSON: a comma before a bracket, and words for
+infinity; for a duplicate name in a message, DuckDB takes the first.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +26,22 @@ from cdc_lakehouse.decoders.messages.json_object import key_of, types_of, unique
 from cdc_lakehouse.duckdb_sql import query
 
 _LONGEST: Final = 1 << 20
-"""Bytes of a message that is read with others: DuckDB holds 2048 at once."""
+"""The maximum bytes of a message that is read together with others: DuckDB holds 2048 at once."""
 _SHAPES_KEPT: Final = 10_000
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _SHAPE: Final = ("database", "table", "type", "isDdl", "mysqlType", "pkNames")
 """What many messages have in common."""
 
 _REPLACEMENTS: Final = {"\ufffd": False, "\\ufffd": True}
-"""U+FFFD as JSON can write it, and whether the case of its letters does not count."""
+"""U+FFFD in the forms that JSON allows, and whether the case of the letters is ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatColumns:
-    """The `ColumnReader` of a format. `time` is where a message has its commit-ts, or with `in_order` when it was
-    executed. What is at the places `unusual` is nothing, or false. `lossy`: text with U+FFFD has to be looked at.
-    `merged`: an update may have old values, or none, and what its new row leaves out is as it was; other changes have
-    none. Else an update has them."""
+    """The `ColumnReader` of a format. `time` is the path of a message's commit-ts or, with `in_order`, of its time of
+    execution (milliseconds since 1970). Values at the paths `unusual` must be absent or false. With `lossy`, text with
+    U+FFFD is left to the decoder. With `merged`, an update may have old values or none, columns that its new row leaves
+    out are unchanged, and other changes have no old values. Otherwise an update must have them."""
 
     time: str
     in_order: bool = False
@@ -74,8 +75,8 @@ class FlatColumns:
 
     @functools.cached_property
     def _query(self) -> str:
-        """The shape, the time, the kinds of the row's values, names and kinds of the old values, both images, and
-        whether there is anything more."""
+        """The query for the shape, the time, the types of the row's values, names and types of the old values, both
+        images, and whether there is anything more."""
         common = [*(f"/{name}" for name in _SHAPE), *self.unusual]
         places = [*common, self.time, "$.data[0]", "$.data[1]", "$.old[0]", "$.old[1]"]
         if self.merged:
@@ -92,7 +93,7 @@ class FlatColumns:
             row = f"({kind} = '\"UPDATE\"' AND coalesce(starts_with({old}, '{{'), false))"
             more = f"{more} OR NOT {text} OR NOT ({nothing} OR {row})"
             old = f"nullif({old}, 'null')"
-        # No filter: it would have DuckDB read each message again. JSON of DuckDB's has no line feeds.
+        # No filter: DuckDB would read each message again. DuckDB's JSON has no line feeds.
         return f"""
             SELECT
                 concat({", chr(10), ".join(f"part[{n + 1}]" for n in range(len(common)))}, chr(10),
@@ -121,7 +122,7 @@ class FlatColumns:
         return functools.lru_cache(_SHAPES_KEPT)(self._new_shape)
 
     def _new_shape(self, text: str) -> RowShape | None:
-        """None where it is not of a usual message."""
+        """Parse a shape; None where it is not that of a usual message."""
         titles = [*_SHAPE, *self.unusual, "names", *(("old names",) if self.merged else ())]
         try:
             found = {
@@ -152,7 +153,8 @@ class FlatColumns:
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    """None for what is left to the decoder: long messages, and those that are not UTF-8."""
+    """Convert values to text; NULL for those that are left to the decoder: long messages, and those that are not
+    UTF-8."""
     values = compute.if_else(compute.less_equal(compute.binary_length(values), _LONGEST), values, None)
     try:
         return values.cast(pa.string())
@@ -168,7 +170,7 @@ def _utf8_or_none(value: bytes | None) -> str | None:
 
 
 def _without_replacements(texts: pa.Array) -> pa.Array:
-    """None for those with U+FFFD."""
+    """Replace texts with U+FFFD by NULL."""
     for text, ignore_case in _REPLACEMENTS.items():
         texts = compute.if_else(compute.match_substring(texts, text, ignore_case=ignore_case), None, texts)
     return texts
@@ -179,18 +181,18 @@ def _is_each_once(names: Sequence[str]) -> bool:
 
 
 def _each_once(names: pa.Array) -> np.ndarray[Any, Any]:
-    """Whether each list of names, as JSON, has none twice, and none that Canal has changed."""
+    """Return whether each list of names, as JSON, has no duplicates, and no name that Canal has changed."""
     encoded = names.dictionary_encode()
     good = [_is_each_once(json.loads(text)) and "``" not in text for text in encoded.dictionary.to_pylist()]
     return np.array([*good, True])[_numpy(encoded.indices, len(good))]
 
 
 def _numbers(texts: pa.Array) -> np.ndarray[Any, Any]:
-    """Of numbers in JSON; -1 for anything else."""
+    """Convert numbers in JSON to integers; -1 for anything else."""
     try:
         return _numpy(texts.cast(pa.int64()), -1)
     except pa.ArrowInvalid:
-        # Python refuses to read a number of thousands of digits.
+        # Python refuses to read a number with thousands of digits.
         numbers = (int(text) if text and _DIGITS.fullmatch(text) else -1 for text in texts.to_pylist())
         return np.array([number if number < END_TS else -1 for number in numbers], np.int64)
 

@@ -1,7 +1,8 @@
-"""What a format of messages is: a value `Format`, with every fact that the rest of the product needs of it.
+"""The type `Format` of message formats, with every fact that the rest of the product needs about one.
 
-Every module of a format has a row `FORMAT`; `registry.FORMATS` lists them. No module outside `config` and this package
-asks for a format by its name."""
+Every format's module has a value `FORMAT`; `registry.FORMATS` lists them. No module outside `config` and this package
+asks for a format by its name.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Size of the largest message that is read, in bytes. Brokers take 1 MB by default; few are set to as much as this."""
+"""The size of the largest message that is read, in bytes. Brokers accept 1 MB by default; few are set to as much as
+this."""
 
 _SHOWN: Final = 100
 
@@ -29,16 +31,17 @@ Options = Mapping[str, object]
 """Values of a format's options by name."""
 
 Decode = Callable[[bytes | None, bytes | None], Message | list[Message | MessageError]]
-"""Reads a message's key and value. It gives a list where a message holds several entries, of which some may be
-unusable. It can be pickled, so that tasks can take it along.
+"""Decodes a message's key and value. It returns a list where a message holds several entries, some of which may be
+unusable. It can be pickled, so that tasks can use it.
 
-Raises MessageError for a message that cannot be used."""
+Raises MessageError for a message that cannot be used.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """What rows have in common: the table, the op, and of a row its columns in order. `types` by column and `key`, the
-    columns of the primary key, are as `RowChange` has them."""
+    """The common part of rows: the table, the op, and a row's columns in order. `types` by column and `key`, the
+    columns of the primary key, are as in `RowChange`."""
 
     database: str
     table: str
@@ -50,10 +53,12 @@ class RowShape:
 
 @dataclass(frozen=True)
 class UsualRows:
-    """The messages of a batch that have one row and nothing unusual: all columns are in their order. `places` are the
-    messages' in the batch; `times` are their commit-ts (TSO), or, with `in_order`, when the source executed them, in
-    milliseconds: then their order makes their commit-ts; `shape_of` is each row's number in `shapes`; images are JSON
-    objects, as events have them."""
+    """The messages of a batch that have one row and nothing unusual; all columns are in their order.
+
+    `places` are the messages' positions in the batch. `times` are their commit-ts (TSO) or, with `in_order`, the times
+    of execution at the source, in milliseconds: then their order determines their commit-ts. `shape_of` is each row's
+    number in `shapes`. Images are JSON objects, as in events.
+    """
 
     places: np.ndarray[Any, Any]
     times: np.ndarray[Any, Any]
@@ -69,17 +74,18 @@ class UsualRows:
 
 
 ColumnReader = Callable[[Any, pa.Array], UsualRows]
-"""Reads a batch of messages' values (binary) in a connection to DuckDB, faster than the decoder does. What it leaves
-out is left to the decoder: it never says that a message is bad."""
+"""Reads a batch of messages' values (binary) in a connection to DuckDB, faster than the decoder does. Messages that it
+leaves out are left to the decoder: it never judges a message as bad."""
 
 
 @dataclass(frozen=True)
 class Redelivery:
-    """How messages that were delivered before are known again, by `Origin.log_file` and `log_offset`.
+    """How messages that were delivered before are recognised, by `Origin.log_file` and `log_offset`.
 
-    `messages_before` is how many messages before a batch are read for that. `shared_positions`: rows of one binlog
-    event have one position, so that equal messages at one position can be different changes. `stale_positions`: a
-    position may name an earlier binlog file, so that only messages with a GTID can be compared."""
+    `messages_before` is the number of messages before a batch that are read for this. `shared_positions`: rows of one
+    binlog event have one position, so that equal messages at one position can be different changes. `stale_positions`:
+    a position may name an earlier binlog file, so that only messages with a GTID can be compared.
+    """
 
     messages_before: int
     shared_positions: bool = False
@@ -88,9 +94,9 @@ class Redelivery:
 
 @dataclass(frozen=True)
 class UpdateHalves:
-    """An update may come as two messages, one after the other. `join` makes the row after the update, of what the
-    second half says of it and what the first says of the row before. `alone` makes the error of a half of a table that
-    stands alone, by whether it is the first one."""
+    """For formats in which an update may come as two consecutive messages. `join` builds the row after the update, from
+    the second half and the first half's row before. `alone` builds the error for a half without the other, from its
+    table and whether it is the first one."""
 
     join: Callable[[Row, Row], Row]
     alone: Callable[[tuple[str, str], bool], MessageError]
@@ -106,42 +112,43 @@ def _never(options: Options) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format of messages. `make` builds its decoder of checked options."""
+    """A format of messages. `make` builds its decoder from checked options."""
 
     name: str
-    """As the configuration has it."""
+    """The name in the configuration."""
     make: Callable[[Options], Decode]
     options: tuple[str, ...] = ()
-    """Names of the options that `make` knows."""
+    """The names of the options that `make` accepts."""
     configured: Callable[[KafkaSource, StorageConfig], Options] = _no_options
-    """The options as the configuration of a feed has them."""
+    """Returns the options from the configuration of a feed."""
     column_reader: Callable[[Options], ColumnReader | None] = lambda options: None
-    """Only a format can have one that needs no messages before."""
+    """Returns the column reader. Only a format that needs no earlier messages can have one."""
     labels: Literal["numbers", "labels", "uncertain"] = "numbers"
-    """What values of ENUM and SET are; `uncertain`: the format's source does not say."""
+    """The notation of ENUM and SET values; `uncertain`: the format's source does not say."""
     trailing_zeros_cut: bool = False
-    """A DECIMAL's fraction can lack zeros at its end."""
+    """Whether a DECIMAL's fraction may lack zeros at its end."""
     in_table_order: bool = False
-    """Columns of a row stand in the order of the table; of an UPDATE those of `RowChange.types` do."""
+    """Whether columns of a row are in the order of the table; for an UPDATE those of `RowChange.types` are."""
     lossy_columns: Callable[[RowChange], Sequence[str]] | None = None
-    """Finds the columns whose text may have been damaged before it came into the log; None where none can have been."""
+    """Finds the columns whose text may have been damaged before it reached the log; None where none can have been."""
     watermarks: Callable[[Options], bool] = _never
     """Whether messages have TiDB's commit-ts, with watermarks between them."""
     transactions: Literal["all", "some", "none"] = "none"
-    """Which transactions have their end in the log."""
+    """The transactions whose end is in the log."""
     redelivery: Redelivery | None = None
-    """None where messages are not sent twice, or have a commit-ts to know them by."""
+    """None where messages are not sent twice, or are recognised by a commit-ts."""
     update_halves: UpdateHalves | None = None
     """None where an update is one message."""
     can_contradict_options: bool = False
-    """A message can show that an option is wrong: then it has an `option_conflict`."""
+    """Whether a message can show that an option is wrong: then it has an `option_conflict`."""
     backslash_escapes: bool = True
-    """Strings in DDL statements have backslash escapes."""
+    """Whether strings in DDL statements have backslash escapes."""
     database: Literal["mysql", "tidb"] = "mysql"
-    """What the messages' changes were made in."""
+    """The kind of database that made the changes."""
 
     def decoder(self, options: Options) -> Decode:
-        """Raises ConfigurationError for an option that the format does not have, or a value that it cannot have."""
+        """Return the decoder for these options. Raises ConfigurationError for an unknown option, or an invalid
+        value."""
         unknown = sorted(set(options) - set(self.options))
         if unknown:
             raise ConfigurationError(
@@ -151,8 +158,8 @@ class Format:
         return self.make(options)
 
     def messages_before(self, partitions: int = 1) -> int:
-        """How many offsets before a batch are read with it, in each of the `partitions` that it has messages of; 0
-        where the format needs none."""
+        """Return how many offsets before a batch are read with it, in each of the `partitions` that it has messages of;
+        0 where the format needs none."""
         if self.redelivery is None:
             return 0
         return max(_LEAST_BEFORE, self.redelivery.messages_before // partitions)
@@ -162,13 +169,13 @@ _LEAST_BEFORE: Final = 100
 
 
 def sized(value: bytes) -> bytes:
-    """The value itself. Raises MessageError where it has more than MAX_BYTES."""
+    """Return the value unchanged. Raises MessageError where it has more than MAX_BYTES."""
     if len(value) > MAX_BYTES:
         raise MessageError(f"the message has {len(value)} bytes, more than the {MAX_BYTES} that are read")
     return value
 
 
 def shown(text: str) -> str:
-    """A name or word of a message as an error shows it: quoted, and cut where it is long. Not for values of rows, which
-    may be secret."""
+    """Format a name or word of a message for an error: quoted, and shortened where it is long. Not for values of rows,
+    which may be secret."""
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"

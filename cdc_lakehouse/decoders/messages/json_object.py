@@ -1,5 +1,5 @@
-"""JSON as formats of messages need it: all text is Unicode, what is wrong is a MessageError; and, if asked for, numbers
-keep their digits and no name comes twice.
+"""JSON parsing for formats of messages: all text is Unicode, errors are MessageError, and optionally numbers keep their
+digits and duplicate names are errors.
 
 >>> parse('{"seq": 1, "value": 1.10}')
 {'seq': '1', 'value': '1.10'}
@@ -30,14 +30,14 @@ class JsonNumber(str):
 
 
 def parse_value(value: bytes | None) -> JsonObject:
-    """The exact object (see `parse`) that a message's value is. Raises MessageError, also where it is too large."""
+    """Parse a message's value as an exact object (see `parse`). Raises MessageError, also where it is too large."""
     if value is None:
         raise MessageError("the message has no value", advice="this format has none without one: check the topic")
     return parse(utf8(sized(value)))
 
 
 def utf8(value: bytes) -> str:
-    """The text of a message's bytes. Raises MessageError where they are not UTF-8."""
+    """Decode a message's bytes. Raises MessageError where they are not UTF-8."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -48,7 +48,8 @@ def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonOb
     """The object that the text is; `what` names it in errors. An `exact` one has a JsonNumber for each number, and no
     name twice; else numbers are int and float, and the last value of a name counts, in a fifth of the time.
 
-    Raises MessageError for text that is no JSON object, or has half of a surrogate pair."""
+    Raises MessageError for text that is not a JSON object, or has half of a surrogate pair.
+    """
     try:
         if exact:
             parsed = json.loads(
@@ -60,7 +61,7 @@ def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonOb
             )
         else:
             parsed = json.loads(text)
-        # An escape may name half of a pair of surrogates alone: a str that no UTF-8 can be made of.
+        # An escape may give half of a surrogate pair alone: such a str cannot be encoded in UTF-8.
         if _SURROGATE.search(text):
             json.dumps(parsed, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -75,7 +76,7 @@ def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonOb
 
 
 def text_of(parsed: JsonObject, name: str) -> str | None:
-    """The text of that name, None where there is none. Raises MessageError for what is not text."""
+    """Return the text of that name, None where there is none. Raises MessageError where it is not text."""
     value = parsed.get(name)
     if value is None or is_text(value):
         return value
@@ -83,8 +84,8 @@ def text_of(parsed: JsonObject, name: str) -> str | None:
 
 
 def integer_of(parsed: JsonObject, name: str) -> int | None:
-    """The whole number of that name in an exact object, 0 to 2^63 - 1, be it written as a number or as text; None where
-    there is none. Raises MessageError for anything else."""
+    """Return the whole number of that name in an exact object, 0 to 2^63 - 1, written as a number or as text; None
+    where there is none. Raises MessageError for anything else."""
     value = parsed.get(name)
     if value is None:
         return None
@@ -94,7 +95,7 @@ def integer_of(parsed: JsonObject, name: str) -> int | None:
 
 
 def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
-    """The object of that name, None where there is none. Raises MessageError for anything else."""
+    """Return the object of that name, None where there is none. Raises MessageError for anything else."""
     value = parsed.get(name)
     if value is None or isinstance(value, dict):
         return value
@@ -102,14 +103,14 @@ def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
 
 
 def row_of(columns: JsonObject) -> Row:
-    """A row's values by column in an exact object, as text: a number as it is written, true as 1. Raises MessageError
-    for a value that is a list or an object."""
+    """Return a row's values by column in an exact object, as text: a number as it is written, true as 1. Raises
+    MessageError for a value that is a list or an object."""
     return {name: _value(value, name) for name, value in columns.items()}
 
 
 def types_of(parsed: JsonObject) -> dict[str, str]:
-    """`mysqlType`, the columns' types by name, without those that are null or empty. Raises MessageError where one is
-    not text."""
+    """Return `mysqlType`, the columns' types by name, without those that are null or empty. Raises MessageError where
+    one is not text."""
     types = object_of(parsed, "mysqlType") or {}
     if not all(type is None or is_text(type) for type in types.values()):
         raise MessageError("mysqlType has a type that is not text")
@@ -117,8 +118,8 @@ def types_of(parsed: JsonObject) -> dict[str, str]:
 
 
 def key_of(parsed: JsonObject) -> tuple[str, ...] | None:
-    """`pkNames`, the columns of the primary key: none for null, None where the message does not say. Raises
-    MessageError where it is not a list of names."""
+    """Return `pkNames`, the columns of the primary key: an empty tuple for null, None where the message has none.
+    Raises MessageError where it is not a list of names."""
     if "pkNames" not in parsed:
         return None
     names = parsed["pkNames"]
@@ -147,7 +148,7 @@ def _value(value: object, name: str) -> str | None:
 
 
 def unique(pairs: list[tuple[str, object]]) -> JsonObject:
-    """The object of these names and values. Raises MessageError where a name comes twice."""
+    """Build the object of these names and values. Raises MessageError for a duplicate name."""
     parsed = dict(pairs)
     if len(parsed) == len(pairs):
         return parsed

@@ -1,4 +1,4 @@
-"""The formats of messages, by the names that the configuration has for them."""
+"""The formats of messages, by their names in the configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMATS: Final[Mapping[str, Format]] = {module.FORMAT.name: module.FORMAT for mo
 
 
 def format_of(name: str) -> Format:
-    """The format of that name. Raises ConfigurationError where there is none."""
+    """Return the format of that name. Raises ConfigurationError where there is none."""
     found = FORMATS.get(name)
     if found is None:
         raise ConfigurationError(

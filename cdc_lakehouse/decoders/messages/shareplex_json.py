@@ -1,4 +1,4 @@
-"""Messages of Alibaba DTS in its Shareplex JSON: one operation a message.
+"""Messages of Alibaba DTS in its Shareplex JSON: one operation per message.
 
     {"meta":{"op":"upd","table":"owner.table","time":"2024-03-05T09:10:11","scn":"20480004711","seq":3,"size":7,
              "idx":"3/7","trans":"3.1.20","rowid":"AAAQ01AAEAAB7cAAAK","userid":9,"posttime":…},
@@ -46,10 +46,11 @@ _INDEX: Final = re.compile(r"(\d{1,18})/\d{1,18}", re.ASCII)
 
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
-    """What an operation says. Raises MessageError.
+    """Decode an operation. Raises MessageError.
 
-    A half of an update is a change U that lacks its other half: `after` of an UPDATE BEFORE is None, `before` of an
-    UPDATE AFTER. It is not to be applied before `UpdatePairing` has made one of the two."""
+    Half of an update is a change U without its other half: `after` of an UPDATE BEFORE is None, and `before` of an
+    UPDATE AFTER. It must not be applied before `UpdatePairing` has joined the two.
+    """
     message = parse_value(value)
     meta = object_of(message, "meta")
     if meta is None:
@@ -64,7 +65,7 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
 
 
 def _image_after(changed: Row, known: Row) -> Row:
-    """The row after an update: the changed columns, and of those known from before the ones that are not NULL."""
+    """Return the row after an update: the changed columns, and those known from before that are not NULL."""
     return {**{name: value for name, value in known.items() if value is not None}, **changed}
 
 

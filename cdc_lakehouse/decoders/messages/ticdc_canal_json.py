@@ -3,8 +3,8 @@
     {…, "type":"UPDATE", "data":[{…}], "old":[{…}], "_tidb":{"commitTs":…}}
     {…, "type":"TIDB_WATERMARK", "_tidb":{"watermarkTs":…}}
 
-The extension has the commit-ts, which is the order; it is there with enable-tidb-extension alone. A message that was
-too large has only its handle key (`onlyHandleKey`), or says where the whole one lies (`claimCheckLocation`). TiCDC
+The extension has the commit-ts, which gives the order; it exists only with enable-tidb-extension. A message that was
+too large has only its handle key (`onlyHandleKey`), or the location of the complete one (`claimCheckLocation`). TiCDC
 prints DDL without backslash escapes.
 
 Source of the facts: TiCDC's documentation of the Canal-JSON protocol."""
@@ -29,8 +29,8 @@ _WATERMARK: Final = "TIDB_WATERMARK"
 
 
 Claims = Callable[[str], bytes]
-"""Gives the whole message of a claim check by its location. Raises `SourceError` where it cannot, with the segment
-where that file alone is at fault."""
+"""Returns the complete message of a claim check by its location. Raises `SourceError` where it cannot, with the segment
+where only that file is at fault."""
 
 
 def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value: bytes | None) -> Message:
@@ -74,7 +74,8 @@ def _has_extension(options: Options) -> bool:
 
 
 def _decoder(options: Options) -> Decode:
-    """Options: `tidb_extension`, true (the default) or false; `claims`, which is a `Claims`, or None."""
+    """Return the decoder for the options `tidb_extension`, true (the default) or false, and `claims`, a `Claims` or
+    None."""
     return functools.partial(_decode, _has_extension(options), cast("Claims | None", options.get("claims")))
 
 

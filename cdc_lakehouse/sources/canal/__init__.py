@@ -1,1 +1,1 @@
-"""A Canal server: a client of its protocol, and the messages of it. Nothing of what the entries mean for a table."""
+"""A Canal server: a client for its protocol, and the protocol's messages. It does not interpret entries for tables."""

@@ -1,8 +1,9 @@
-"""Places in the binlog, and which entries of a Canal server are before one: those are in a dump of that place.
+"""Positions in the binlog, and which entries of a Canal server are before one: those are in a dump of that position.
 
-An entry's place is where its event begins, a dump's is the end of the last event that it has. Entries have the order in
-which they came. Behind MariaDB the file's name can be the last one's after a rotation: where offsets go back under one
-name, the file is a later one."""
+An entry's position is the start of its event, a dump's is the end of its last event. Entries are in the order in which
+they came. With MariaDB the file's name can be the previous one after a rotation: where offsets go back under one name,
+the file is a later one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _ROWS: Final = (wire.INSERT, wire.UPDATE, wire.DELETE)
 
 
 class BinlogPosition(NamedTuple):
-    """An offset in bytes in the binlog file `base`.`number`; of files of one base, later ones are greater."""
+    """An offset in bytes in the binlog file `base`.`number`; among files of one base, later ones are greater."""
 
     base: str
     number: int
@@ -31,7 +32,7 @@ class BinlogPosition(NamedTuple):
 
     @classmethod
     def of(cls, file: str, offset: int) -> Self:
-        """Raises `SourceError` for a name without a number."""
+        """Parse a position. Raises `SourceError` for a name without a number."""
         match = _NAME.fullmatch(file)
         if match is None:
             raise SourceError(
@@ -46,10 +47,12 @@ class BinlogPosition(NamedTuple):
 
 @dataclass
 class BinlogSearch:
-    """Looks for the first entry beyond a place. Entries are added in their order, until it is found.
+    """Searches for the first entry after a position. Entries are added in their order, until it is found.
 
-    beyond: the running offset of that entry. before: that of the last entry before the place. first, last: where the
-    first entry is, and the last that was looked at. server_ids: of all entries up to there."""
+    `beyond`: the running offset of that entry. `before`: that of the last entry before the position. `first`, `last`:
+    the positions of the first entry, and of the last one that was checked. `server_ids`: those of all entries up to
+    there.
+    """
 
     sought: BinlogPosition
     beyond: int | None = None
@@ -60,9 +63,10 @@ class BinlogSearch:
     _number: int = 0
 
     def add(self, entries: Iterable[tuple[int, bytes]]) -> None:
-        """Running offsets, and keys as `PlacedEntry.key` makes them.
+        """Add entries as running offsets with keys, as `PlacedEntry.key` makes them.
 
-        Raises `SourceError` for an entry of a log whose files are called otherwise."""
+        Raises `SourceError` for an entry of a log whose files have another base name.
+        """
         for offset, key in entries:
             parts = json.loads(key)
             if len(parts) < 3 or not parts[1]:
@@ -84,7 +88,8 @@ class BinlogSearch:
 
 
 def ends_at(value: bytes, position: BinlogPosition) -> bool:
-    """Whether an entry ends a transaction, or is a statement, right at a place: then nothing before it is missing."""
+    """Whether an entry ends a transaction, or is a statement, exactly at a position: then nothing before it is
+    missing."""
     try:
         entry = wire.Entry.FromString(value)
         of_rows = entry.entry_type == wire.ROW_DATA and wire.RowChange.FromString(entry.store_value).event_type in _ROWS

@@ -1,4 +1,4 @@
-"""A client of Canal servers: batches of entries, each acknowledged when it is kept.
+"""A client of Canal servers: batches of entries, each acknowledged once it is stored.
 
     >>> with CanalClient(source) as client:  # doctest: +SKIP
     ...     batch = client.get(wait_seconds=1)
@@ -6,8 +6,9 @@
     ...         keep(batch.entries)
     ...         client.ack(batch)
 
-Delivery is at least once: a batch whose acknowledgement did not arrive comes again under another number, in other
-company. Entries say where they are in the binlog. A destination has one consumer: a second one takes its batches away.
+Delivery is at least once: a batch whose acknowledgement did not arrive is sent again under another number, and its
+entries may be grouped differently. Entries have their position in the binlog. A destination has one consumer: a second
+one takes its batches away.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the server gave for one GET. `entries` are messages of Canal's entry protocol, as they came; there may be
-    none. `id` counts upwards within the server's life; `connection` is the connection's number in this client."""
+    """The server's response to one GET. `entries` are messages of Canal's entry protocol, as received; there may be
+    none. `id` counts upwards during the server's life; `connection` is the connection's number in this client."""
 
     id: int
     entries: tuple[bytes, ...]
@@ -48,10 +49,10 @@ class Batch:
 
 
 class CanalClient:
-    """Connects when it is first used, and anew when it must, to one of the servers in turn. For one thread.
+    """Connects on first use, and again when necessary, to one of the servers in turn. For one thread.
 
-    Raises `SourceUnreachableError` when for `patience_seconds` no server could be reached, `CanalRefusedError` when
-    those that can be refuse the user or the destination, `CanalProtocolError` when what answers is no Canal server.
+    Raises `SourceUnreachableError` when no server could be reached for `patience_seconds`, `CanalRefusedError` when the
+    reachable ones refuse the user or the destination, `CanalProtocolError` when the other side is not a Canal server.
     """
 
     def __init__(self, source: CanalSource, *, timeouts: Timeouts | None = None, patience_seconds: float = 60) -> None:
@@ -63,7 +64,7 @@ class CanalClient:
         self._place = 0
         self._open: deque[int] = deque()
         self._acked: list[int] = []
-        """Those of which no later answer shows that the server knows."""
+        """Batches for which no later response shows that the server has received the acknowledgement."""
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +73,7 @@ class CanalClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection. What is not acknowledged comes again to whoever connects next."""
+        """Close the connection. Entries that are not acknowledged are sent again to the next client."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -80,14 +81,15 @@ class CanalClient:
         self._acked.clear()
 
     def check(self) -> None:
-        """Raises when no server can be reached or lets the user in. Who reads the destination is not disturbed."""
+        """Raise an error when no server can be reached or accepts the user. A client that reads the destination is not
+        disturbed."""
         self._with_some_server(lambda address: Connection.check(address, self._source, self._timeouts))
 
     def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
-        """The next batch, or None when nothing has come in the time. Several may be open at once.
+        """Return the next batch, or None when nothing has come in the time. Several may be open at once.
 
-        Raises `CanalRedeliveryError` when the connection is gone and entries that were given come again, or may; the
-        next call goes on. When nothing can come again, it connects anew by itself.
+        Raises `CanalRedeliveryError` when the connection is lost and entries that were returned are sent again, or may
+        be; the next call continues. When nothing can be sent again, it reconnects by itself.
         """
         size = self._source.batch_size if batch_size is None else batch_size
         try:
@@ -107,11 +109,11 @@ class CanalClient:
         return patiently(self._get, size, wait_seconds)
 
     def ack(self, batch: Batch) -> None:
-        """Tell the server that the batch need not come again. It must be the oldest that is open, else `ValueError` is
+        """Tell the server that the batch need not be sent again. It must be the oldest open one, else `ValueError` is
         raised.
 
-        Raises `CanalRedeliveryError` when the connection that gave it is gone. That the server refuses it shows at the
-        next `get` alone, in the same way.
+        Raises `CanalRedeliveryError` when the batch's connection is lost. A refusal by the server only shows at the
+        next `get`, with the same error.
         """
         if batch.connection != self._connections or self._connection is None or self._connection.closed:
             raise _comes_again([batch.id])
@@ -127,12 +129,12 @@ class CanalClient:
         """Make the server send all open batches again, under other numbers."""
         self._open.clear()
         if self._connection is not None and not self._connection.closed:
-            # A connection that fails is made anew by the next `get`, and that rolls back.
+            # After a failure the next `get` connects again, and that rolls back.
             with contextlib.suppress(SourceUnreachableError, SourceError):
                 self._connection.rollback()
 
     def unsubscribe(self) -> None:
-        """The server need keep nothing for this client any more, and open batches are given up. Ends the connection."""
+        """Release what the server keeps for this client, give up open batches and close the connection."""
         connection = self._connected()
         try:
             connection.unsubscribe()
@@ -146,7 +148,7 @@ class CanalClient:
         except CdcError as error:
             self._lose(error)
             raise
-        # Requests are answered in their order: what was sent before this one has been taken.
+        # Requests are answered in order: everything sent before this one has been received.
         self._acked.clear()
         if got.batch_id <= 0:
             return None
@@ -155,7 +157,7 @@ class CanalClient:
 
     def _connected(self) -> Connection:
         if self._connection is not None and self._connection.closed:
-            # Someone was interrupted.
+            # A request was interrupted.
             self._lose(None)
         if self._connection is None:
             self._connection = self._with_some_server(
@@ -165,7 +167,7 @@ class CanalClient:
         return self._connection
 
     def _with_some_server(self, call: Callable[[Address], _Result]) -> _Result:
-        """What `call` gives for the first server for which it raises no error."""
+        """Return the result of `call` for the first server for which it raises no error."""
         faults: list[CdcError] = []
         addresses = self._source.endpoints
         for _ in addresses:
@@ -177,14 +179,14 @@ class CanalClient:
         raise _none_serves(faults)
 
     def _lose(self, error: CdcError | None) -> None:
-        """Raises when something that was given comes again."""
+        """Close the connection; raise `CanalRedeliveryError` when returned entries are sent again."""
         unsettled = [*self._acked, *self._open]
         self.close()
         if unsettled:
             raise _comes_again(unsettled, error) from error
 
     def _may_pass(self, error: BaseException) -> bool:
-        """A destination that was served before may only be on its way to another server."""
+        """Whether a retry may succeed: a destination that was served before may only be moving to another server."""
         if isinstance(error, CanalRefusedError):
             return self._connections > 0
         return isinstance(error, SourceUnreachableError)
@@ -205,7 +207,7 @@ def _comes_again(batches: Sequence[int], error: CdcError | None = None) -> Canal
 
 
 def _none_serves(faults: Sequence[CdcError]) -> CdcError:
-    """One error for errors of several servers."""
+    """Combine the errors of several servers into one."""
     if len(faults) == 1:
         return faults[0]
     kinds = (SourceUnreachableError, CanalRefusedError, CanalProtocolError)

@@ -4,13 +4,13 @@
     client: SUBSCRIPTION         server: ACK                         client: CLIENT_ROLLBACK
     client: GET                  server: MESSAGES                    client: CLIENT_ACK …
 
-A server answers an acknowledgement and a rollback only when they fail, with an ACK that then stands where the answer to
-the next request should be. So an answer of another kind than was asked for ends the connection, and so does a request
-that is not brought to its end: the two sides are never a packet apart. Facts: captured sessions with servers 1.1.7.
+A server responds to an acknowledgement or a rollback only when it fails, with an ACK in the place of the response to
+the next request. So a response of an unexpected kind ends the connection, and so does a request that is not completed:
+the two sides are never a packet apart. Facts: captured sessions with servers 1.1.7.
 
-A packet is its length in four bytes, the highest first, and a Packet. What the other side announces costs no memory
-until it comes. Every wait ends: a packet must begin within the time given for it, and then come at a rate that is slow
-for any network.
+A packet is its length in four bytes, the most significant first, and a Packet. A packet takes no memory before its
+bytes arrive, whatever length it announces. Every wait ends: a packet must begin within its timeout, and then arrive at
+a rate that is slow for any network.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 
 
 class CanalProtocolError(SourceError):
-    """What came is not Canal's protocol."""
+    """The received data is not Canal's protocol."""
 
 
 class CanalRefusedError(SourceError):
@@ -39,12 +39,12 @@ class CanalRefusedError(SourceError):
 
 
 class CanalRedeliveryError(TransientError):
-    """The connection is gone, and with it the numbers of the batches that were not acknowledged: their entries come
-    again, in batches with other numbers. So may those of the batch that was acknowledged last."""
+    """The connection is lost, and with it the numbers of the batches that were not acknowledged: their entries are sent
+    again, in batches with other numbers. So may be those of the batch that was acknowledged last."""
 
 
 MAX_PACKET: Final = 256 * 1024 * 1024
-"""Bytes. Canal's buffer of a destination has 16 MiB unless it is set to more; an entry that is greater comes whole."""
+"""In bytes. Canal's buffer of a destination has 16 MiB unless it is set to more; a larger entry is sent as a whole."""
 
 _LENGTH: Final = 4
 _CHUNK: Final = 64 * 1024
@@ -58,8 +58,9 @@ _NOT_CANAL: Final = "see whether the address is that of a Canal server's TCP por
 class Channel:
     """Packets over one TCP connection.
 
-    Raises `SourceUnreachableError` when the connection fails or nothing comes in time, and `CanalProtocolError`
-    when what comes is no packet. After an error it is of no use."""
+    Raises `SourceUnreachableError` when the connection fails or nothing comes in time, and `CanalProtocolError` when
+    something other than a packet comes. After an error it cannot be used.
+    """
 
     def __init__(self, connected: socket.socket, address: Address) -> None:
         self._socket = connected
@@ -67,7 +68,7 @@ class Channel:
 
     @classmethod
     def connect(cls, address: Address, seconds: float) -> Self:
-        """A channel to the address, which has so many seconds to take the connection."""
+        """Connect to the address, within `seconds`."""
         try:
             connected = socket.create_connection(address, seconds)
         except OSError as error:
@@ -81,7 +82,7 @@ class Channel:
         self._socket.close()
 
     def send(self, kind: wire.PacketType, body: Message, seconds: float) -> None:
-        """Send one packet; the other side has so many seconds to take it."""
+        """Send one packet, within `seconds`."""
         packet = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
         try:
             self._socket.settimeout(seconds)
@@ -90,7 +91,7 @@ class Channel:
             raise self._lost(error) from error
 
     def has_news(self) -> bool:
-        """Whether something has come that nobody asked for, or the other side has gone."""
+        """Whether something has come without a request, or the other side has closed the connection."""
         try:
             self._socket.setblocking(False)
             self._socket.recv(1, socket.MSG_PEEK)
@@ -101,8 +102,8 @@ class Channel:
         return True
 
     def receive(self, seconds: float, limit: int = MAX_PACKET) -> wire.Packet:
-        """The next packet that is no heartbeat, whose magic number, version and compression are known. It must begin
-        within so many seconds, and announce at most `limit` bytes."""
+        """Return the next packet that is no heartbeat, with a known magic number, version and compression. It must
+        begin within `seconds`, and announce at most `limit` bytes."""
         deadline = time.monotonic() + seconds
         while True:
             length = int.from_bytes(self._read(_LENGTH, deadline), "big")
@@ -161,7 +162,7 @@ def _reason(error: OSError) -> str:
 
 
 def scrambled(password: str, seed: bytes) -> bytes:
-    """`SHA1(password) XOR SHA1(seed + SHA1(SHA1(password)))` in 40 lower-case hexadecimal digits.
+    """Return `SHA1(password) XOR SHA1(seed + SHA1(SHA1(password)))` in 40 lower-case hexadecimal digits.
 
     Source: captured sessions; that of `tests/data/canal` is reproduced by a test.
     """
@@ -170,7 +171,7 @@ def scrambled(password: str, seed: bytes) -> bytes:
     return bytes(left ^ right for left, right in zip(once, mask, strict=True)).hex().encode("ascii")
 
 
-# A destination has one client, and every client of Canal's own calls itself so.
+# A destination has one client, and all of Canal's own clients use this id.
 _CLIENT: Final = "1001"
 _IDLE: Final = 3_600_000  # milliseconds after which the server may drop a silent client
 _MILLISECONDS: Final = 2
@@ -183,18 +184,19 @@ _Body = TypeVar("_Body", bound=Message)
 
 @dataclass(frozen=True)
 class Timeouts:
-    """In seconds."""
+    """Timeouts in seconds."""
 
     connect: float = 10
     reply: float = 30
-    """For an answer to begin; to a GET beside the time that the server may wait."""
+    """The time for a response to begin; for a GET in addition to the time that the server may wait."""
 
 
 class Connection:
     """A client that is logged in.
 
-    Raises `SourceUnreachableError`, `CanalProtocolError`, and `CanalRefusedError` for an error that the server
-    tells; after any of them it is closed."""
+    Raises `SourceUnreachableError`, `CanalProtocolError`, and `CanalRefusedError` for an error that the server reports;
+    after any of them it is closed.
+    """
 
     def __init__(self, channel: Channel, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
         self._channel = channel
@@ -205,18 +207,19 @@ class Connection:
 
     @classmethod
     def open(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> Connection:
-        """A connection that is subscribed to the source's destination. What was not acknowledged before comes again."""
+        """Open a connection that is subscribed to the source's destination. Entries that were not acknowledged before
+        are sent again."""
         connection = cls(Channel.connect(address, timeouts.connect), address, source, timeouts)
         with connection._closed_unless_done():
             connection._authenticate(source)
             connection._subscribe(source)
-        # Not before the subscription, as Canal's own client does too: its failure would be read as the answer to that.
+        # Not before the subscription, as in Canal's own client: its failure would be read as the response to that.
         connection.rollback()
         return connection
 
     @classmethod
     def check(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
-        """Raises when the server does not let the user in. Nothing is asked of the destination, so no other client is
+        """Raise an error when the server does not accept the user. The destination is not used, so no other client is
         disturbed."""
         connection = cls(Channel.connect(address, timeouts.connect), address, source, timeouts)
         try:
@@ -225,13 +228,13 @@ class Connection:
             connection.close()
 
     def close(self) -> None:
-        """End the connection. What is not acknowledged comes again to whoever connects next."""
+        """Close the connection. Entries that are not acknowledged are sent again to the next client."""
         self.closed = True
         self._channel.close()
 
     def get(self, batch_size: int, wait_seconds: float) -> wire.Messages:
-        """A batch of at most `batch_size` KiB. The server waits until it is full or the time is over, then sends what
-        there is; with 0 at once."""
+        """Request a batch of at most `batch_size` KiB. The server waits until it is full or the time is over, then
+        sends what it has; with 0 at once."""
         request = wire.Get(
             destination=self._destination,
             client_id=_CLIENT,
@@ -254,7 +257,7 @@ class Connection:
             self._send(wire.CLIENT_ACK, body)
 
     def rollback(self) -> None:
-        """Make the server send all batches that are not acknowledged again."""
+        """Make the server send all unacknowledged batches again."""
         with self._closed_unless_done():
             self._send(wire.CLIENT_ROLLBACK, wire.ClientRollback(destination=self._destination, client_id=_CLIENT))
 
@@ -276,7 +279,7 @@ class Connection:
             net_write_timeout=_IDLE,
         )
         self._send(wire.CLIENT_AUTHENTICATION, request)
-        # After a refusal Canal 1.1.7 sends a second, empty ACK: only the first counts.
+        # After a refusal Canal 1.1.7 sends a second, empty ACK: only the first one matters.
         self._answer(
             wire.ACK, wire.Ack(), "refuses the user", "check user and password: Canal's own, not the database's"
         )
@@ -291,7 +294,8 @@ class Connection:
 
     def _send(self, kind: wire.PacketType, body: Message) -> None:
         if self._channel.has_news():
-            # Nothing was asked: an acknowledgement or a rollback failed, or the server has gone.
+            # Without a request this means: an acknowledgement or a rollback failed, or the server has closed the
+            # connection.
             packet = self._received(self._timeouts.reply, MAX_PACKET, "refuses what was sent before", None)
             raise self._unasked(packet)
         self._channel.send(kind, body, self._timeouts.reply)
@@ -312,7 +316,7 @@ class Connection:
         return self._filled(body, packet)
 
     def _received(self, seconds: float, limit: int, refusal: str, advice: str | None) -> wire.Packet:
-        """The next packet that is not an error."""
+        """Return the next packet; raise `CanalRefusedError` where it is an error."""
         packet = self._channel.receive(seconds, limit)
         if packet.type == wire.ACK:
             ack = self._filled(wire.Ack(), packet)
@@ -337,7 +341,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _closed_unless_done(self) -> Generator[None]:
-        """Close the connection when an exchange is not brought to its end: the two sides are out of step then."""
+        """Close the connection when an exchange is not completed: the two sides are out of step then."""
         done = False
         try:
             yield
@@ -348,6 +352,6 @@ class Connection:
 
 
 def _said(ack: wire.Ack) -> str:
-    """Without the stack trace that follows."""
+    """Return the error's code and text, without the stack trace that follows."""
     line = (ack.error_message.splitlines() or [""])[0].strip()
     return f"error {ack.error_code}, {line[:_SHOWN]}" if line else f"error {ack.error_code}"

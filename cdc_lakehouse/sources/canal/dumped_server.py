@@ -1,9 +1,10 @@
-"""Whether a dump is of the database server whose binlog the entries of a Canal server are of.
+"""Whether a dump comes from the database server whose binlog a Canal server reads.
 
-Binlog files of most servers are called alike, so a place alone does not tell it. Where Canal follows GTIDs, an entry's
-header has all transactions up to it, and in `curtGtid` its own (seen of Canal 1.1.7): what is before the dump's place
-is in the dump's set, what is beyond it is not. Every entry has the id of the server that wrote it first: MariaDB has
-that in a GTID, and a database that is read itself says its own."""
+Binlog files have the same names on most servers, so a position alone does not show it. Where Canal follows GTIDs, an
+entry's header has all transactions up to it, and its own in `curtGtid` (observed with Canal 1.1.7): what is before the
+dump's position is in the dump's set, what is after it is not. Every entry has the id of the server that wrote it first:
+MariaDB has that in a GTID, and a database that is read directly gives its own.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +21,17 @@ _OF_MARIADB: Final = re.compile(r"(?P<domain>\d+)-(?P<server>\d+)-(?P<number>\d+
 _OWN: Final = "curtGtid"
 
 _Numbers = list[tuple[int, int]]
-"""First and last of each range."""
+"""The first and last number of each range."""
 
 
 def contradiction(
     position: DumpPosition, before: bytes | None, beyond: bytes | None, server_ids: Iterable[int]
 ) -> str | None:
-    """What shows that a dump is of another server, as a sentence with both figures; None where nothing does.
+    """Return the evidence that a dump is of another server, as a sentence with both figures; None where there is none.
 
-    `before` is the last entry before the dump's place, `beyond` the first behind it, as far as they have landed.
-    `server_ids` are of all entries up to there, and only looked at where `beyond` is known."""
+    `before` is the last entry before the dump's position, `beyond` the first after it, as far as they have landed.
+    `server_ids` are those of all entries up to there, and only used where `beyond` is known.
+    """
     executed = position.gtid
     if executed is not None:
         log = _header(before).gtid
@@ -69,8 +71,8 @@ def _is_within(some: str, executed: str) -> bool:
 
 
 def _transactions(text: str) -> Mapping[str, _Numbers]:
-    """The numbers of each source: a server's UUID, with its tag if it has one; a domain of MariaDB, whose numbers
-    rise."""
+    """Return the numbers of each source: a server's UUID, with its tag if it has one; a domain of MariaDB, whose
+    numbers rise."""
     found: dict[str, _Numbers] = {}
     for source, start, end in _parts("".join(text.split()).lower()):
         found.setdefault(source, []).append((start, end))
@@ -93,7 +95,7 @@ def _parts(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _merged(numbers: _Numbers) -> _Numbers:
-    """Ranges that touch are one."""
+    """Merge ranges that overlap or adjoin."""
     merged: _Numbers = []
     for start, end in sorted(numbers):
         if merged and start <= merged[-1][1] + 1:

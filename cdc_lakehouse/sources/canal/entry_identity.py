@@ -1,14 +1,15 @@
-"""Which entry an entry is, so that one that comes again is known.
+"""The identity of entries, by which an entry that is sent again is recognised.
 
-Canal gives entries again after any loss: what was not acknowledged in batches that are cut otherwise, and after a
-restart of the server older ones too. An entry is known by its place in the binlog. That is no order: behind MariaDB the
-file's name can be stale after a rotation, and then offsets go back.
+Canal sends entries again after any loss: unacknowledged ones, in other batches, and after a restart of the server older
+ones too. An entry is identified by its position in the binlog. That is no order: with MariaDB the file's name can be
+out of date after a rotation, and then offsets go back.
 
-A place has one entry, but where MySQL compresses transactions: then a whole one is one event, and all its entries have
-the event's place. Their `ordinal` tells them apart. It is counted from the event's first entry on; where a stream
-begins in the midst of an event, its first entries are found among those that are known, by their content.
+A position has one entry, except where MySQL compresses transactions: then a whole transaction is one event, and all of
+its entries have the event's position. Their `ordinal` distinguishes them. It counts from the event's first entry; where
+a stream begins in the middle of an event, its first entries are found among the known ones by their content.
 
-GTIDs are not part of it: Canal sends them only where it is told to, and the place is as sure for one MySQL server.
+GTIDs are not part of the identity: Canal sends them only where it is configured to, and the position is as reliable for
+one MySQL server.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ Event = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PlacedEntry:
-    """An entry with its place: text that is the same whenever the entry comes. `event` is None for bytes that are no
-    entry, which are their own place; `time_ms` is when the source executed it, None where that is not said."""
+    """An entry with its position, as a text that is the same whenever the entry is sent. `event` is None for bytes that
+    are no entry, which are identified by their hash; `time_ms` is the time of execution at the source (milliseconds
+    since 1970), None where it is not given."""
 
     value: bytes
     place: str
@@ -39,16 +41,16 @@ class PlacedEntry:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits of the content."""
+        """The hash of the content, in 16 hexadecimal digits."""
         return hashlib.blake2b(self.value, digest_size=8).hexdigest()
 
     def key(self, ordinal: int) -> bytes:
-        """What `records` keeps: the place, the ordinal, the digest, as a list in JSON."""
+        """Return the key that `records` keeps: the position, the ordinal and the digest, as a JSON list."""
         return f'{self.place[:-1]},{ordinal},"{self.digest}"]'.encode()
 
 
 def placed(value: bytes) -> PlacedEntry:
-    """An entry's bytes with the place that its header says."""
+    """Return an entry's bytes with the position in its header."""
     try:
         entry = wire.Entry.FromString(value)
     except DecodeError:
@@ -65,15 +67,15 @@ def placed(value: bytes) -> PlacedEntry:
 
 @dataclass
 class KnownEntries:
-    """Entries that are kept already: by place their digests, by ordinal."""
+    """Entries that are stored already: the digests by position and ordinal."""
 
     by_place: dict[str, dict[int, str]] = field(default_factory=dict[str, dict[int, str]])
     begun: set[Event] = field(default_factory=set[Event])
-    """Events that a transaction begins with."""
+    """Events that begin a transaction."""
 
     @classmethod
     def of(cls, keys: Iterable[bytes]) -> KnownEntries:
-        """From keys as `PlacedEntry.key` makes them."""
+        """Build the entries from keys, as `PlacedEntry.key` makes them."""
         known = cls()
         for key in keys:
             place, ordinal, digest = key.decode().rsplit(",", 2)
@@ -84,30 +86,30 @@ class KnownEntries:
         return known
 
     def holds(self, place: str, ordinal: int) -> bool:
-        """Whether the entry with this ordinal at this place is known."""
+        """Whether the entry with this ordinal at this position is known."""
         return ordinal in self.by_place.get(place, ())
 
     def add(self, entry: PlacedEntry, ordinal: int) -> None:
-        """Know an entry from now on."""
+        """Add an entry to the known ones."""
         self.by_place.setdefault(entry.place, {})[ordinal] = entry.digest
         if entry.entry_type == wire.TRANSACTION_BEGIN and entry.event is not None:
             self.begun.add(entry.event)
 
 
 class EntryStream:
-    """Entries as connections give them, one after the other; each connection gives its own in the log's order."""
+    """Entries of one connection after the other; each connection delivers its own in the log's order."""
 
     def __init__(self) -> None:
         self._connection: int | None = None
         self._event: Event | None = None
         self._cut = False
-        """The event may have begun before the connection did."""
+        """Whether the event may have begun before the connection did."""
         self._next: dict[str, int] = {}
 
     def new(
         self, connection: int, entries: Iterable[PlacedEntry], known: KnownEntries
     ) -> Iterator[tuple[PlacedEntry, bytes]]:
-        """The entries that are not known, with their keys. They are added to the known ones."""
+        """Yield the entries that are not known, with their keys, and add them to the known ones."""
         for entry in entries:
             ordinal = self._ordinal(connection, entry, known)
             if not known.holds(entry.place, ordinal):
@@ -129,10 +131,11 @@ class EntryStream:
 
 
 def _first_of_cut(entry: PlacedEntry, known: KnownEntries) -> int:
-    """The ordinal of the first entry of an event that may have begun before the connection did.
+    """Return the ordinal of the first entry of an event that may have begun before the connection did.
 
-    A server that has not been restarted gives an entry again with the bytes that it had. A restarted one begins with
-    whole transactions, and what it says of columns may be other than before."""
+    A server that was not restarted sends an entry again with the same bytes. A restarted one begins with whole
+    transactions, and its data about columns may differ from before.
+    """
     landed = known.by_place.get(entry.place, {})
     same = [ordinal for ordinal, digest in landed.items() if digest == entry.digest]
     if same:

@@ -1,7 +1,10 @@
-"""What one run takes of a Canal server, in rounds: batches are gotten, kept by the caller, and only then acknowledged.
+"""The reading of a Canal server by one run, in rounds: batches are received, stored by the caller, and only then
+acknowledged.
 
-A server holds what it has read of the binlog in a ring, and reads no further while nothing in it is acknowledged. So a
-round ends where the server gives no more for now; after it is acknowledged the next one shows whether there is more."""
+A server holds what it has read of the binlog in a ring buffer, and reads no further while nothing in it is
+acknowledged. So a round ends where the server sends no more for now; after its acknowledgement the next one shows
+whether there is more.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +21,32 @@ from cdc_lakehouse.sources.canal.entry_identity import PlacedEntry, placed
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _WAIT_SECONDS: Final = 1.0
-"""For the first batch of a round: a server that has just been asked, or had a full ring, must read."""
+"""The wait for the first batch of a round: a server that was idle, or had a full ring buffer, must read first."""
 _ROUND_BYTES: Final = 64 << 20
 _MOST_BATCHES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Entries of one connection (its number in the client), in order. `batches` are open: none where the connection is
-    gone meanwhile, and the entries come again."""
+    """Entries of one connection (its number in the client), in order. `batches` are open; there are none where the
+    connection was lost meanwhile, and the entries are sent again."""
 
     connection: int
     entries: tuple[PlacedEntry, ...]
     batches: tuple[Batch, ...]
     drained: bool
-    """The server had no more when it ended."""
+    """Whether the server had no more entries when the round ended."""
 
     @property
     def newest_ms(self) -> int:
-        """When the source executed the newest entry, in milliseconds since 1970; 0 where no entry says it."""
+        """The time of the newest entry's execution at the source, in milliseconds since 1970; 0 where no entry has
+        it."""
         return max((entry.time_ms or 0 for entry in self.entries), default=0)
 
 
 class BatchRounds:
-    """The rounds of a run. It ends when what was there as it began is taken, or a bound of the source's is reached."""
+    """The rounds of a run. It ends when everything that existed at its start is read, or a limit of the source is
+    reached."""
 
     def __init__(self, client: CanalClient, source: CanalSource) -> None:
         self._client = client
@@ -50,13 +55,14 @@ class BatchRounds:
         self._deadline = time.monotonic() + source.max_seconds
         self._began_ms = time.time() * 1000
         self._batches_together = _MOST_BATCHES
-        """Batches of a round at most. Where connections do not last, one: a batch that is acknowledged need not come
-        again."""
+        """The maximum number of batches in a round. Where connections do not last it is one: an acknowledged batch need
+        not be sent again."""
 
     def rounds(self) -> Iterator[Round]:
-        """The rounds in order; each is to be acknowledged before the next is asked for.
+        """Yield the rounds in order; acknowledge each one before requesting the next.
 
-        Raises `SourceUnreachableError`, `CanalRefusedError` and `CanalProtocolError`, as `CanalClient.get` does."""
+        Raises `SourceUnreachableError`, `CanalRefusedError` and `CanalProtocolError`, as `CanalClient.get` does.
+        """
         while self._entries > 0 and self._bytes > 0 and time.monotonic() < self._deadline:
             found = self._next()
             if not found.entries and not found.batches:
@@ -66,12 +72,13 @@ class BatchRounds:
             self._entries -= len(found.entries)
             self._bytes -= sum(len(entry.value) for entry in found.entries)
             yield found
-            # A source that never rests is left where it was when the run began.
+            # A source that is always busy is read up to the start of the run.
             if found.drained and found.newest_ms >= self._began_ms:
                 return
 
     def acknowledge(self, taken: Round) -> None:
-        """Acknowledge the batches of a round, in order. What cannot be acknowledged comes again in a later round."""
+        """Acknowledge the batches of a round, in order. Entries whose batch cannot be acknowledged come in a later
+        round."""
         try:
             for batch in taken.batches:
                 self._client.ack(batch)

@@ -1,1 +1,2 @@
-"""The source database itself, read with SQL: for comparing it with the lake. Nothing is ever written there."""
+"""The source database itself, read with SQL, to compare it with the lake and to load it. Nothing is ever written
+there."""

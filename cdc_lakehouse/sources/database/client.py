@@ -1,4 +1,4 @@
-"""A connection to MySQL or TiDB for reading tables as of one moment."""
+"""A connection to MySQL or TiDB that reads tables as of one moment."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from cdc_lakehouse.sources.database.statements import (
 
 _CONNECT_SECONDS: Final = 20
 _MOST_BYTES: Final = 1 << 30
-"""Of one value: what MySQL itself can have."""
+"""The maximum size of one value: MySQL's own."""
 _BATCH_ROWS: Final = 1000
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
 _SELECT: Final = "the user needs SELECT on the tables, and nothing else"
 _CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1412})
-"""The database, the table or a column is not there, or not as it was."""
+"""Errors that say that the database, the table or a column does not exist, or has changed."""
 _COLLECTED: Final = frozenset({8055, 9006})
 _KEEP: Final = "TiDB has collected that version as garbage: set tidb_gc_life_time longer, and begin again"
 _CONNECTION: Final = frozenset({1040, 1042, 1043, 1053, 1129, 1158, 1159, 1160, 1161, 1203})
-"""Errors of the server that may pass; the client's own are from 2000 on."""
+"""Server errors that may pass; the client's own are numbered from 2000."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseColumn:
-    """A column as the database has it; `type` is None for one that is not understood. `virtual` says that it is a
-    generated column that is not stored."""
+    """A column in the database; `type` is None for one that cannot be parsed. `virtual` says that it is a generated
+    column that is not stored."""
 
     name: str
     type: ColumnType | None
@@ -53,19 +53,19 @@ Row = tuple[Any, ...]
 
 
 class TableChangedError(SourceError):
-    """A table is not there, or not as it was."""
+    """A table does not exist, or has changed."""
 
     default_advice = "run again"
 
 
 class SourceDatabase:
     """One session. Raises `SourceUnreachableError` where the server cannot be reached, and `SourceError` where it
-    refuses what is asked; neither holds a password."""
+    refuses a request; neither contains a password."""
 
     def __init__(self, config: DatabaseConnection, *, texts: bool = False) -> None:
         """With `texts`, all values are the server's text, or None."""
         address = config.address
-        # The client's types are those of its own converters.
+        # The client's own converters determine the types.
         conversions: Any = encoders if texts else None
         self._place = f"{address.host}:{address.port}"
         with self._errors():
@@ -102,7 +102,7 @@ class SourceDatabase:
 
     @contextlib.contextmanager
     def as_of(self, commit_ts: int) -> Generator[None]:
-        """What is read in the block is of one moment: on TiDB of `commit_ts` (a TSO), on MySQL of its beginning."""
+        """Read as of one moment in the block: on TiDB `commit_ts` (a TSO), on MySQL the block's beginning."""
         self.run(begin_statements(commit_ts, is_tidb=self.is_tidb))
         try:
             yield
@@ -111,7 +111,7 @@ class SourceDatabase:
                 self.run(end_statements(is_tidb=self.is_tidb))
 
     def columns(self, name: TableName) -> list[DatabaseColumn]:
-        """In order; none where there is no such table, or none that the user may read."""
+        """Return the columns in order; none where the table does not exist, or the user may not read it."""
         names = (name.database, name.table)
         return [
             DatabaseColumn(_as_text(column), _type(_as_text(declared)), "VIRTUAL" in _as_text(extra).upper())
@@ -119,30 +119,31 @@ class SourceDatabase:
         ]
 
     def estimated_rows(self, name: TableName) -> int:
-        """What the server's statistics say."""
+        """Return the number of rows according to the server's statistics."""
         return int(self._first(ESTIMATE, (name.database, name.table)) or 0)
 
     def checksums(self, table: ComparedTable) -> dict[int, tuple[int, int]]:
-        """Rows and checksum by bucket."""
+        """Return the number of rows and the checksum by bucket."""
         found = self.all(table.checksum_statement())
         return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
 
     def rows(self, table: ComparedTable, buckets: Sequence[int] | None) -> Generator[Row]:
-        """The rows of some buckets, None for all, as `row_statement` gives them. Read as they are asked for: nothing
-        else can be asked until they are all read, or the iterator is closed."""
+        """Yield the rows of some buckets, None for all, in the form of `row_statement`. They are read on demand:
+        nothing else can be queried until all are read, or the iterator is closed."""
         with self._errors(), self._connection.cursor(SSCursor) as cursor:
             cursor.execute(table.row_statement(buckets))
             while found := cursor.fetchmany(_BATCH_ROWS):
                 yield from found
 
     def stream(self, statement: str, values: Sequence[Any]) -> Generator[Row]:
-        """What a statement gives, a row at a time, read as `rows` are. A percent sign in it is doubled."""
+        """Yield the rows of a statement, read on demand as in `rows`. A percent sign in the statement must be
+        doubled."""
         with self._errors(), self._connection.cursor(SSCursor) as cursor:
             cursor.execute(statement, values)
             yield from cursor.fetchall_unbuffered()
 
     def variable(self, name: str) -> str | None:
-        """A global variable of the server; None where it has none of that name."""
+        """Return a global variable of the server; None where it has none of that name."""
         found = self.all("SHOW GLOBAL VARIABLES LIKE %s", (name.replace("_", r"\_"),))
         return _as_text(found[0][1]) if found else None
 
@@ -154,8 +155,8 @@ class SourceDatabase:
         return self.all(statement, values)[0][0]
 
     def all(self, statement: str, values: Sequence[Any] | None = None, *, advice: str | None = None) -> Sequence[Row]:
-        """What a statement gives. Where `values` are bound, even none, a percent sign in the statement is doubled.
-        `advice` is for a user who is not allowed it."""
+        """Return the rows of a statement. Where `values` are bound, even an empty list, a percent sign in the statement
+        must be doubled. `advice` is for a user without the permission."""
         with self._errors(advice), self._connection.cursor() as cursor:
             cursor.execute(statement, values)
             return cursor.fetchall()
@@ -177,7 +178,7 @@ class SourceDatabase:
         except OSError as error:
             raise SourceUnreachableError(f"the database {self._place} cannot be reached: {error}") from error
         except RuntimeError as error:
-            # The client has no RSA of its own, which a password is sent with where there is no TLS.
+            # The client has no RSA of its own, which encrypts the password where there is no TLS.
             raise SourceError(
                 f"the database {self._place} cannot be used: {error}",
                 advice="set verify.ca_file, so that TLS is used, or pip install 'pymysql[rsa]'",

@@ -1,8 +1,8 @@
-"""What a load of the database asks of it: where its log is, which tables it has, and their rows.
+"""Reading of the source database for an initial load: the position of its log, its tables, and their rows.
 
-MySQL is read without a lock. Rows of a table are read one after the other at some time between two positions, the low
-and the high one: what changed in between is in the log behind the low one, and puts them right. TiDB is read at one
-TSO."""
+MySQL is read without a lock. Rows of a table are read at different times between two positions, the low and the high
+one: the log after the low position has the changes made in between, and corrects the rows. TiDB is read at one TSO.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ _TABLES: Final = (
 )
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 _OF_BINARY_LOG: Final = (8, 2)
-"""Since then the statement is not called SHOW MASTER STATUS any more."""
+"""Since this version, SHOW BINARY LOG STATUS replaces SHOW MASTER STATUS."""
 _COMMIT_SECONDS: Final = 2
-"""A commit is in the binlog some time before it can be seen; waited where the server does not say which are so far."""
+"""A commit is in the binlog some time before it is visible; this is the wait where the server does not list such
+commits."""
 _MOST_SECONDS: Final = 600
 _PAUSE_SECONDS: Final = 0.02
 _BATCH_ROWS: Final = 10_000
 _BATCH_CHARACTERS: Final = 4 << 20
 _MOST_GAPS: Final = 10
-"""Numbers for a row, in a key that is split by arithmetic."""
+"""The maximum ratio of numbers to rows for a key that is split by arithmetic."""
 
 
 def position_of(database: SourceDatabase) -> DumpPosition:
-    """Where the log ends now, or the TSO of now. Raises `SourceError` where the server does not say it."""
+    """Return the current end of the log, or the current TSO. Raises `SourceError` where the server does not give it."""
     if database.is_tidb:
         database.run(["BEGIN"])
         ((found,),) = database.all("SELECT @@tidb_current_ts")
@@ -61,7 +62,8 @@ def position_of(database: SourceDatabase) -> DumpPosition:
 
 
 def _server_id(database: SourceDatabase) -> int | None:
-    """None of a replica, whose binlog has what others wrote, and where the user may not know it."""
+    """Return the server's id; None for a replica, whose binlog has what others wrote, and where the user may not read
+    it."""
     try:
         is_replica = database.all("SHOW REPLICA STATUS" if _is_new(database) else "SHOW SLAVE STATUS")
     except SourceError:
@@ -80,9 +82,12 @@ def _is_new(database: SourceDatabase) -> bool:
 
 
 def wait_for_commits(database: SourceDatabase) -> None:
-    """Until all can be seen that was in the binlog before: MySQL writes a transaction there before it commits it, and
-    with semi-synchronous replication a replica answers in between. Raises `SourceError` where the server does not say
-    of which it waits, and `SourceUnreachableError` where one does not end."""
+    """Wait until everything that was in the binlog before is visible: MySQL writes a transaction there before it
+    commits it, and with semi-synchronous replication a replica responds in between.
+
+    Raises `SourceError` where the server does not list the transactions that it waits for, and `SourceUnreachableError`
+    where one does not end.
+    """
     if database.variable("gtid_mode") == "ON":
         waiting, end = _committing(database), time.monotonic() + _MOST_SECONDS
         while waiting := waiting & _committing(database):
@@ -103,13 +108,13 @@ def wait_for_commits(database: SourceDatabase) -> None:
 
 
 def _committing(database: SourceDatabase) -> set[str]:
-    """Transactions, each with its thread."""
+    """Return the transactions that are committing, each with its thread."""
     owned = database.variable("gtid_owned") or ""
     return {each for each in re.split(r"[,:\s]+", owned) if "#" in each}
 
 
 def definitions_of(database: SourceDatabase, takes: Callable[[TableName], bool]) -> Mapping[TableName, TableDefinition]:
-    """The tables that are taken, as they are now."""
+    """Return the current definitions of the tables that `takes` selects."""
     found: dict[TableName, TableDefinition] = {}
     for schema, table, created, rows in database.all(_TABLES):
         name = TableName(str(schema), str(table))
@@ -123,8 +128,8 @@ def definitions_of(database: SourceDatabase, takes: Callable[[TableName], bool])
 
 
 def ranges_of(database: SourceDatabase, table: TableDefinition, rows: int) -> list[KeyRange]:
-    """Ranges of about so many rows, which together are the table, whatever is in it by then. What the server's
-    statistics say of a table that has just been filled is not relied on."""
+    """Return ranges of about `rows` rows, which together cover the table, whatever it contains by then. They do not
+    depend on the server's statistics for a table that has just been filled."""
     if not table.key:
         return [KeyRange()]
     bounds = _steps(database, table, rows)
@@ -134,7 +139,7 @@ def ranges_of(database: SourceDatabase, table: TableDefinition, rows: int) -> li
 
 
 def _steps(database: SourceDatabase, table: TableDefinition, rows: int) -> list[Bound] | None:
-    """Where the numbers of a key have few gaps, without a look at them; None where they have many."""
+    """Return bounds without reading the keys, where the key's numbers have few gaps; None where they have many."""
     if not table.is_numbered:
         return None
     ((least, greatest),) = database.all(table.least_and_greatest()[0])
@@ -157,8 +162,8 @@ def _walk(database: SourceDatabase, table: TableDefinition, rows: int) -> Genera
 
 
 def rows_of(database: SourceDatabase, table: TableDefinition, of: KeyRange) -> Generator[list[Row]]:
-    """The rows of a range, some at a time: texts, and None. Raises `TableChangedError` where the table is another by
-    now."""
+    """Yield the rows of a range in batches: texts, and None for NULL. Raises `TableChangedError` where the table has
+    changed meanwhile."""
     batch: list[Row] = []
     size = 0
     for row in database.stream(*table.rows(of)):

@@ -1,4 +1,4 @@
-"""The statements that are sent to the source database. Names stand quoted in them, values are bound."""
+"""The statements that are sent to the source database. Names are quoted in them, values are bound."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COLUMNS: Final = (
 """Database and table are bound, twice: the server compares the names without case."""
 
 ESTIMATE: Final = "SELECT MAX(table_rows) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
-"""Of a table's rows; database and table are bound."""
+"""The estimated number of a table's rows; database and table are bound."""
 
 _SESSION: Final = (
     "SET NAMES utf8mb4",
     "SET SESSION time_zone = '+00:00'",
-    # Dates that are none are no errors, and CHAR is without the blanks that it is filled with.
+    # Invalid dates are no errors, and CHAR is without its padding.
     "SET SESSION sql_mode = ''",
     # The lake's side may take a while between two rows.
     "SET SESSION net_write_timeout = 3600",
@@ -33,26 +33,26 @@ _END: Final = "COMMIT"
 
 
 def session_statements(*, is_tidb: bool) -> tuple[str, ...]:
-    """What makes a session one for reading alone."""
-    # TiDB refuses the statement, unless it is told to ignore such; a session with a snapshot cannot write there.
+    """Return the statements that prepare a session for reading only."""
+    # TiDB refuses this statement, unless it is set to ignore it; a session with a snapshot cannot write there.
     return _SESSION if is_tidb else (*_SESSION, "SET SESSION TRANSACTION READ ONLY")
 
 
 def begin_statements(commit_ts: int, *, is_tidb: bool) -> tuple[str, ...]:
-    """What makes all that follows be read as of one moment: on TiDB a TSO, on MySQL now."""
+    """Return the statements after which everything is read as of one moment: on TiDB a TSO, on MySQL now."""
     if is_tidb:
         return (f"SET @@tidb_snapshot = '{commit_ts:d}'",)
     return ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT")
 
 
 def end_statements(*, is_tidb: bool) -> tuple[str, ...]:
-    """What ends that."""
+    """Return the statements that end reading as of one moment."""
     return ("SET @@tidb_snapshot = ''",) if is_tidb else (_END,)
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
-    """A column: its name, the expression of its text, and how that stands in a row's."""
+    """A column: its name, the expression of its text, and the form of that in a row's text."""
 
     name: str
     text: str
@@ -61,8 +61,8 @@ class ComparedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ComparedTable:
-    """What is read of a table: the columns that are compared, those of the key first. `key_count` says how many of them
-    these are. `buckets` is their number."""
+    """A table to compare: its compared columns, those of the key first, of which there are `key_count`, and the number
+    of `buckets`."""
 
     name: TableName
     columns: tuple[ComparedColumn, ...]
@@ -70,15 +70,15 @@ class ComparedTable:
     buckets: int
 
     def checksum_statement(self) -> str:
-        """Gives (bucket, rows, checksum) of each bucket with rows."""
+        """Return the statement for (bucket, rows, checksum) of each bucket with rows."""
         row = row_text([in_row(column.text, column.form) for column in self.columns])
         bucket, row_hash = self._bucket(f"MD5({self._key()})"), number_of_digits(f"MD5({row})", 16)
         hashes = f"SELECT {bucket} AS bucket, {row_hash} AS hash FROM {self.name.quoted}"
         return f"SELECT bucket, COUNT(*), SUM(hash) FROM ({hashes}) AS hashes GROUP BY bucket"
 
     def row_statement(self, buckets: Sequence[int] | None) -> str:
-        """Gives the MD5 of the key's text and the texts of all columns, of some buckets or of all, in the order of the
-        MD5. The texts of binaries are their bytes."""
+        """Return the statement for the MD5 of the key's text and the texts of all columns, of some buckets or of all,
+        ordered by the MD5. The texts of binaries are their bytes."""
         digest = f"MD5({self._key()})"
         texts = ", ".join([digest, *(column.text for column in self.columns)])
         some = ""

@@ -1,7 +1,8 @@
-"""How a table is read whole: its rows in ranges of its key, each value as the text that dumps have of it.
+"""Reading of a whole table: its rows in ranges of its key, each value as the text that dumps have of it.
 
-Ranges are of the first columns of the key whose order MySQL can compare with a constant; a table without such a column
-is one range. Bounds are texts as rows have them."""
+Ranges use the first columns of the key, as far as MySQL can compare their order with a constant; a table without such a
+column is one range. Bounds are texts as in rows.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.errors import SourceError
 
 Bound = tuple[str, ...]
-"""Values of the columns that ranges are of."""
+"""Values of the columns that ranges use."""
 Statement = tuple[str, list[Any]]
 """A statement, and the values that are bound in it."""
 
@@ -32,7 +33,7 @@ _NUMBER_OF_ROWS: Final = re.compile(r"(?m)^(\).*?) AUTO_INCREMENT=\d+")
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """What is above `lower` and not above `upper`; None for no bound."""
+    """The keys above `lower` up to and including `upper`; None for no bound."""
 
     lower: Bound | None = None
     upper: Bound | None = None
@@ -40,9 +41,9 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A table as it is at a moment. `statement` is its CREATE TABLE, without what changes with its rows; `created` when
-    the server says it was made: statements that put other rows in its place change it. `estimated_rows` is what its
-    statistics say."""
+    """A table at one moment. `statement` is its CREATE TABLE, without what changes with its rows; `created` is the
+    server's creation time, which statements that replace its rows change. `estimated_rows` comes from the server's
+    statistics."""
 
     name: TableName
     statement: str
@@ -55,7 +56,7 @@ class TableDefinition:
 
     @functools.cached_property
     def parsed(self) -> CreateTable:
-        """Raises `SourceError` for a statement that is not understood."""
+        """The parsed statement. Raises `SourceError` for a statement that cannot be parsed."""
         try:
             (clause,) = parse(self.statement)
         except DdlSyntaxError as error:
@@ -66,7 +67,7 @@ class TableDefinition:
 
     @property
     def is_understood(self) -> bool:
-        """Whether its columns are known. One of which they are not has no rows that can be loaded."""
+        """Whether its columns are known. Otherwise no rows of it can be loaded."""
         try:
             _ = self.parsed
         except SourceError:
@@ -75,24 +76,24 @@ class TableDefinition:
 
     @functools.cached_property
     def types(self) -> dict[str, ColumnType]:
-        """Of the columns that are stored, in order."""
+        """The types of the stored columns, in order."""
         stored = {each.name for each in self.parsed.columns if each.generated != "virtual"}
         return {each.name: each.type for each in apply.created(self.parsed).columns if each.name in stored}
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that ranges are of: the first ones of the primary key, or of a unique key without NULL."""
+        """The columns that ranges use: the first ones of the primary key, or of a unique key without NULL."""
         return self._chosen[0]
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the key is one integer: a number is one row at most."""
+        """Whether the key is one integer: each number has at most one row."""
         columns, whole = self._chosen
         return whole and len(columns) == 1 and self.types[columns[0]].name in INTEGERS
 
     @functools.cached_property
     def _chosen(self) -> tuple[tuple[str, ...], bool]:
-        """Columns of a key, and whether they are all of it."""
+        """The columns of a key, and whether they are the whole key."""
         primary = self.parsed.primary_key
         known = [] if primary is None else [primary.parts]
         known += [key.parts for key in self.parsed.unique_keys if self._has_no_null(key)]
@@ -106,7 +107,8 @@ class TableDefinition:
         return not key.has_expression and nullable.isdisjoint(column.lower() for column in key.columns)
 
     def _in_order(self, parts: Sequence[KeyPart]) -> tuple[str, ...]:
-        """The first columns of a key, as far as MySQL compares them with a constant and has them whole in its index."""
+        """Return the first columns of a key, as far as MySQL compares them with a constant and indexes them as a
+        whole."""
         by_name = {name.lower(): name for name in self.types}
         found: list[str] = []
         for part in parts:
@@ -118,17 +120,17 @@ class TableDefinition:
 
     @property
     def encoded(self) -> frozenset[str]:
-        """The columns whose texts are the hex digits of their bytes."""
+        """The columns whose texts are the hexadecimal digits of their bytes."""
         return frozenset(name for name, each in self.types.items() if each.name in _BINARY)
 
     def rows(self, of: KeyRange) -> Statement:
-        """Gives the texts of all columns of the rows of a range."""
+        """Return the statement for the texts of all columns of a range's rows."""
         condition, values = self._within(of)
         texts = ", ".join(_text(name, each) for name, each in self.types.items())
         return f"SELECT {_bound(texts)} FROM {_bound(self.name.quoted)}{condition}", values
 
     def bound(self, after: Bound | None, rows: int) -> Statement:
-        """Gives the last key of so many rows above one; nothing where there are less."""
+        """Return the statement for the key of the `rows`th row after a key; it has no result where there are fewer."""
         condition, values = self._within(KeyRange(after))
         texts = ", ".join(_text(name, self.types[name]) for name in self.key)
         order = ", ".join(map(quoted, self.key))
@@ -139,7 +141,7 @@ class TableDefinition:
         )
 
     def least_and_greatest(self) -> Statement:
-        """Gives the least and the greatest key of a table whose key is one integer."""
+        """Return the statement for the smallest and the greatest key of a table whose key is one integer."""
         (key,) = self.key
         return f"SELECT MIN({quoted(key)}), MAX({quoted(key)}) FROM {self.name.quoted}", []
 
@@ -154,7 +156,8 @@ class TableDefinition:
         return (f" WHERE {' AND '.join(parts)}" if parts else ""), values
 
     def _beside(self, bound: Bound, sign: str, including: str) -> Statement:
-        """MySQL looks into its index for `a >= 1 AND (a > 1 OR a = 1 AND b > 2)`, and not for `(a, b) > (1, 2)`."""
+        """Return a condition that MySQL's index supports: `a >= 1 AND (a > 1 OR a = 1 AND b > 2)`, unlike `(a, b) > (1,
+        2)`."""
         names = [_bound(quoted(name)) for name in self.key]
         constants = [_constant(text, self.types[name]) for name, text in zip(self.key, bound, strict=True)]
         alternatives: list[str] = []
@@ -173,19 +176,19 @@ _BINARY: Final = BLOBS | GEOMETRIES | {"bit"}
 
 
 def _text(name: str, of: ColumnType) -> str:
-    """An expression of a value as a dump has it."""
+    """Return the expression of a value in the form of a dump."""
     value = quoted(name)
     if of.name == "bit":
-        # Whole bytes, of any number of bits.
+        # Whole bytes, for any number of bits.
         return f"LPAD(HEX({value} + 0), 16, '0')"
     if of.name in _BINARY:
         return f"HEX({value})"
-    # A FLOAT is printed with six digits, which are not all.
+    # A FLOAT is printed with six digits, which may not be all of them.
     return f"{value} + 0e0" if of.name == "float" else value
 
 
 def _constant(text: str, of: ColumnType) -> Any:
-    """A value such that MySQL compares it as what it is."""
+    """Convert a bound's text to a value that MySQL compares by the column's type."""
     if of.name in INTEGERS or of.name == "year":
         return int(text)
     if of.name == "decimal":
@@ -194,5 +197,5 @@ def _constant(text: str, of: ColumnType) -> Any:
 
 
 def _bound(text: str) -> str:
-    """What stands in a statement with bound values."""
+    """Escape a text for a statement with bound values."""
     return text.replace("%", "%%")

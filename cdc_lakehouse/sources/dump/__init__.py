@@ -1,1 +1,1 @@
-"""Dumps: what their directories hold, how far they go, and how their rows are written."""
+"""Dumps: the content of their directories, their position, and how their rows are written."""

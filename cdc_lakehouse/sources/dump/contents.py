@@ -1,4 +1,4 @@
-"""What a dump holds, whichever tool made it: frozen values."""
+"""The content of a dump, whichever tool made it: frozen values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Compression = Literal["gzip", "snappy", "zstd"]
 
 @dataclass(frozen=True, slots=True)
 class DumpPosition:
-    """The point of the change log that the dump's rows are of.
+    """The position in the change log that the dump's rows correspond to.
 
-    Of TiDB it is `tso`. Of MySQL it is `log_file` (the binlog's name) with `log_offset` (in bytes), `gtid` (the set of
-    executed ones, without blanks; of MariaDB the last of each domain), or both. `server_id` is that of the server,
-    where it is known and no replica: then all that comes has it."""
+    For TiDB it is `tso`. For MySQL it is `log_file` (the binlog's name) with `log_offset` (in bytes), `gtid` (the set
+    of executed ones, without blanks; for MariaDB the last of each domain), or both. `server_id` is the server's, where
+    it is known and the server is no replica: then all later events have it.
+    """
 
     tso: int | None = None
     log_file: str | None = None
@@ -38,7 +39,7 @@ class DumpPosition:
 
 @dataclass(frozen=True, slots=True)
 class DumpFile:
-    """A file of rows. `path` is below the dump's root, `size` in bytes as it is stored."""
+    """A file of rows. `path` is relative to the dump's root; `size` is the stored size in bytes."""
 
     path: str
     size: int
@@ -51,8 +52,8 @@ class DumpFile:
 @dataclass(frozen=True, slots=True)
 class DumpedTable:
     """A table. `create_statement` is the CREATE TABLE statement of the file at `schema_path`, without a semicolon, and
-    `definition` what it says. `files` are in the order of their numbers; `rows` is how many the dump itself says it
-    wrote, None where it says nothing. `position` is that of its rows, None for the whole dump's."""
+    `definition` the parsed one. `files` are in the order of their numbers; `rows` is the number of rows that the dump
+    itself gives, None without one. `position` is that of its rows, None for the whole dump's."""
 
     name: TableName
     schema_path: str
@@ -76,12 +77,13 @@ class UnreadTable:
 class Dump:
     """A whole dump that is known to be finished.
 
-    `tables` and `unread` are sorted by name; rows of the latter cannot be loaded. `left_out` says what it holds besides
-    tables (views, triggers, users), and which rows of tables it lacks. `started` is the time as the tool wrote it, in
-    the zone of the machine that it ran on.
+    `tables` and `unread` are sorted by name; rows of the latter cannot be loaded. `left_out` lists what it holds
+    besides tables (views, triggers, users), and the tables of which rows are missing. `started` is the time as the tool
+    wrote it, in the time zone of the machine that it ran on.
 
-    `until` is where rows were read at the latest, of a dump that is not of one point: they may have changes of the log
-    from `position` up to there, and are those of one point with all of these."""
+    `until` is the position up to which rows were read, for a dump that is not of one position: they may include changes
+    of the log from `position` up to there, and are consistent with all of these changes applied.
+    """
 
     position: DumpPosition
     tables: tuple[DumpedTable, ...]
@@ -94,7 +96,7 @@ class Dump:
 def sorted_tables(
     tables: Iterable[DumpedTable | UnreadTable],
 ) -> tuple[tuple[DumpedTable, ...], tuple[UnreadTable, ...]]:
-    """Tables by their names, and those that are unread. Raises `SourceError` when one is there twice."""
+    """Sort tables by name, and those that are unread. Raises `SourceError` when one occurs twice."""
     by_name: dict[TableName, DumpedTable | UnreadTable] = {}
     for table in tables:
         other = by_name.setdefault(table.name, table)

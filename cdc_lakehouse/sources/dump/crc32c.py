@@ -1,7 +1,8 @@
-"""CRC-32C (Castagnoli; RFC 3720, B.4), by which framed snappy checks its chunks. Neither zlib nor pyarrow has it.
+"""CRC-32C (Castagnoli; RFC 3720, B.4), the checksum of framed snappy's chunks. Neither zlib nor pyarrow has it.
 
 A CRC is linear: bytes go through the register in many lanes at once, and the lanes' registers are then joined in pairs,
-the left of each moved on by as many zero bytes as the right one has taken."""
+the left one of each advanced by as many zero bytes as the right one has processed.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +16,18 @@ Words = npt.NDArray[np.uint32]
 
 _POLYNOMIAL: Final = 0x82F63B78
 _LANE: Final = 64
-"""Bytes of a lane. A chunk of framed snappy makes 1,024 lanes."""
+"""The bytes of a lane. A chunk of framed snappy has 1,024 lanes."""
 _BYTE: Final = np.uint32(0xFF)
 
 
 def crc32c(content: bytes) -> int:
-    """The checksum, as an unsigned number of 32 bits."""
+    """Return the checksum, as an unsigned number of 32 bits."""
     if len(content) < 4:
         return _bytewise(content)
     lanes = 1 << max(0, -(-len(content) // _LANE) - 1).bit_length()
     padded = np.zeros(lanes * _LANE, np.uint8)
-    # Zero bytes in front leave a register of zeros as it is. That it begins with ones is as if the first four bytes
-    # were inverted.
+    # Leading zero bytes leave a register of zeros unchanged. Starting with ones is equivalent to inverting the first
+    # four bytes.
     start = len(padded) - len(content)
     padded[start:] = np.frombuffer(content, np.uint8)
     padded[start : start + 4] ^= np.uint8(0xFF)
@@ -49,15 +50,15 @@ def _bytewise(content: bytes) -> int:
 
 
 def _moved(register: Words, tables: Words) -> Words:
-    """Registers after as many zero bytes as the tables are made for."""
+    """Advance registers by as many zero bytes as the tables are made for."""
     low = tables[0][register & _BYTE] ^ tables[1][(register >> np.uint32(8)) & _BYTE]
     return low ^ tables[2][(register >> np.uint32(16)) & _BYTE] ^ tables[3][register >> np.uint32(24)]
 
 
 @functools.cache
 def _zeros(count: int) -> Words:
-    """For each byte of a register (4) and each of its values (256), the register after `count` zero bytes, a power of
-    two."""
+    """Return, for each byte of a register (4) and each of its values (256), the register after `count` zero bytes, a
+    power of two."""
     values = np.arange(256, dtype=np.uint32)
     single = np.stack([values << np.uint32(8 * place) for place in range(4)])
     if count == 1:

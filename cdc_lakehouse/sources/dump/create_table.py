@@ -1,7 +1,8 @@
-"""The CREATE TABLE statement in a file of a dump, and the columns that rows of the dump have.
+"""The CREATE TABLE statement in a file of a dump, and the columns of the dump's rows.
 
 Tools put other statements around it: `SET NAMES`, `SET TIME_ZONE`, in special comments. Backslashes in its strings are
-escapes: MySQL and TiDB print SHOW CREATE TABLE so."""
+escapes, as MySQL and TiDB print SHOW CREATE TABLE.
+"""
 
 from __future__ import annotations
 
@@ -17,31 +18,31 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 
 class StatementError(DumpError):
-    """A table's schema file does not say what columns it has. The other tables of the dump can be loaded."""
+    """A table's schema file does not give its columns. The other tables of the dump can be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateStatement:
-    """The text of the statement, without a semicolon, and what it says."""
+    """The text of the statement, without a semicolon, and its parsed form."""
 
     text: str
     definition: ddl.CreateTable
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns."""
+        """The names of all columns."""
         return tuple(column.name for column in self.definition.columns)
 
     @property
     def row_columns(self) -> tuple[str, ...]:
-        """The columns that rows have: tools do not dump generated ones."""
+        """The names of the columns that rows have: tools do not dump generated ones."""
         return tuple(column.name for column in self.definition.columns if column.generated is None)
 
 
 def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement:
-    """The CREATE TABLE statement of a file.
+    """Read the CREATE TABLE statement of a file.
 
-    Raises `StatementError` when it has none, has several, or has one that is not understood, and as `read_text` does.
+    Raises `StatementError` when it has none, has several, or has one that cannot be parsed, and as `read_text` does.
     """
     content = read_text(store, file)
     try:
@@ -57,8 +58,8 @@ def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement
 
 
 def read_database_name(store: ObjectStore, file: StoredObject) -> str:
-    """The database that a file's CREATE DATABASE statement names. Raises `SourceError` when there is none that is
-    understood, and as `read_text` does."""
+    """Return the database that a file's CREATE DATABASE statement names. Raises `SourceError` when there is none that
+    can be parsed, and as `read_text` does."""
     content = read_text(store, file)
     try:
         for text, words in _statements(content):
@@ -72,14 +73,14 @@ def read_database_name(store: ObjectStore, file: StoredObject) -> str:
 
 
 def _statements(content: str) -> Iterator[tuple[str, list[str]]]:
-    """Each statement of a text, with its first two words in upper case. Raises `DdlSyntaxError`."""
+    """Yield each statement of a text, with its first two words in upper case. Raises `DdlSyntaxError`."""
     _, tokens = tokenize(content)
     statement: list[Token] = []
     for token in tokens:
         if token.kind != "end" and token.word != ";":
             statement.append(token)
         elif statement:
-            # To the semicolon, because a special comment may close after the last token.
+            # Up to the semicolon, because a special comment may close after the last token.
             text = content[statement[0].start : token.start].strip()
             yield text, [name_value(each).upper() for each in statement[:2] if each.kind == "word"]
             statement = []

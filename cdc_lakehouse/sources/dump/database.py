@@ -1,4 +1,4 @@
-"""What was read of a database itself, in a directory of the lake's.
+"""The dump of a database that was read directly, in a directory of the lake.
 
     {number}/plan.json                         which tables are read, from which positions on, in which ranges
     {number}/dump.json                         written last: the tables, their files, and how far the log was by then
@@ -6,9 +6,9 @@
     {number}/{table}/{range}-{token}-{part}.rows
     {number}/{table}/{range}-{token}.{rows}.done       written when all parts of a range are
 
-`number` counts dumps, `table` the tables that a dump began to read. `token` is of one try to read a range: what a try
-left that did not end is part of nothing. Rows are csv, compressed by zstd; Arrow would compress a file once more whose
-name ends in .zst."""
+`number` counts dumps, `table` the tables that a dump began to read. `token` identifies one attempt to read a range:
+files of an attempt that did not end are ignored. Rows are csv, compressed by zstd; their file names do not end in .zst,
+because Arrow would compress such files again."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, Unread
 PLAN, DUMP = "plan.json", "dump.json"
 
 _FORMAT: Final = 1
-"""Of both files. Without a number it is 1."""
+"""The form of both files. Without a number it is 1."""
 _DONE: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)\.(?P<rows>\d+)\.done")
 _PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.rows")
 
 
 def notation_of(columns: Iterable[str], encoded: Iterable[str]) -> TextNotation:
-    """How rows are written; `encoded` columns are hex digits."""
+    """Return the notation of rows; `encoded` columns are hexadecimal digits."""
     return TextNotation(
         tuple(columns), terminator=b"\n", backslash_escapes=False, encoded=dict.fromkeys(encoded, "hex")
     )
 
 
 def directory_of(number: int, name: str = "") -> str:
-    """Path of a dump's directory, or of what is in it."""
+    """Return the path of a dump's directory, or of a file in it."""
     return f"{number:06d}/{name}"
 
 
@@ -66,8 +66,8 @@ class CompletedRange:
 
 
 def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredObject]]:
-    """Everything in a dump, by directory (which ends in a slash) and sorted by path. Raises as `ObjectStore.list` does,
-    and `SourceError`."""
+    """List everything in a dump, by directory (which ends in a slash) and sorted by path. Raises as `ObjectStore.list`
+    does, and `SourceError` for a directory that cannot be listed."""
     objects: dict[str, list[StoredObject]] = {}
     for found in store.list(directory_of(number)):
         if isinstance(found, UnreadableDirectory):
@@ -94,7 +94,7 @@ def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, CompletedRange]
 
 
 def has_document(store: ObjectStore, number: int, name: str) -> bool:
-    """Raises as stores do."""
+    """Whether the dump has the file. Raises as stores do."""
     try:
         store.head(directory_of(number, name), 1)
     except ObjectMissingError:
@@ -103,7 +103,7 @@ def has_document(store: ObjectStore, number: int, name: str) -> bool:
 
 
 def last_number(store: ObjectStore) -> int:
-    """Of the dump that was planned last, 0 where none was. Raises as stores do."""
+    """Return the number of the dump that was planned last, 0 where there is none. Raises as stores do."""
     number = 0
     while has_document(store, number + 1, PLAN):
         number += 1
@@ -111,8 +111,8 @@ def last_number(store: ObjectStore) -> int:
 
 
 def read_document(store: ObjectStore, number: int, name: str) -> dict[str, Any]:
-    """Raises `ObjectMissingError` where it is not there, `SourceError` where it is not whole, and `StoredFormError`
-    when newer code wrote it."""
+    """Read a JSON file of a dump. Raises `ObjectMissingError` where it does not exist, `SourceError` where it is
+    damaged, and `StoredFormError` when newer code wrote it."""
     path = directory_of(number, name)
     try:
         return stored_fields(store.read(path, limit=SMALL_FILE_LIMIT), _FORMAT, "what was read of the database")
@@ -128,7 +128,7 @@ def _read_again(store: ObjectStore, number: int) -> str:
     return f"remove {store.uri}/{directory_of(number)}, and it is read again"
 
 
-# --- What is stored in them ---
+# --- The content of the JSON files ---
 
 
 def stored_document(fields: Json) -> str:
@@ -157,7 +157,8 @@ def stored_table(
     ranges: Mapping[int, CompletedRange],
     unread: str | None,
 ) -> dict[str, Any]:
-    """A table of `dump.json`, read into a directory; `unread` says why it could not be."""
+    """Return a table's entry in `dump.json`, for a table that was read into a directory; `unread` is the reason where
+    it could not be."""
     files = [file for _, each in sorted(ranges.items()) for file in each.files]
     return {
         "database": definition.name.database,
@@ -173,15 +174,15 @@ def stored_table(
 
 
 def stored_dump(position: DumpPosition, until: DumpPosition, started: str, tables: Sequence[Json]) -> str:
-    """`dump.json`."""
+    """Return the text of `dump.json`."""
     return stored_document({
         "position": stored_position(position), "until": stored_position(until), "started": started, "tables": tables,
     })  # fmt: skip
 
 
 def read_database_dump(store: ObjectStore, number: int) -> Dump:
-    """A finished dump. Raises `SourceError` where a file of it is not there, or of another size, and as `read_document`
-    does."""
+    """Read a finished dump. Raises `SourceError` where one of its files does not exist, or has another size, and as
+    `read_document` does."""
     document = read_document(store, number, DUMP)
     objects = {found.path: found for directory in list_dump(store, number).values() for found in directory}
 

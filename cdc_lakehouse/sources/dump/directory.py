@@ -1,4 +1,4 @@
-"""Which tool made a dump, and how to read what it left.
+"""The readers of dumps, by tool.
 
 To add a tool: its name in `config.initial`, a module beside this one, its row here, and what `detect_dump` knows it
 by."""
@@ -51,9 +51,10 @@ def detect_dump(store: ObjectStore) -> DumpType | None:
 
 
 def read_dump(store: ObjectStore, initial: InitialLoad) -> Dump:
-    """The tables of a finished dump, its position, and what it holds besides. Of the store, only small files are read:
-    rows are for tasks (`reading.open_pieces`).
+    """Read the tables of a finished dump, its position, and the list of its other content. Only small files of the
+    store are read: rows are read by tasks (`reading.open_pieces`).
 
     Raises `SourceUnreachableError` when the store cannot be listed, and `SourceError` when the dump is not finished,
-    says no position that changes can follow, lacks a file, or has one that is not known."""
+    has no position that changes can follow, lacks a file, or has an unknown one.
+    """
     return _TOOLS[initial.type](store, initial)

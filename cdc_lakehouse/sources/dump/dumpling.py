@@ -1,13 +1,13 @@
 r"""Dumps of TiDB's Dumpling (pingcap/tidb, dumpling/export).
 
-Names of databases and tables stand in names of files with `%XX` in the place of each byte of
-`[\x00-\x1f%"*./:<>?\\|]`, and of the minus in `-schema` (in any case of letters); other characters as they are.
+In names of files, names of databases and tables have `%XX` in the place of each byte of `[\x00-\x1f%"*./:<>?\\|]`, and
+of the minus in `-schema` (in any case of letters); other characters are unchanged.
 
 A file's number is `%09d` of its chunk (`-r`, or no option) or of the file (`-F`), or with both options `%09d%04d` of
-both (`newOutputFileNamer`); older releases padded less. A chunk without rows makes no file, so that chunks may lack
-numbers; the files of a chunk may not. A table without rows has a schema file alone.
+both (`newOutputFileNamer`); older releases padded less. A chunk without rows has no file, so that numbers of chunks may
+have gaps; those of a chunk's files may not. A table without rows has only a schema file.
 
-Of a view there is a table of the same columns in a schema file, beside the file of the view (`ShowCreateView`). Files
+A view has a schema file with a table of the same columns, in addition to the view's own file (`ShowCreateView`). Files
 of `--sql` are `result.{number}`: they name no table."""
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
 
 
 def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
-    """A dump of Dumpling. Raises as `directory.read_dump` does."""
-    # Before the listing: it is written last, so that the listing then holds everything.
+    """Read a dump of Dumpling. Raises as `directory.read_dump` does."""
+    # Before the listing: it is written last, so the listing then has everything.
     status = parse_status(read_metadata(store))
     objects = list_objects(store)
     files = classify(found for found in objects if found.path != METADATA)
@@ -47,7 +47,7 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
             policies.append(f"the placement policy {quoted(decode_name(policy['policy']))}")
         else:
             unknown.append(path)
-    # All names that Dumpling gives to rows have one number.
+    # All of Dumpling's names for files of rows have one number.
     unknown += (rows.object.path for table in files.tables.values() for rows in table.rows if len(rows.numbers) != 1)
     _refuse_query(unknown)
     refuse_unknown(sorted(unknown), "Dumpling")
@@ -74,7 +74,7 @@ def _refuse_query(paths: list[str]) -> None:
 
 
 def decode_name(name: str) -> str:
-    """The name that stands escaped in that of a file. Raises `SourceError` for what is no escape."""
+    """Return the name that is escaped in a file's name. Raises `SourceError` for an invalid escape."""
 
     def decoded(escape: re.Match[str]) -> str:
         if not _HEXADECIMAL.fullmatch(escape[1]):
@@ -109,7 +109,7 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
 def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> Notation:
     columns = statement.row_columns
     if file.format == "sql":
-        # The option is one for both formats.
+        # The option is the same for both formats.
         return InsertNotation(columns, csv.escape_backslash)
     if file.format == "csv":
         return TextNotation(
@@ -130,7 +130,7 @@ def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> Notati
 
 
 def _require_all_files(table: TableFiles, rows: list[RowFile]) -> None:
-    """Raises `SourceError` when a file between others is not there, as far as numbers tell."""
+    """Raise `SourceError` when a file between others is missing, as far as the numbers show it."""
     if not all(len(file.numbers[0]) == _BOTH_DIGITS for file in rows):
         return
     following: dict[str, int] = {}

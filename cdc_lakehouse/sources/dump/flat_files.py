@@ -1,4 +1,4 @@
-"""Directories as Dumpling and mydumper write them: all files side by side, known by their names.
+"""Directories of Dumpling and mydumper: all files are in one directory, and their names give their kind.
 
     {database}-schema-create.sql                                      CREATE DATABASE
     {database}.{table}-schema.sql                                     CREATE TABLE; of a view: a table in its place
@@ -6,8 +6,8 @@
     {database}-schema-{post|triggers}.sql
     {database}.{table}[.{number}[.{number}]].{sql|csv|dat|parquet}    rows
 
-each with the suffix of its compression. Neither tool lets a dot stand in the name of a database or a table (see
-`dumpling` and `mydumper` for what it becomes)."""
+each with the suffix of its compression. Neither tool writes a dot in the name of a database or a table (see `dumpling`
+and `mydumper` for the replacement)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RowFile:
         return tuple(int(number) for number in self.numbers)
 
     def with_notation(self, notation: Notation) -> DumpFile:
-        """As it is in a dump."""
+        """Return the file as part of a dump."""
         found = self.object
         compression = without_suffix(found.path)[1]
         return DumpFile(found.path, found.size, found.etag, found.modified, compression, notation)
@@ -56,14 +56,14 @@ class RowFile:
 
 @dataclass
 class TableFiles:
-    """All files of a table or of what is like one, by the names that its files have for it."""
+    """All files of a table or similar object, by the names that its files use for it."""
 
     database: str
     table: str
     schemas: list[StoredObject] = field(default_factory=list[StoredObject])
     rows: list[RowFile] = field(default_factory=list[RowFile])
     others: dict[str, StoredObject] = field(default_factory=dict[str, StoredObject])
-    """What is beside the table, or in its place, by kind."""
+    """Objects besides the table, or in its place, by kind."""
 
     @property
     def shown(self) -> str:
@@ -71,7 +71,8 @@ class TableFiles:
 
     @property
     def stand_in(self) -> str | None:
-        """What the schema file only stands in for: a view or a sequence, which have no rows."""
+        """The kind of object that the schema file represents: a view or a sequence, which have no rows; None for a
+        table."""
         return None if self.rows else next((kind for kind in ("view", "sequence") if kind in self.others), None)
 
     @property
@@ -93,7 +94,7 @@ class TableFiles:
         return self.schemas[0]
 
     def ordered(self, rows: Iterable[RowFile]) -> list[RowFile]:
-        """Files of rows of the table by their numbers. Raises `SourceError` when two have the same, or are of two
+        """Sort the table's files of rows by their numbers. Raises `SourceError` when two have the same, or are of two
         formats: then two dumps are in one directory."""
         found = sorted(rows, key=lambda file: (file.order, file.object.path))
         for one, other in itertools.pairwise(found):
@@ -116,13 +117,13 @@ class FlatFiles:
     tables: dict[tuple[str, str], TableFiles] = field(default_factory=dict[tuple[str, str], TableFiles])
     databases: dict[str, StoredObject] = field(default_factory=dict[str, StoredObject])
     beside_tables: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What databases have besides: kind, and the database in paths."""
+    """Other objects of databases: kind, and the database in paths."""
     unknown: list[str] = field(default_factory=list[str])
-    """Paths that no rule explains."""
+    """Paths that match no rule."""
 
 
 def classify(objects: Iterable[StoredObject]) -> FlatFiles:
-    """What each file is, by its name."""
+    """Classify the files by their names."""
     files = FlatFiles()
     for found in objects:
         name, _ = without_suffix(found.path)
@@ -146,7 +147,7 @@ def classify(objects: Iterable[StoredObject]) -> FlatFiles:
 
 
 def left_out(files: FlatFiles, decode: Callable[[str], str]) -> list[str]:
-    """Sentences on what is not a table, sorted. `decode` gives the name that one in a path stands for."""
+    """Return descriptions of everything that is not a table, sorted. `decode` returns the name for one in a path."""
     sentences = [
         f"{_WORDS[kind]} {TableName(decode(table.database), decode(table.table)).quoted}"
         for table in files.tables.values()

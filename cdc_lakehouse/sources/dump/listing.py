@@ -1,4 +1,4 @@
-"""What is in the directory of a dump."""
+"""Listing of a dump's directory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, Unread
 
 
 def list_objects(store: ObjectStore) -> list[StoredObject]:
-    """Everything in the dump, sorted by path. Raises as `ObjectStore.list` does, and `SourceError` when a part of it
-    cannot be listed."""
+    """Return everything in the dump, sorted by path. Raises as `ObjectStore.list` does, and `SourceError` when a part
+    of it cannot be listed."""
     objects: list[StoredObject] = []
     for found in store.list():
         if isinstance(found, UnreadableDirectory):
@@ -20,7 +20,7 @@ def list_objects(store: ObjectStore) -> list[StoredObject]:
 
 
 def refuse_unknown(paths: Iterable[str], tool: str) -> None:
-    """Raises `SourceError` for the first of the paths, if there is one."""
+    """Raise `SourceError` for the first of the paths, if there is one."""
     for path in paths:
         raise SourceError(
             f"the directory holds a file that {tool} does not write, or not with this name",

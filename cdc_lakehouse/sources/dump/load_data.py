@@ -1,10 +1,11 @@
-r"""The LOAD DATA statement that mydumper writes beside a file of delimited text, which says how that is written:
+r"""The LOAD DATA statement that mydumper writes for a file of delimited text, which gives the file's notation:
 
     LOAD DATA LOCAL INFILE 'd.t.00000.dat' REPLACE INTO TABLE `t` CHARACTER SET binary
     FIELDS TERMINATED BY '\t' ENCLOSED BY '' ESCAPED BY '\\' LINES STARTING BY '' TERMINATED BY '\n' IGNORE 1 LINES
     (`a`,@j,@b)SET `j`=CONVERT(@j USING UTF8MB4),`b`=UNHEX(@b);
 
-NULL is `\N` in it, not enclosed (mydumper, src/mydumper/mydumper_write.c, `initialize_load_data_statement_suffix`)."""
+NULL is `\N` in the file, without quotes (mydumper, src/mydumper/mydumper_write.c,
+`initialize_load_data_statement_suffix`)."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from cdc_lakehouse.sources.dump.notation import BinaryNotation, TextNotation
 
 
 def parse_load_data(statement: str) -> TextNotation:
-    """How the file that a statement loads is written. Statements before it, in special comments, are passed over.
+    """Return the notation of the file that a statement loads. Statements before it, in special comments, are skipped.
 
-    Raises `DdlSyntaxError` when there is no such statement, or one that is not understood."""
+    Raises `DdlSyntaxError` when there is no such statement, or one that cannot be parsed.
+    """
     cursor = Cursor(statement, DEFAULT_MODE)
     while not cursor.at("LOAD", "DATA"):
         if cursor.at_end:
@@ -57,7 +59,7 @@ def parse_load_data(statement: str) -> TextNotation:
 
 
 def _fields(cursor: Cursor) -> tuple[str, str, str]:
-    """What separates, encloses and escapes values."""
+    """Read the separator, the quote and the escape character of values."""
     separator, quote, escape = "\t", "", "\\"  # MySQL's defaults for what a statement does not say.
     if cursor.accept("FIELDS") or cursor.accept("COLUMNS"):
         while True:
@@ -68,7 +70,7 @@ def _fields(cursor: Cursor) -> tuple[str, str, str]:
             elif cursor.accept("ESCAPED", "BY"):
                 escape = cursor.string()
                 if escape != "\\":
-                    # Decoders know no other, and without one mydumper's text is ambiguous.
+                    # Decoders support no other, and without one mydumper's text is ambiguous.
                     raise cursor.error(f"values are escaped by {escape!r}, which is not read")
             else:
                 break
@@ -90,7 +92,7 @@ def _lines(cursor: Cursor) -> str:
 
 
 def _encoded(cursor: Cursor) -> Mapping[str, BinaryNotation]:
-    """SET clauses: what is done to a variable before it is a column's value."""
+    """Read the SET clauses: the functions by which variables become columns' values."""
     encoded: dict[str, BinaryNotation] = {}
     if not cursor.accept("SET"):
         return encoded

@@ -14,20 +14,20 @@ since then it is an INI file:
     rows = 42
     # Finished dump at: 2024-05-06 07:09:10
 
-For a server that it knows to be TiDB it writes no position since then, although it reads one snapshot: such a dump
+For a server that it recognises as TiDB it writes no position since 0.13, although it reads one snapshot: such a dump
 cannot be joined to a change log.
 
-Names in paths are those of databases and tables, but `mydumper_{number}` for those with other characters than letters,
-digits, `-`, `_` and blanks (`determine_filename`). The real names stand in CREATE TABLE and CREATE DATABASE. 0.10 takes
-all names as they are, and gives a table's only file no number: a name with a dot is refused, for nothing tells the
-database from the table, and one that ends in `-schema`, whose rows are called like another's schema.
+Names in paths are those of databases and tables, or `mydumper_{number}` for those with characters other than letters,
+digits, `-`, `_` and blanks (`determine_filename`). The real names are in CREATE TABLE and CREATE DATABASE. 0.10 uses
+all names unchanged, and gives a table's only file no number: a name with a dot is refused, because the database and the
+table cannot be distinguished, and one that ends in `-schema`, whose rows have the name of another table's schema.
 
-Numbers of files have gaps: a chunk without rows makes no file. Only the count of rows shows what is missing.
+Numbers of files have gaps: a chunk without rows has no file. Only the number of rows shows what is missing.
 
 Formats: INSERT statements in `.sql`; with LOAD_DATA and CSV the rows are in `.dat`, and a `.sql` of the same numbers
-holds the statement that loads it. `--hex-blob` is said by that statement (`UNHEX`), and by the value (`0x…`) in
-INSERT statements. Its connections `SET NAMES binary`: text is in the character set of its column. Strings of INSERT
-statements stand in double quotes, and statements of a table with generated columns list columns in any order (seen of
+holds the statement that loads it. `--hex-blob` shows in that statement (`UNHEX`), and in INSERT statements in the value
+(`0x…`). Its connections `SET NAMES binary`: text is in the character set of its column. Strings of INSERT statements
+are in double quotes, and statements of a table with generated columns list columns in any order (observed with
 0.10)."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _OFFSET_KEYS: Final = ("position", "source_log_pos", "master_log_pos")
 
 @dataclass
 class _Metadata:
-    """What the metadata says of tables: `rows` by database and table, under each name that a table has there."""
+    """The metadata about tables: `rows` by database and table, under each name that a table has there."""
 
     position: DumpPosition
     started: str | None
@@ -83,9 +83,9 @@ class _Metadata:
 
 
 def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
-    """A dump of mydumper. Raises as `directory.read_dump` does."""
+    """Read a dump of mydumper. Raises as `directory.read_dump` does."""
     del initial  # The files say all.
-    # Before the listing: it gets its name last, so that the listing then holds everything.
+    # Before the listing: it gets its final name last, so the listing then has everything.
     metadata = _parse_metadata(read_metadata(store))
     objects = list_objects(store)
     if any(found.path == _PARTIAL for found in objects):
@@ -116,7 +116,7 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
 
 
 def _parse_metadata(text: str) -> _Metadata:
-    """Raises `SourceError` as `parse_status` does."""
+    """Parse the metadata. Raises `SourceError` as `parse_status` does."""
     lines = text.split("\n")
     if not any(_SECTION.fullmatch(line) for line in lines):
         status = parse_status(text)
@@ -139,7 +139,7 @@ def _parse_metadata(text: str) -> _Metadata:
 
 
 def _sections(lines: list[str]) -> dict[str, dict[str, str]]:
-    """The pairs of each section, their keys in lower case, also of those that are comments. A GTID set of several
+    """Return the pairs of each section, with keys in lower case, including those in comments. A GTID set of several
     servers may have a line for each."""
     sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
@@ -188,7 +188,7 @@ def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: 
             f"the file's name says the table {table.table!r}, its statement {name.table!r}", segment=schema.path
         )
     rows = metadata.rows.get((database, name.table), metadata.rows.get((database, table.table)))
-    # TiDB has UTF-8 whatever a column says.
+    # TiDB has UTF-8 whatever a column's character set is.
     files = _files(store, table, statement, own_charsets=metadata.position.tso is None)
     return DumpedTable(name, schema.path, statement.text, statement.definition, files, rows)
 
@@ -209,7 +209,7 @@ def _files(
             "is not there",
             segment=there[order].object.path,
         )
-    # The statements of a table differ in the name of the file alone.
+    # The statements of a table differ only in the name of the file.
     notation = _text_notation(store, of_sql[0], statement)
     return tuple(file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text)
 
@@ -243,7 +243,7 @@ def _text_notation(store: ObjectStore, file: RowFile, statement: CreateStatement
 def _require_all_tables(
     metadata: _Metadata, tables: tuple[DumpedTable, ...], files: FlatFiles, databases: Mapping[str, str]
 ) -> None:
-    """Raises `SourceError` when the metadata counts rows of a table that has no files of rows."""
+    """Raise `SourceError` when the metadata counts rows of a table that has no files of rows."""
     with_rows = {(table.name.database, table.name.table) for table in tables if table.files}
     with_rows |= {(databases[table.database], table.table) for table in files.tables.values() if table.rows}
     for (database, table), rows in metadata.rows.items():

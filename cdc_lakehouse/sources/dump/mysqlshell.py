@@ -10,9 +10,9 @@ r"""Dumps of MySQL Shell: util.dumpInstance, dumpSchemas, dumpTables (mysql/mysq
     {schema}@{table}@{partition}…                                           or so for each partition
     ….idx                               beside a file of rows: offsets in it, of no use here
 
-What files are called stands in `basenames`: names are escaped and cut there, so paths are never taken apart. A local
-file is `….dumping` until it is whole. `tableRows` (how many rows) and `chunkFileBytes` (which files) in `@.done.json`
-are of later releases."""
+The names of files are in `basenames`: they are escaped and shortened there, so paths are never parsed. A local file is
+`….dumping` until it is complete. `tableRows` (the number of rows) and `chunkFileBytes` (the files) in `@.done.json`
+were added in later releases."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
 def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
-    """A dump of MySQL Shell. Raises as `directory.read_dump` does."""
+    """Read a dump of MySQL Shell. Raises as `directory.read_dump` does."""
     files = _Files(store, {found.path: found for found in list_objects(store)})
     if missing := [path for path in (_START, _DONE) if path not in files.objects]:
         raise SourceError(
@@ -85,8 +85,8 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A JSON object of the dump. What it has must be of the kind that is asked for, else `SourceError`; None, or
-    nothing, where it has it not."""
+    """A JSON object of the dump. Its methods return a value of the requested kind, or None or an empty value where it
+    is missing; they raise `DumpError` for another kind."""
 
     path: str
     values: Mapping[str, Any]
@@ -120,7 +120,7 @@ class _Document:
 
 
 class _Files:
-    """The objects of the dump by their paths, and which of them are known to be what."""
+    """The objects of the dump by their paths, and which of them are known."""
 
     def __init__(self, store: ObjectStore, objects: Mapping[str, StoredObject]) -> None:
         self.store = store
@@ -153,7 +153,7 @@ class _Files:
 
 
 def _require_usable(start: _Document, initial: InitialLoad) -> None:
-    """Raises `SourceError` for a dump whose rows are not of one point, or whose text cannot be read."""
+    """Raise `SourceError` for a dump whose rows are not of one position, or whose text cannot be read."""
     if start.flag("consistent") is False:
         raise SourceError(
             "the dump is not of one point: it was made with consistent: false",
@@ -288,9 +288,11 @@ def _basename(document: _Document, name: str) -> str:
 
 
 def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[StoredObject]:
-    """The files of a table or a partition: one with all rows, or chunks to the one that is marked as the last.
+    """Return the files of a table or a partition: one with all rows, or chunks up to the one that is marked as the
+    last.
 
-    Raises `SourceError` when one is not there."""
+    Raises `SourceError` when one is missing.
+    """
     whole = files.objects.get(f"{basename}.{extension}")
     if whole is not None:
         return [whole]
@@ -339,7 +341,7 @@ def _notation(document: _Document, statement: CreateStatement) -> TextNotation:
         columns=columns,
         separator=_required(options, "fieldsTerminatedBy").encode(),
         quote=_required(options, "fieldsEnclosedBy").encode(),
-        # MySQL, "SELECT ... INTO Statement": without escapes it is the word.
+        # MySQL, "SELECT ... INTO Statement": without escapes, NULL is the word NULL.
         null=rb"\N" if escape else b"NULL",
         terminator=_required(options, "linesTerminatedBy").encode(),
         backslash_escapes=bool(escape),

@@ -1,4 +1,4 @@
-"""How the rows of a dump are written, which decoders have to know."""
+"""The notation of a dump's rows, which decoders need."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ BinaryNotation = Literal["raw", "hex", "base64"]
 
 @dataclass(frozen=True)
 class InsertNotation:
-    """INSERT statements of MySQL. `backslash_escapes`: a backslash in a string begins an escape; a quote in a string
-    may be doubled in any case. `columns`: those of a row, in order, where the statements do not list them.
-    `own_charsets`: text is in the character set of its column, else in UTF-8."""
+    """INSERT statements of MySQL.
+
+    `backslash_escapes`: a backslash in a string begins an escape; a quote in a string may be doubled in any case.
+    `columns`: the columns of a row, in order, where the statements do not list them. `own_charsets`: text is in the
+    character set of its column, else in UTF-8.
+    """
 
     columns: tuple[str, ...]
     backslash_escapes: bool = True
@@ -22,11 +25,14 @@ class InsertNotation:
 
 @dataclass(frozen=True)
 class TextNotation:
-    """Delimited text. `columns`: those of a row, in order, also where a header repeats them. `quote`: empty for none;
-    where there is one, values may stand in it or not. `null`: what NULL is, not in quotes. `backslash_escapes`: a
-    backslash begins an escape, else a quote within quotes is doubled and line ends stand in them raw.
-    `binary`: how values of binary columns (BINARY, VARBINARY, BLOBs, BIT, geometry) are written; `encoded`: of single
-    columns, by name. `own_charsets`: as in `InsertNotation`."""
+    """Delimited text.
+
+    `columns`: the columns of a row, in order, even where a header repeats them. `quote`: empty for none; otherwise
+    values may be quoted or not. `null`: the text of NULL, without quotes. `backslash_escapes`: a backslash begins an
+    escape, else a quote within quotes is doubled and line ends in quotes are raw. `binary`: the notation of values of
+    binary columns (BINARY, VARBINARY, BLOBs, BIT, geometry); `encoded`: that of single columns, by name.
+    `own_charsets`: as in `InsertNotation`.
+    """
 
     columns: tuple[str, ...]
     separator: bytes = b","

@@ -1,10 +1,11 @@
 # pyright: standard
 # Pyarrow's types are incomplete.
-"""The bytes of a dump's files, decompressed on the way: no file is ever whole in memory.
+"""Reading of a dump's files, decompressed on the way: no file is ever completely in memory.
 
-A stream may consist of several, one after the other (gzip's members, zstd's frames). What is cut off or damaged is an
-error, as far as the format shows it: zstd has a checksum only where its writer made one, and framed snappy has no mark
-at its end, so that a file cut between two of its chunks looks whole."""
+A stream may consist of several, one after the other (gzip's members, zstd's frames). Truncated or damaged content is an
+error, as far as the format shows it: zstd has a checksum only where its writer made one, and framed snappy has no end
+mark, so that a file cut between two of its chunks looks complete.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ from cdc_lakehouse.sources.dump.crc32c import crc32c
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, segment_pieces
 
 PIECE: Final = 4 * 1024 * 1024
-"""Bytes that are asked for, and given, at once."""
+"""The bytes that are requested, and returned, at once."""
 SMALL_FILE_LIMIT: Final = 64 * 1024 * 1024
-"""Of a file that is read whole: metadata, a table's schema. 4,096 columns with long labels stay far below."""
+"""The limit of a file that is read as a whole, in bytes: metadata, a table's schema. 4,096 columns with long labels
+stay far below."""
 SUFFIXES: Final[dict[str, Compression]] = {".gz": "gzip", ".snappy": "snappy", ".zst": "zstd"}
 
 
 def without_suffix(path: str) -> tuple[str, Compression | None]:
-    """A file's path without the suffix of its compression, and which that is."""
+    """Return a file's path without the suffix of its compression, and the compression."""
     for suffix, compression in SUFFIXES.items():
         if path.endswith(suffix):
             return path.removesuffix(suffix), compression
@@ -38,18 +40,20 @@ def without_suffix(path: str) -> tuple[str, Compression | None]:
 def open_pieces(
     root: str, storage: StorageConfig, path: str, etag: str | None, compression: Compression | None
 ) -> Iterator[bytes]:
-    """The content of a file of the dump at the URI `root`, in pieces of up to `PIECE` bytes, for tasks of other
+    """Read the content of a file of the dump at the URI `root`, in pieces of up to `PIECE` bytes, in tasks of other
     processes.
 
-    Raises as `ObjectStore.pieces` does, and `SourceError` when the compressed file is cut off or damaged."""
+    Raises as `ObjectStore.pieces` does, and `SourceError` when the compressed file is truncated or damaged.
+    """
     return decompressed(segment_pieces(root, storage, path, etag, size_of_piece=PIECE), compression, path)
 
 
 def read_small(store: ObjectStore, file: StoredObject) -> bytes:
-    """The content of a file, decompressed as its suffix says.
+    """Read the content of a file, decompressed according to its suffix.
 
-    Raises as `ObjectStore.read` does, and `SourceError` when it is damaged, or larger than `SMALL_FILE_LIMIT` bytes as
-    it is stored or decompressed."""
+    Raises as `ObjectStore.read` does, and `SourceError` when it is damaged, or larger than `SMALL_FILE_LIMIT` bytes,
+    stored or decompressed.
+    """
     content = store.read(file.path, limit=SMALL_FILE_LIMIT, etag=file.etag)
     compression = without_suffix(file.path)[1]
     if compression is None:
@@ -65,7 +69,7 @@ def read_small(store: ObjectStore, file: StoredObject) -> bytes:
 
 
 def read_text(store: ObjectStore, file: StoredObject) -> str:
-    """The content of a file of UTF-8. Raises as `read_small` does, and `SourceError` when it is not UTF-8."""
+    """Read a file in UTF-8. Raises as `read_small` does, and `SourceError` when it is not UTF-8."""
     content = read_small(store, file)
     try:
         return content.decode()
@@ -74,21 +78,22 @@ def read_text(store: ObjectStore, file: StoredObject) -> str:
 
 
 def decompressed(pieces: Iterator[bytes], compression: Compression | None, path: str) -> Iterator[bytes]:
-    """The content of a compressed stream, in pieces of up to `PIECE` bytes, none of them empty.
+    """Yield the content of a compressed stream, in pieces of up to `PIECE` bytes, none of them empty.
 
-    Raises `SourceError` with `path` when it is cut off or damaged, and what `pieces` raises."""
+    Raises `SourceError` with `path` when it is truncated or damaged, and any error that `pieces` raises.
+    """
     if compression is None:
         yield from (piece for piece in pieces if piece)
         return
     stream = _Stream(pieces)
     if not stream.more():
-        # Even of nothing, a compressed file has a header.
+        # Even an empty content has a header when compressed.
         raise _damaged(path, compression, "it is empty")
     yield from _unsnapped(stream, path) if compression == "snappy" else _inflated(stream, compression, path)
 
 
 class _Stream:
-    """Pieces as a file that pyarrow can read: it asks for some bytes, and may get fewer."""
+    """Presents pieces as a file that pyarrow can read: a read may return fewer bytes than requested."""
 
     closed = False
 
@@ -97,7 +102,7 @@ class _Stream:
         self._rest = memoryview(b"")
 
     def more(self) -> bool:
-        """Whether it has not ended."""
+        """Whether there are more bytes."""
         while not self._rest:
             piece = next(self._pieces, None)
             if piece is None:
@@ -112,7 +117,7 @@ class _Stream:
         return bytes(taken)
 
     def exactly(self, size: int) -> bytes | None:
-        """As many bytes; None where there are fewer."""
+        """Return exactly `size` bytes; None where there are fewer."""
         taken = [self.read(size)]
         left = size - len(taken[0])
         while left and self.more():
@@ -137,7 +142,7 @@ def _inflated(stream: _Stream, compression: Compression, path: str) -> Iterator[
             try:
                 piece = file.read(PIECE)
             except (pa.ArrowException, OSError) as error:
-                # What the store raises comes through as it is.
+                # The project's errors, which the store raises, pass through.
                 raise _damaged(path, compression, str(error)) from None
             if not piece:
                 return
@@ -149,7 +154,7 @@ def _inflated(stream: _Stream, compression: Compression, path: str) -> Iterator[
 _IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
 _COMPRESSED, _PLAIN, _FIRST_SKIPPED, _BEGIN = 0x00, 0x01, 0x80, 0xFF
 _LARGEST_CHUNK: Final = 65536
-"""Bytes that a chunk holds, decompressed."""
+"""The maximum bytes of a chunk, decompressed."""
 
 
 def _unsnapped(stream: _Stream, path: str) -> Iterator[bytes]:
@@ -177,8 +182,8 @@ def _unsnapped(stream: _Stream, path: str) -> Iterator[bytes]:
 
 
 def _unpacked(codec: pa.Codec, body: bytes) -> bytes | None:
-    """A block of snappy, which begins with its decompressed size: 7 bits a byte, the lowest first. None for one that is
-    damaged."""
+    """Decompress a block of snappy, which begins with its decompressed size: 7 bits in each byte, the lowest first.
+    None for a damaged block."""
     size = 0
     for place, byte in enumerate(body[:3]):
         size |= (byte & 0x7F) << (7 * place)

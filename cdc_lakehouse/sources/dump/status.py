@@ -26,7 +26,7 @@ from cdc_lakehouse.sources.object_store import ObjectStore
 
 METADATA: Final = "metadata"
 TIDB_LOG: Final = "tidb-binlog"
-"""What TiDB calls its binlog; the offset in it is a TSO."""
+"""TiDB's name for its binlog; the offset in it is a TSO."""
 
 _STARTED: Final = "Started dump at: "
 _FINISHED: Final = "Finished dump at: "
@@ -39,14 +39,14 @@ _AGAIN: Final = "wait until the dump is finished, or dump again into an empty di
 
 @dataclass(frozen=True, slots=True)
 class DumpStatus:
-    """`started` is the time as the tool wrote it."""
+    """The position and start of a dump. `started` is the time as the tool wrote it."""
 
     position: DumpPosition
     started: str | None
 
 
 def read_metadata(store: ObjectStore) -> str:
-    """The text of the dump's metadata file. Raises `SourceError` when it is not there, and as `ObjectStore.read`
+    """Read the text of the dump's metadata file. Raises `SourceError` when it does not exist, and as `ObjectStore.read`
     does."""
     try:
         content = store.read(METADATA, limit=SMALL_FILE_LIMIT)
@@ -60,10 +60,11 @@ def read_metadata(store: ObjectStore) -> str:
 
 
 def parse_status(text: str) -> DumpStatus:
-    """What a metadata file in the form above says.
+    """Parse a metadata file in the form above.
 
-    Raises `SourceError` when the dump is not finished, and when the file says no position, two, or one that is not a
-    number."""
+    Raises `SourceError` when the dump is not finished, and when the file has no position, two different ones, or one
+    that is not a number.
+    """
     lines = text.replace("\r\n", "\n").split("\n")
     if not any(line.startswith(_FINISHED) for line in lines):
         raise unfinished()
@@ -82,7 +83,7 @@ def parse_status(text: str) -> DumpStatus:
 
 
 def _blocks(lines: list[str]) -> list[dict[str, str]]:
-    """Of each status of the dumped server, what it says."""
+    """Return the fields of each status of the dumped server."""
     blocks: list[dict[str, str]] = []
     fields: dict[str, str] = {}
     last = ""
@@ -102,9 +103,10 @@ def _blocks(lines: list[str]) -> list[dict[str, str]]:
 
 
 def position_of(log: str | None, offset: str | None, gtid: str | None) -> DumpPosition:
-    """The position that a status says: TiDB calls its log `tidb-binlog`, and its offset there is a TSO.
+    """Return the position in a status: TiDB calls its log `tidb-binlog`, and its offset there is a TSO.
 
-    Raises `SourceError` when the offset is not a number, or the status says no position at all."""
+    Raises `SourceError` when the offset is not a number, or the status has no position at all.
+    """
     gtid = "".join((gtid or "").split()) or None
     if not log:
         if gtid is None:
@@ -125,12 +127,12 @@ def position_of(log: str | None, offset: str | None, gtid: str | None) -> DumpPo
 
 
 def unfinished() -> SourceError:
-    """The error for a dump that has not ended."""
+    """Return the error for a dump that has not ended."""
     return SourceError("the dump is not finished: its metadata does not say when", segment=METADATA, advice=_AGAIN)
 
 
 def no_position() -> SourceError:
-    """The error for a dump that changes cannot be joined to."""
+    """Return the error for a dump that changes cannot be joined to."""
     return SourceError(
         "the dump does not say its position in the change log",
         segment=METADATA,

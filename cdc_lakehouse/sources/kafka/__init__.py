@@ -1,7 +1,8 @@
-"""Topics of Apache Kafka: which there are, what is new in them, and their messages as they are.
+"""Topics of Apache Kafka: listing them, finding what is new in them, and reading their messages unchanged.
 
-Nothing is committed to the brokers and no group is joined: how far a feed has read is in the lake. Aborted messages
-are never seen."""
+Nothing is committed to the brokers and no group is joined: the offsets that a feed has read are in the lake. Messages
+of aborted transactions are never seen.
+"""
 
 from cdc_lakehouse.sources.kafka.client import KafkaClient
 from cdc_lakehouse.sources.kafka.ranges import choose_ranges, split_ranges, useful_task_count

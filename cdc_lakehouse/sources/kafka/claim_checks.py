@@ -1,9 +1,10 @@
-"""The files in which TiCDC leaves messages that are too large for the broker: claim checks.
+"""Claim checks: the files in which TiCDC stores messages that are too large for the broker.
 
     {"key":null,"value":"<the message, base64>"}
 
-With claim-check-raw-value the file is the message itself. A message in the topic has the URI of its file; what of it
-counts here is the name alone, so that a message can name no other place than the one that is configured."""
+With claim-check-raw-value the file is the message itself. A message in the topic has the URI of its file; only its file
+name is used here, so that a message can refer to no other place than the configured one.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ from cdc_lakehouse.sources.object_store import read_segment
 
 _NAME: Final = re.compile(r"[0-9A-Za-z_-]{1,200}\.json")
 _LIMIT: Final = 128 << 20
-"""Bytes of a file: a message in base64, and room to spare."""
+"""The limit of a file in bytes: a message in base64, with a margin."""
 
 
 def read_claim_check(uri: str, storage: StorageConfig, location: str) -> bytes:
-    """The whole message of the claim check that a message names by `location`. Its file is below `uri`.
+    """Read the complete message of the claim check that a message names by `location`. Its file is below `uri`.
 
     Raises `SourceError` when the location names no such file or the file is not a claim check, `ObjectMissingError`
-    when it is not there, and as `ObjectStore.read` does."""
+    when it does not exist, and as `ObjectStore.read` does.
+    """
     name = location.rsplit("/", 1)[-1]
     if not _NAME.fullmatch(name):
         raise SourceError("the message names a claim check whose name is none of TiCDC's", segment=name)

@@ -1,7 +1,8 @@
-"""librdkafka's clients as the configuration says, the same for a sensor, a run and its tasks; and what an error of the
-client means.
+"""librdkafka's clients for the configuration, the same for a sensor, a run and its tasks; and the classification of the
+client's errors.
 
-An error's text holds addresses and what brokers answer, so none of it is passed on but the error's name."""
+An error's text contains addresses and responses of brokers, so only the error's name is passed on.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +20,23 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, Sour
 
 _DEFAULTS: Final = {
     "client.id": "cdc-lakehouse",
-    # What goes wrong is raised; a log of the client would go to stderr beside it.
+    # Problems are raised as errors; a log of the client would additionally go to stderr.
     "log_level": "0",
     "check.crcs": "true",
-    # A range that ends with the marker of a transaction is known to be read only when the broker says that there is
-    # no more, and it waits for so long before it does.
+    # The end of a range that ends with a transaction's marker is only known when the broker reports that there is no
+    # more, and it waits for this long before it does.
     "fetch.wait.max.ms": "100",
-    # By its default a partition is left alone for a second whenever enough is in the queue.
+    # By its default a partition pauses for a second whenever enough is in the queue.
     "fetch.queue.backoff.ms": "5",
-    # What is fetched beyond the end of a range is fetched for nothing.
+    # Messages that are fetched beyond the end of a range are wasted.
     "queued.min.messages": "20000",
-    # A broker that went away is asked again soon, and one that hangs is given up.
+    # Reconnect soon to a broker that went away, and give up one that hangs.
     "reconnect.backoff.max.ms": "2000",
     "socket.timeout.ms": "30000",
     "socket.keepalive.enable": "true",
 }
 _OWN: Final = {
-    # The client asks for a name of a group, though it joins none and commits nothing.
+    # The client requires a group name, although it joins none and commits nothing.
     "group.id": "cdc-lakehouse",
     "enable.auto.commit": "false",
     "isolation.level": "read_committed",
@@ -50,7 +51,8 @@ _SETTING: Final = re.compile(r'configuration property:? "([\w.]+)"')
 class KafkaClient:
     """How the brokers are reached. It is handed to tasks, secrets and all, and never shown.
 
-    A request is given up after `timeout_seconds`; a read without progress after `patience_seconds`."""
+    A request is given up after `timeout_seconds`; a read without progress after `patience_seconds`.
+    """
 
     brokers: str
     settings: Mapping[str, str] = field(repr=False)
@@ -59,18 +61,20 @@ class KafkaClient:
 
     @classmethod
     def of(cls, source: KafkaSource) -> Self:
-        """As the configuration says."""
+        """Return the client for the configuration."""
         return cls(",".join(source.bootstrap_servers), dict(source.kafka))
 
     def consumer(self, errors: ClientErrors) -> Consumer:
-        """A consumer without a group. Raises `ConfigurationError` when the client does not take its settings."""
+        """Return a consumer without a group. Raises `ConfigurationError` when the client does not accept its
+        settings."""
         try:
             return Consumer(self._configuration(errors))
         except (KafkaException, TypeError, ValueError) as error:
             raise _refused(error) from None
 
     def admin(self, errors: ClientErrors) -> AdminClient:
-        """A client for what is asked of the cluster. Raises `ConfigurationError` when it does not take its settings."""
+        """Return a client for requests to the cluster. Raises `ConfigurationError` when it does not accept its
+        settings."""
         try:
             return AdminClient(self._configuration(errors))
         except (KafkaException, TypeError, ValueError) as error:
@@ -87,7 +91,7 @@ class KafkaClient:
 
 
 def _refused(error: Exception) -> ConfigurationError:
-    # The client's text may quote a value.
+    # The client's text may contain a value.
     named = _SETTING.search(str(error))
     what = "a setting of source.kafka" if named is None else f"the setting source.kafka.{named[1]}"
     return ConfigurationError(
@@ -119,23 +123,23 @@ _NOT_TRUSTED: Final = "certificate verify failed"
 
 
 class ClientErrors:
-    """Errors that the client reported of its brokers since it was made, by code. It reports from threads of its own."""
+    """Errors that the client has reported about its brokers, by code. It reports them from its own threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_code: dict[int, str] = {}
         self.too_large: int | None = None
-        """Bytes of an answer that the client refused to take."""
+        """The bytes of a response that the client refused to accept."""
 
     def note(self, error: KafkaError) -> None:
-        """Keep an error. The client calls it."""
+        """Record an error. The client calls this."""
         with self._lock:
             self._by_code[error.code()] = error.str()
             if found := _TOO_LARGE.search(error.str()):
                 self.too_large = int(found[1])
 
     def fault(self, brokers: str, error: KafkaError | None = None) -> CdcError:
-        """The error for a request that was not answered: `SourceError` for what stays wrong, else
+        """Return the error for a request without a response: `SourceError` for a permanent cause, else
         `SourceUnreachableError`."""
         with self._lock:
             reported = dict(self._by_code)
@@ -158,7 +162,7 @@ class ClientErrors:
 
 
 def topic_fault(topic: str, error: KafkaError) -> CdcError | None:
-    """The error for a topic that cannot be read; None for what may pass."""
+    """Return the error for a topic that cannot be read; None where the cause may pass."""
     if error.code() in _FORBIDDEN:
         return SourceError(
             f"no permission to read the topic {topic} ({error.name()})",

@@ -1,7 +1,8 @@
-"""Which offsets one run takes, and how tasks share them: pure functions.
+"""The offsets that one run reads, and their distribution over tasks: pure functions.
 
-A run is bounded by records and by bytes. How large records are is known from the last batch of their topic; where it
-turns out otherwise, a range ends earlier than was planned."""
+A run is limited by records and by bytes. The size of records is known from the last batch of their topic; where it
+turns out to be different, a range ends earlier than planned.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +14,25 @@ from typing import Final
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange
 
 _UNKNOWN_SIZE: Final = 1024.0
-"""Bytes of a record of a topic of which none was read."""
+"""The assumed bytes of a record, for a topic of which none was read."""
 _USUAL_SIZE: Final = 1024
-"""Bytes up to which it is the record itself that takes time."""
+"""The bytes up to which the time depends on the number of records, not on their size."""
 _WORTH_A_TASK: Final = 100_000
-"""Records below which a range is not cut further: a task that starts a client costs about as much."""
+"""Ranges with fewer records are not cut further: starting a client in a task costs about as much."""
 _SLACK: Final = 2
-"""What a part of a range may be larger than was reckoned. Parts behind one that ends early are read for nothing."""
+"""The factor by which a part of a range may be larger than estimated. Parts after one that ends early are read in vain.
+"""
 
 
 def choose_ranges(
     offsets: Mapping[LogPartition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
 ) -> tuple[OffsetRange, ...]:
-    """What to read of partitions with (from, before) offsets: at most `max_records` offsets, and about `max_bytes` of
-    keys and values. What a partition does not need is shared by the others. Each that has something gets one offset
-    at least, whatever the limits are, so that none waits for ever."""
+    """Choose the ranges to read from partitions with (from, before) offsets: at most `max_records` offsets, and about
+    `max_bytes` bytes of keys and values.
+
+    What a partition does not need is shared by the others. Each partition with new offsets gets at least one offset,
+    whatever the limits are, so that none waits forever.
+    """
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
     sizes = {partition: _size(landed, partition.topic) for partition in left}
     by_records = _share(left, max(max_records, len(left)))
@@ -71,7 +76,7 @@ def useful_task_count(ranges: Sequence[OffsetRange], landed: LandedOffsets) -> i
 def split_ranges(
     ranges: Sequence[OffsetRange], landed: LandedOffsets, tasks: int
 ) -> tuple[tuple[OffsetRange, ...], ...]:
-    """The ranges in groups, one for each of about as many tasks, which then have about equally much to do.
+    """Distribute the ranges over groups, for about `tasks` tasks with about equal work.
 
     Large ranges are cut, and each part is a group of its own; but not where the size of records is not known: a part
     might have to end early, and what is behind would be read twice."""

@@ -1,4 +1,4 @@
-"""Ranges of offsets read as messages, column by column. It is the position that ends a range, not a count."""
+"""Reading of offset ranges as messages, column by column. A range ends at a position, not after a count of messages."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cdc_lakehouse.sources.kafka.topics import log_truncated, offsets_expired
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 
 _MESSAGES_AT_ONCE: Final = 500
-"""Measured: of 10,000 each costs twice as much, for they do not stay in the processor's cache."""
+"""Measured: with 10,000, each costs twice as much, because they do not fit into the processor's cache."""
 _FIRST_MESSAGES: Final = 100
-"""Before it is known how large they are."""
+"""Before their size is known."""
 _BYTES_AT_ONCE: Final = 8 << 20
 _WAIT_SECONDS: Final = 0.1
-"""For so many: what comes in so short a time bounds the memory that they take, however large they are."""
+"""Waiting so short a time for so many messages limits the memory that they take, however large they are."""
 _ROWS_TOGETHER: Final = 10_000
 _BYTES_TOGETHER: Final = 16 << 20
 _BYTES_HELD: Final = 64 << 20
-"""Of all partitions that are read side by side."""
+"""The limit for all partitions that are read side by side."""
 
-# Mapped over messages without a line of Python for each: half of the time that it takes. What they give is untyped, for
-# where a message is no error there is no None where the client's types have one.
+# Mapped over messages without a line of Python for each: this takes half of the time. Their results are untyped: where
+# a message is no error there is no None, unlike in the client's types.
 _error, _topic, _number, _offset, _key, _value, _timestamp, _headers = cast(
     "tuple[Callable[[Message], Any], ...]",
     (
@@ -38,11 +38,14 @@ _error, _topic, _number, _offset, _key, _value, _timestamp, _headers = cast(
 
 
 class RangeReader:
-    """Reads ranges of different partitions, side by side, each in its order: `messages` gives all of them.
+    """Reads ranges of different partitions, side by side, each in its order: `messages` yields the messages of all of
+    them.
 
-    A fault ends the range that it is of, and the others go on; one of the brokers ends all. Then `ends` says how far
-    the ranges were read, and `faults` what went wrong: `SourceError` for messages that are gone, that may not or cannot
-    be read, or that are larger than the client takes; `SourceUnreachableError` when for a while nothing came."""
+    A fault ends the range that it concerns, and the others continue; a fault of the brokers ends all. Then `ends` says
+    how far the ranges were read, and `faults` what went wrong: `SourceError` for messages that are lost, that may not
+    or cannot be read, or that are larger than the client accepts; `SourceUnreachableError` when nothing came for a
+    while.
+    """
 
     def __init__(self, client: KafkaClient, ranges: Sequence[OffsetRange]) -> None:
         self._client = client
@@ -55,12 +58,12 @@ class RangeReader:
         return {part.range: part.position for part in self._parts}
 
     def messages(self) -> Iterator[Messages]:
-        """The messages of the ranges, some of one range at a time. Raises `ConfigurationError` when the client does not
-        take its settings."""
+        """Yield the messages of the ranges, in batches of one range each. Raises `ConfigurationError` when the client
+        does not accept its settings."""
         try:
             yield from self._read(self._parts)
         except _AnswerTooLargeError:
-            # The client does not say of which partition: reading one after the other shows it.
+            # The client does not report the partition: reading one after the other shows it.
             for part in self._parts:
                 yield from self._read([part])
 
@@ -80,7 +83,8 @@ class _AnswerTooLargeError(Exception):
 
 
 class _Part:
-    """How far a range has been read, and what of it was not handed on yet. Where `over`, nothing more of it comes."""
+    """The progress of a range, and its messages that were not yielded yet. With `over`, no more messages of it are
+    read."""
 
     def __init__(self, whole: OffsetRange) -> None:
         self.range = whole
@@ -94,8 +98,8 @@ class _Part:
         return len(self._held.offsets) >= _ROWS_TOGETHER or self._held.size >= _BYTES_TOGETHER
 
     def take(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Add what of some messages, one after the other in the log, belongs to the range: how many, and their
-        bytes."""
+        """Add those of some messages, which are consecutive in the log, that belong to the range; return their number
+        and their bytes."""
         offsets: list[int] = list(map(_offset, messages))
         count = len(offsets)
         if offsets[-1] >= self.range.end:
@@ -142,7 +146,7 @@ class _Part:
 
 
 class _Session:
-    """Parts that one consumer reads."""
+    """The parts that one consumer reads."""
 
     def __init__(self, client: KafkaClient, parts: Sequence[_Part], faults: list[CdcError]) -> None:
         self._client = client
@@ -151,17 +155,17 @@ class _Session:
         self._open = {part.range.partition: part for part in parts}
         self._single = parts[0].range.partition if len(parts) == 1 else None
         self._waited = 0.0
-        """Since something came, and not counting what is done with it."""
+        """The seconds since something came, without the time of processing it."""
         self._wanted = _FIRST_MESSAGES
         self._held = 0
-        """Bytes that came since all parts have handed on what they had."""
+        """The bytes received since all parts have yielded their messages."""
         self._consumer: Consumer = client.consumer(self._errors)
 
     def close(self) -> None:
         self._consumer.close()
 
     def read(self) -> Iterator[Messages]:
-        # Given without a group: nothing is asked of a coordinator that this depends on.
+        # Assigned without a group: this depends on no request to a coordinator.
         self._consumer.assign([TopicPartition(*partition, part.position) for partition, part in self._open.items()])
         while self._open:
             left = sum(part.range.end - part.position for part in self._open.values())
@@ -221,10 +225,10 @@ class _Session:
         topic, number, offset = message.topic(), message.partition(), message.offset()
         part = None if topic is None or number is None else self._open.get(LogPartition(topic, number))
         if part is None or part.over:
-            # Of the client's own group, which is not used, or of what has been read.
+            # The error concerns the client's own group, which is not used, or a range that has been read.
             return
         if error.code() == KafkaError._PARTITION_EOF:
-            # One that is too early is no end: a new leader may be behind for a moment.
+            # A position before the range's end is no end: a new leader may be behind for a moment.
             if offset is not None and offset >= part.range.end:
                 part.finish()
         elif error.code() in OUT_OF_RANGE:
@@ -248,10 +252,10 @@ class _Session:
             part.over = True
 
     def _why_no_messages(self, part: _Part) -> CdcError:
-        """Why nothing comes from a position."""
+        """Return the reason why no messages come from a position."""
         partition, position = part.range.partition, part.position
         try:
-            # The topic first: of one that may not be read the client says only that it does not know the partition.
+            # The topic first: if it may not be read, the client says only that it does not know the partition.
             known = self._consumer.list_topics(partition.topic, self._client.timeout_seconds)
             error: KafkaError | None = known.topics[partition.topic].error
             if error is not None and (found := topic_fault(partition.topic, error)) is not None:

@@ -1,5 +1,7 @@
-"""The topics of a feed with their partitions: from where to where each can be read, and what of it has not landed yet.
-No group is joined."""
+"""The topics of a feed with their partitions: the offsets that can be read of each, and those that have not landed yet.
+
+No group is joined.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from cdc_lakehouse.sources.kafka.client import NO_LEADER, ClientErrors, KafkaCli
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, Pending
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Zeros, as ids of topics are written."""
+"""Zeros, in the notation of topic ids."""
 
 _WAIT_SECONDS: Final = 0.2
 
@@ -29,7 +31,7 @@ _OffsetSpec: Any = getattr(kafka_admin, "OffsetSpec")  # noqa: B009 - exported, 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Offsets that can be read: from `low` on, before `end`. Beyond it are messages of open transactions."""
+    """Offsets that can be read: from `low` on, before `end`. After it are messages of open transactions."""
 
     low: int
     end: int
@@ -37,8 +39,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as the brokers have it. `id` differs between topics that had one name one after the other; it is empty
-    with brokers that know none (before Kafka 2.8)."""
+    """A topic in the brokers. `id` differs between successive topics of one name; it is empty with brokers that have no
+    ids (before Kafka 2.8)."""
 
     name: str
     id: str
@@ -64,7 +66,7 @@ def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple
 
 
 class _NoLeaderError(Exception):
-    """A partition's leader is away, or a new one is not known everywhere: that passes soon."""
+    """A partition has no leader, or a new one is not known everywhere: that passes soon."""
 
     def __init__(self, fault: CdcError) -> None:
         super().__init__(fault)
@@ -98,7 +100,7 @@ class _Cluster:
         return (name for name in known if source.takes(name))
 
     def _describe(self, names: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
-        """Ids and numbers of partitions of topics, but of those that brokers keep for themselves."""
+        """Return ids and partition numbers of topics, without those that are internal to the brokers."""
         if not names:
             return {}
         collection = TopicCollection(list(names))
@@ -137,7 +139,7 @@ class _Cluster:
         return max(0.1, self._deadline - time.monotonic())
 
     def _fault(self, error: KafkaException | None, topic: str | None = None) -> CdcError:
-        # The client calls back with errors only when it is polled.
+        # The client reports errors by callback only when it is polled.
         self._admin.poll(0)
         cause: KafkaError | None = None if error is None else error.args[0]
         if cause is not None and topic is not None:
@@ -182,7 +184,7 @@ def _start(source: KafkaSource, partition: LogPartition, bounds: Bounds, landed:
     chosen = start.get(partition.topic, {}).get(partition.number) if isinstance(start, dict) else None
     if end is None:
         if chosen is None:
-            # What comes up later is new as a whole, wherever the feed began.
+            # A later partition is new as a whole, wherever the feed began.
             return bounds.end if start == "latest" and not landed.began else bounds.low
         if not bounds.low <= chosen <= bounds.end:
             raise SourceError(

@@ -1,6 +1,7 @@
 """Read-only access to the store that holds a sink. Nothing here can write, rename or delete.
 
-How to add a service: a case in `location`, its client in `clients`, its settings in `config/storage.py`."""
+How to add a service: add a case to `location`, its client to `clients`, its settings to `config/storage.py`.
+"""
 
 from cdc_lakehouse.sources.object_store.local_store import LocalStore
 from cdc_lakehouse.sources.object_store.location import Location

@@ -1,4 +1,4 @@
-"""The client of each service, as the configuration says how it is reached."""
+"""The client of each service, built from the configuration."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials
 
-# A sensor's tick waits for it, so an outage is reported after less than a minute; a run is tried again as a whole.
+# A sensor's tick waits for it, so an outage is reported after less than a minute; a run is retried as a whole.
 RETRIES: RetryConfig = {"max_retries": 8, "retry_timeout": datetime.timedelta(seconds=45)}
-# A connection that brings nothing for half a minute is dead; a large file may take much longer than that in all.
+# A connection without data for half a minute is dead; a large file may take much longer than that in total.
 TIMEOUTS: ClientConfig = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "15m"}
 _DEFAULT_REGION: Final = "us-east-1"
 
@@ -34,22 +34,23 @@ class StoreClient:
 
     @property
     def failure(self) -> CdcError | None:
-        """Why the last request had no credentials; None where it had."""
+        """The error for which the last request had no credentials; None where it had them."""
         return None if self.credentials is None else self.credentials.failure
 
 
 def open_client(location: Location, storage: StorageConfig) -> StoreClient:
     """The client of a bucket. No request is made.
 
-    Raises `ConfigurationError` when a setting is missing or the client does not take it, and `ValueError` for a local
-    directory."""
+    Raises `ConfigurationError` when a setting is missing or the client does not accept it, and `ValueError` for a local
+    directory.
+    """
     credentials: S3Credentials | None = None
     provider: dict[str, Any] = {}
     kind: Any
     match location.service:
         case "s3":
             kind, settings = S3Store, storage.s3.of(location.bucket)
-            # It brings boto3, which is slow to load.
+            # This imports boto3, which is slow to load.
             from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
 
             credentials = s3_credentials(settings)
@@ -78,7 +79,7 @@ def _s3_config(location: Location, settings: S3Storage, credentials: S3Credentia
     if settings.endpoint is not None:
         config["endpoint"] = settings.endpoint
         if not settings.path_style:
-            # To the client an endpoint of virtual-hosted requests is the bucket's own.
+            # For virtual-hosted requests, the client expects the bucket's own endpoint.
             scheme, _, host = settings.endpoint.partition("://")
             config["endpoint"] = f"{scheme}://{location.bucket}.{host}"
     if credentials is None:

@@ -21,7 +21,7 @@ _RIGHTS: Final = "see whether the disk is sound, and this user may read there"
 
 
 class LocalStore:
-    """The `ObjectStore` of a directory. ETags are of the time of the last change and the size."""
+    """The `ObjectStore` of a directory. ETags consist of the time of the last change and the size."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -59,7 +59,7 @@ class LocalStore:
             ) from error
 
     def _walk(self, prefix: str, after: bytes) -> Iterator[StoredObject | UnreadableDirectory]:
-        """Objects in byte order of the paths, in which a directory's name counts with its `/`."""
+        """Yield objects in byte order of the paths, in which a directory's name includes its `/`."""
         try:
             with os.scandir(self._root / prefix) as entries:
                 names = sorted(_paths(prefix, entries))
@@ -119,7 +119,8 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _opened(self, path: str, etag: str | None) -> Generator[tuple[BinaryIO, os.stat_result]]:
-        """The file, and what it was when it was opened. Raises as `read` does, also for what is read inside."""
+        """Open the file; yield it and its status at that time. Raises as `read` does, also for reads inside the
+        block."""
         try:
             with (self._root / path).open("rb") as file:
                 before = os.fstat(file.fileno())
@@ -133,7 +134,7 @@ class LocalStore:
 
 
 def _require_unchanged(path: str, file: BinaryIO, before: os.stat_result, *, whole: bool) -> None:
-    """`whole`: as much was read as should have been there."""
+    """Raise `ObjectChangedError` where the file has changed. `whole` says that all expected bytes were read."""
     if not whole or _etag(before) != _etag(os.fstat(file.fileno())):
         raise ObjectChangedError("the file changes while it is read", segment=path)
 

@@ -1,4 +1,4 @@
-"""What a URI of a store names."""
+"""The parts of a store's URI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cdc_lakehouse.errors import ConfigurationError
 
 Service = Literal["file", "s3", "gs", "azure"]
 
-# With the other names that TiCDC takes for them in a sink URI.
+# Including the other names that TiCDC accepts in a sink URI.
 _SERVICES: Final[dict[str, Service]] = {
     "file": "file", "s3": "s3", "gs": "gs", "gcs": "gs", "azure": "azure", "azblob": "azure", "abfss": "azure",
 }  # fmt: skip
@@ -18,8 +18,8 @@ _FORMS: Final = "a path, file://…, s3://bucket/…, gs://bucket/…, azure://c
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a store. `bucket` is Azure's container, `account` the one that an `abfss` URI names. `prefix` has no
-    `/` at its ends; for a local directory it is the whole path."""
+    """A location in a store. `bucket` is Azure's container, `account` the one that an `abfss` URI names. `prefix` has
+    no `/` at its ends; for a local directory it is the whole path."""
 
     uri: str
     service: Service
@@ -29,9 +29,10 @@ class Location:
 
     @classmethod
     def of(cls, uri: str) -> Location:
-        """The place at an absolute URI (see `config.anchor_uri`). Names are taken as they are, not percent-decoded.
+        """Parse an absolute URI (see `config.anchor_uri`). Names are used as they are, not percent-decoded.
 
-        Raises `ConfigurationError` for a service that is not supported, and for a URI that names no bucket."""
+        Raises `ConfigurationError` for a service that is not supported, and for a URI that names no bucket.
+        """
         scheme, _, rest = uri.partition("://")
         service = _SERVICES.get(scheme)
         if service is None:
@@ -58,5 +59,5 @@ class Location:
 
     @property
     def setting(self) -> str:
-        """The section of the configuration that says how the bucket is reached."""
+        """The section of the configuration with the settings of the bucket's service."""
         return f"storage.{self.service}"

@@ -1,4 +1,4 @@
-"""Which store a URI names; and whole segments, read in tasks of other processes, which open a store of their own."""
+"""Opening of the store for a URI; and whole segments, read in tasks of other processes, which open their own store."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from cdc_lakehouse.sources.object_store.store import ObjectStore
 
 
 def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
-    """The store at an absolute URI (see `config.anchor_uri`). Nothing is asked of it yet.
+    """Open the store at an absolute URI (see `config.anchor_uri`). No request is made yet.
 
-    Raises `ConfigurationError` as `Location.of` and `clients.open_client` do."""
+    Raises `ConfigurationError` as `Location.of` and `clients.open_client` do.
+    """
     location = Location.of(uri)
     if location.service == "file":
         return LocalStore(Path(location.prefix))
@@ -26,13 +27,13 @@ def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
 
 
 SEGMENT_LIMIT: Final = (1 << 31) - 1
-"""What an Arrow array of bytes can hold."""
+"""The maximum bytes of an Arrow array."""
 
 
 def read_segment(
     root: str, storage: StorageConfig, path: str, etag: str | None, *, limit: int = SEGMENT_LIMIT
 ) -> bytes:
-    """The segment at `path` below the URI `root`, as it was when it was listed with `etag`. Raises as
+    """Read the segment at `path` below the URI `root`, as it was when it was listed with `etag`. Raises as
     `ObjectStore.read` does."""
     return _store(root, storage.model_dump_json(exclude_unset=True)).read(path, limit=limit, etag=etag)
 
@@ -40,12 +41,12 @@ def read_segment(
 def segment_pieces(
     root: str, storage: StorageConfig, path: str, etag: str | None, *, size_of_piece: int
 ) -> Iterator[bytes]:
-    """What `read_segment` gives, in pieces. Raises as `ObjectStore.pieces` does."""
+    """Yield the content that `read_segment` returns, in pieces. Raises as `ObjectStore.pieces` does."""
     store = _store(root, storage.model_dump_json(exclude_unset=True))
     return store.pieces(path, size_of_piece, etag=etag)
 
 
 @functools.lru_cache(maxsize=8)
 def _store(root: str, storage: str) -> ObjectStore:
-    """One client for each store and process: its connections and credentials are used again."""
+    """Keep one client for each store and process, to reuse its connections and credentials."""
     return open_store(root, StorageConfig.model_validate_json(storage))

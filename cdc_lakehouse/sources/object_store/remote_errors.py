@@ -1,7 +1,8 @@
-"""What an error of the client means.
+"""Classification of the client's errors.
 
-Its text holds URLs (with a SAS token: signed ones) and the whole answer of the service, so none of it is passed on but
-the HTTP status, the service's error code and the client's own word for what kind it was."""
+An error's text contains URLs (with a SAS token: signed ones) and the service's whole response, so only the HTTP status,
+the service's error code and the client's own name of the kind are passed on.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from cdc_lakehouse.errors import (
 from cdc_lakehouse.sources.object_store.location import Location
 
 CLIENT_ERRORS: Final = (BaseError, OSError, ValueError)
-"""What the client raises: a missing object is an `OSError`, a path or setting that it cannot read a `ValueError`."""
+"""The client's exceptions: a missing object is an `OSError`, an invalid path or setting a `ValueError`."""
 
 _STATUS: Final = re.compile(r"status code: (\d{3})|\bstatus: (\d{3})")
 _CODE: Final = re.compile(r"<Code>\s*(\w{1,64})\s*</Code>|\"code\":\s*\"(\w{1,64})\"")
@@ -37,8 +38,8 @@ _PASSING: Final = frozenset({"RequestTimeout", "SlowDown", "Throttling", "Server
 
 
 def fault(location: Location, error: BaseException, path: str | None = None) -> CdcError:
-    """The project's error for one of the client's. Those that are of one object name it; those that are of the whole
-    store (no bucket, bad credentials) do not."""
+    """Return the project's error for one of the client's. Errors of one object name it; errors of the whole store (no
+    bucket, bad credentials) do not."""
     text = str(error)
     status = _first(_STATUS, text)
     code = _first(_CODE, text)
@@ -81,7 +82,8 @@ def fault(location: Location, error: BaseException, path: str | None = None) -> 
 
 
 def settings_fault(location: Location, error: BaseException) -> ConfigurationError:
-    """The client was not even made. Its text may quote a setting, so it is not passed on."""
+    """Return the error for a client that could not be created. The client's text may contain a setting, so it is not
+    passed on."""
     return ConfigurationError(
         f"the client for {location.uri} cannot be made ({type(error).__name__})",
         advice=f"look at {location.setting}: its endpoint, key files and keys",
@@ -89,12 +91,12 @@ def settings_fault(location: Location, error: BaseException) -> ConfigurationErr
 
 
 def beyond_the_end(error: BaseException) -> bool:
-    """Whether a range lies beyond the end of an object: one that is empty has no first byte."""
+    """Whether a range lies beyond the end of an object: an empty one has no first byte."""
     return _first(_STATUS, str(error)) == "416"
 
 
 def broke_off(error: BaseException) -> bool:
-    """Whether an answer began and did not end: the client tries again what is not answered, but not that."""
+    """Whether a response began and did not end: the client retries requests without a response, but not those."""
     return "response body" in str(error)
 
 

@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 _PAGE: Final = 1000
 _ATTEMPTS: Final = 4
-"""Of a body that breaks off. Requests that are not answered are tried again by the client itself."""
+"""The number of attempts for a body that breaks off. The client itself retries requests without a response."""
 _WAIT_SECONDS: Final = 0.5
 
 
 class _Body(NamedTuple):
-    """What an answer brought, and of which object: its size in bytes, and its ETag, empty where it has none."""
+    """The body of a response, with its object's size in bytes and ETag, empty where it has none."""
 
     content: bytes
     size: int
@@ -38,7 +38,7 @@ class _Body(NamedTuple):
 
 
 class RemoteStore:
-    """The `ObjectStore` of a bucket, or of what lies below a prefix of it."""
+    """The `ObjectStore` of a bucket, or of a prefix of it."""
 
     def __init__(self, location: Location, client: StoreClient) -> None:
         self._location = location
@@ -71,7 +71,8 @@ class RemoteStore:
                 break
             except _BrokenBodyError as error:
                 self._wait(attempt, error)
-        # Consoles make a directory by an empty object `d/`, which the client calls `d`: it is none of the sink's.
+        # Consoles create a directory as an empty object `d/`, which the client calls `d`: it does not belong to the
+        # sink.
         yield from (found for found in empty if found.path not in directories)
 
     def _list(self, prefix: str, after: str | None) -> Iterator[StoredObject]:
@@ -81,7 +82,7 @@ class RemoteStore:
             for page in obstore.list(self._client.store, key.rstrip("/") or None, offset=offset, chunk_size=_PAGE):
                 for found in page:
                     path = found["path"].removeprefix(self._root)
-                    # Emulators, and stores that only resemble S3, give what lies before as well.
+                    # Emulators, and stores that only resemble S3, also return earlier objects.
                     if found["path"].startswith(key) and path.encode() > low:
                         yield StoredObject(path, found["size"], _plain(found["e_tag"]), found["last_modified"])
         except CLIENT_ERRORS as error:
@@ -114,7 +115,7 @@ class RemoteStore:
                 yield body.content
             elif start:
                 raise ObjectChangedError("the object changes while it is read", segment=path)
-            # Without an ETag to begin with, all pieces are of the object that the first one is of.
+            # Without a given ETag, all pieces must be of the same object as the first one.
             start, size, condition = start + len(body.content), body.size, condition or body.etag or None
 
     def _read(self, path: str, limit: int | None, part: tuple[int, int] | None, etag: str | None) -> _Body:
@@ -130,7 +131,7 @@ class RemoteStore:
         size = result.meta["size"]
         if limit is not None and size > limit:
             raise SourceError(f"the object is larger than {limit} bytes", segment=path, advice=TOO_LARGE)
-        # A store that does not know conditions answers with what it has.
+        # A store that does not support conditions returns the object that it has.
         found = _plain(result.meta["e_tag"])
         if etag is not None and found != etag:
             raise ObjectChangedError("the object has changed since it was listed", segment=path)
@@ -167,7 +168,7 @@ class RemoteStore:
 
 
 class _BrokenBodyError(SourceUnreachableError):
-    """A body that ended before its end."""
+    """A body was truncated."""
 
 
 def _add_directories(path: str, directories: set[str]) -> None:
@@ -179,5 +180,6 @@ def _add_directories(path: str, directories: set[str]) -> None:
 
 
 def _plain(etag: str | None) -> str:
-    """An ETag without quotes: some services quote it in a listing, some do not; all do in the answer to a read."""
+    """Remove the quotes of an ETag: some services quote it in a listing, some do not; all do in the response to a
+    read."""
     return (etag or "").removeprefix("W/").strip('"')

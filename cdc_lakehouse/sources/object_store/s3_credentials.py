@@ -1,8 +1,9 @@
 # pyright: standard
 # Boto3 has no types.
-"""Credentials for S3: by boto3's chain (environment, profile, container, instance), or as the configuration says.
+"""Credentials for S3: from boto3's chain (environment, profile, container, instance), or from the configuration.
 
-They are asked for repeatedly, so that those that expire are renewed while a store is in use."""
+They are requested repeatedly, so that those that expire are renewed while a store is in use.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +24,17 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, Sour
 if TYPE_CHECKING:
     from obstore.store import S3Credential
 
-# Boto3 renews what expires 10 to 15 minutes ahead: asked this often, nothing is used that has expired.
+# Boto3 renews credentials 10 to 15 minutes before they expire: with this interval, no expired ones are used.
 _TTL: Final = datetime.timedelta(minutes=5)
 _SESSION: Final = "cdc_lakehouse"
 
 
 class S3Credentials:
-    """A provider for obstore that keeps the error with which it failed: obstore passes on its own error only.
+    """A provider for obstore that keeps the error with which it failed: obstore passes on only its own error.
 
-    A call gives the keys and when they expire (UTC). It raises `SourceUnreachableError` when the service that gives
-    credentials does not answer, and `SourceError` when it refuses them."""
+    A call returns the keys and their expiry (UTC). It raises `SourceUnreachableError` when the service for credentials
+    does not respond, and `SourceError` when it refuses them.
+    """
 
     def __init__(self, region: str | None, provide: Callable[[], S3Credential]) -> None:
         self.region = region
@@ -46,7 +48,7 @@ class S3Credentials:
             self.failure = _failure(error)
             raise self.failure from None
         self.failure = None
-        # Obstore takes no other zone than Python's own UTC; botocore gives one of its own.
+        # Obstore accepts no other time zone than Python's own UTC; botocore has one of its own.
         ends = credential["expires_at"]
         return {
             "access_key_id": credential["access_key_id"],
@@ -57,9 +59,10 @@ class S3Credentials:
 
 
 def s3_credentials(settings: S3Storage) -> S3Credentials | None:
-    """What signs requests; None where they are not signed.
+    """Return the credentials that sign requests; None where they are not signed.
 
-    Raises `ConfigurationError` when no credentials are found, or boto3 does not take the settings."""
+    Raises `ConfigurationError` when no credentials are found, or boto3 does not accept the settings.
+    """
     if settings.anonymous:
         return None
     try:
@@ -90,7 +93,7 @@ def _role(session: boto3.Session, settings: S3Storage) -> Callable[[], S3Credent
 
 def _web_identity(session: boto3.Session, settings: S3Storage) -> Callable[[], S3Credential]:
     def provide() -> S3Credential:
-        # The token's file is written anew before it expires, so it is read each time.
+        # The token's file is rewritten before the token expires, so it is read each time.
         token = Path(settings.web_identity_token_file or "").read_text(encoding="utf-8").strip()
         sts = session.client("sts", config=Config(signature_version=UNSIGNED))
         answer = sts.assume_role_with_web_identity(
@@ -125,7 +128,8 @@ def _failure(error: Exception) -> CdcError:
 
 
 def _words(error: Exception) -> str:
-    """Text for an error. Of the client library's errors only those that are known to hold no secret are quoted."""
+    """Return a text for an error. Of the client library's errors, only those that are known to contain no secret are
+    quoted."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, botocore.exceptions.ProfileNotFound | botocore.exceptions.NoCredentialsError):

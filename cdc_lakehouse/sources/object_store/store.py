@@ -1,4 +1,4 @@
-"""What a store is to those who read from it."""
+"""The interface of stores to their readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ TOO_LARGE: Final = "see what wrote it: a file of this kind is smaller"
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object of the store: path relative to the store's root, size in bytes, and what changes with its content."""
+    """One object of the store: its path relative to the store's root, its size in bytes, and an ETag that changes with
+    its content."""
 
     path: str
     size: int
@@ -37,24 +38,24 @@ class ObjectStore(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises `SourceUnreachableError` when the root is not there."""
+        """Raise `SourceUnreachableError` when the root does not exist."""
         ...
 
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
-        """Everything below a directory prefix, in no order; with `after`, only what sorts after that path in the byte
-        order of paths. What lies before costs little: it is not looked at.
+        """Yield everything below a directory prefix, in no order; with `after`, only what sorts after that path in the
+        byte order of paths. Earlier objects cost little: they are not read.
 
         A prefix without objects gives nothing. Raises `SourceUnreachableError` when the root cannot be listed.
         """
         ...
 
     def directories(self, prefix: str = "") -> tuple[str, ...]:
-        """Names of the directories right below a directory prefix, sorted. Raises `SourceError` when it cannot be
-        listed; a prefix without objects has none."""
+        """Return the names of the directories directly below a directory prefix, sorted. Raises `SourceError` when it
+        cannot be listed; a prefix without objects has none."""
         ...
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
-        """The whole object, and with `etag` only the one that was listed with it.
+        """Read a whole object; with `etag`, only the one that was listed with it.
 
         Raises `ObjectMissingError`, `ObjectChangedError` when it is another one by now or changes while it is read, or
         `SourceError` when it is larger than `limit` bytes.
@@ -62,18 +63,19 @@ class ObjectStore(Protocol):
         ...
 
     def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
-        """The first bytes of an object, fewer when it is shorter. Raises as `read` does."""
+        """Return the first `size` bytes of an object, fewer when it is shorter. Raises as `read` does."""
         ...
 
     def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
-        """The whole object, `size_of_piece` bytes at a time (at least 1); the last piece may be shorter, and an empty
-        object has none. No more than one piece is held.
+        """Yield a whole object, `size_of_piece` bytes at a time (at least 1); the last piece may be shorter, and an
+        empty object has none. No more than one piece is held.
 
-        Raises as `read` does, at the piece that cannot be had: pieces before it are of the same object."""
+        Raises as `read` does, at the piece that cannot be read: pieces before it are of the same object.
+        """
         ...
 
 
 def require_directory_prefix(prefix: str) -> None:
-    """Raises `ValueError` for a prefix that is neither empty nor ends in `/`."""
+    """Raise `ValueError` for a prefix that is neither empty nor ends in `/`."""
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"not a directory prefix, which ends in '/': {prefix!r}")

@@ -1,4 +1,4 @@
-"""Which options a storage sink was written with, by the paths of its files."""
+"""Detection of the options that a storage sink was written with, from the paths of its files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, Unread
 from cdc_lakehouse.sources.sink.paths import METADATA, schema_file_at
 
 LOOKED_AT: Final = 50_000
-"""Objects of a store that are looked at."""
+"""The maximum number of objects that are examined."""
 _SAMPLES: Final = 8
 DEFAULT_SEPARATOR: Final[DateSeparator] = "day"
-"""TiCDC's own, for a sink without data files."""
+"""TiCDC's own default, for a sink without data files."""
 
 _DATA_FILE: Final = re.compile(
     r"(?P<table>.+?)/\d{1,20}/(?:(?P<first>\d{1,20})/)??(?:(?P<date>\d{4}(?:-\d\d){0,2})/)?"
@@ -28,11 +28,12 @@ _SEPARATORS: Final[dict[int, DateSeparator]] = {0: "none", 4: "year", 7: "month"
 
 @dataclass(frozen=True)
 class DetectedSink:
-    """What the files of a sink show; None where there is no data file to show it.
+    """The findings about a sink from its files; None where no data file shows it.
 
-    tables: `(database, table)`, none where directories are called by the ids of tables. first_date: the first date
-    directory. samples: the largest data files, each with the directory of its table. whole: all of the store was looked
-    at."""
+    `tables`: `(database, table)`, none where directories are named by table ids. `first_date`: the first date
+    directory. `samples`: the largest data files, each with the directory of its table. `whole`: whether the whole store
+    was examined.
+    """
 
     protocol: Protocol | None
     separator: DateSeparator | None
@@ -44,15 +45,16 @@ class DetectedSink:
 
 
 def detect_sink(store: ObjectStore, extensions: Mapping[Protocol, str]) -> DetectedSink:
-    """Look at the paths of a store. `extensions` are those of the data files of each protocol. Raises as
-    `ObjectStore.list` does."""
+    """Examine the paths of a store. `extensions` are those of each protocol's data files. Raises as `ObjectStore.list`
+    does."""
     objects = list(itertools.islice(store.list(), LOOKED_AT + 1))
     files = [found for found in objects if isinstance(found, StoredObject)]
     return _of_paths(files, extensions, len(objects) <= LOOKED_AT)
 
 
 def roots_below(store: ObjectStore) -> list[str]:
-    """Directories below the store's root that have a file `metadata`, as sinks have: sorted, the shortest first."""
+    """Return directories below the store's root that have a file `metadata`, as sinks do: sorted, the shallowest
+    first."""
     found: Iterable[StoredObject | UnreadableDirectory] = itertools.islice(store.list(), LOOKED_AT)
     paths = (each.path for each in found if each.path.endswith(f"/{METADATA}"))
     return sorted((path.removesuffix(f"/{METADATA}") for path in paths), key=lambda root: (root.count("/"), root))

@@ -1,13 +1,14 @@
-"""A listing of the sink from its frontier: what is new, without a look at what was known.
+"""A listing of the sink from its frontier: it finds what is new, without listing everything that is known.
 
-It has two rules. Every directory on the way to data files is asked for the names below it, and what is not known is
-listed whole: databases, tables, versions, partitions, dates. A data directory that is known is listed from its last but
-one file on, so that new files are seen, and a last file that was written again after a crash. It is listed whole where
-that would not do: files of several dispatchers (a new one may sort before all others), a last file that is gone, and an
-index file that has changed though no newer file is in sight (numbers of another width, or a directory started afresh).
+It has two rules. In every directory above data files the names of subdirectories are listed, and unknown ones are
+listed completely: databases, tables, versions, partitions, dates. A known data directory is listed from its last but
+one file on, which shows new files, and a last file that was rewritten after a crash. It is listed completely where that
+is not enough: files of several dispatchers (a new one may sort before all others), a last file that no longer exists,
+and an index file that has changed without a newer file (numbers of another width, or a directory that was started
+again).
 
-The checkpoint-ts is read before, so every file that it promises is there when the walk begins. A file that was not
-known then lies in a directory that is not known, or behind the last file of one that is, or where nobody looks:
+The checkpoint-ts is read before, so every file that it promises exists when the walk begins. A file that was not known
+then is in an unknown directory, or after the last file of a known one, or in one of these places, which are not listed:
 
 - In a version below the table's last DDL that was known before the walk. TiCDC writes the schema file of a DDL after
   all earlier rows of the table, of all its partitions and dispatchers, and from then on writes no smaller version. What
@@ -20,7 +21,7 @@ known then lies in a directory that is not known, or behind the last file of one
 - Before the last but one file of a directory: a file that was put back or mended. Directories that have a gap or open
   quarantine rows are given as `watched` and listed whole; of others nothing is expected.
 
-All four are seen when the sink is listed whole, which is done regularly (`source.full_listing_hours`).
+A complete listing of the sink, which is made regularly (`source.full_listing_hours`), finds all four.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, Kno
 from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, classify
 
 AT_ONCE: Final = 16
-"""Requests at one time."""
+"""The number of concurrent requests."""
 REQUEST: Final = 50
-"""Objects that may as well be looked at, where it saves a request."""
+"""The number of objects that may be listed to save one request."""
 
 _DATES: Final = {
     "none": re.compile(r"(?!)"), "year": re.compile(r"\d{4}"), "month": re.compile(r"\d{4}-\d{2}"),
@@ -53,27 +54,28 @@ _Found = list[StoredObject | UnreadableDirectory]
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What a step found, and the steps that follow from it."""
+    """The objects that a step found, and the steps that follow from it."""
 
     found: _Found
     steps: Sequence[Callable[[], _Result]] = ()
 
 
 _Step = Callable[[], _Result]
-"""Makes one request, seldom two."""
+"""A step makes one request, rarely two."""
 
 
 def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
-    """What the sink holds beyond its frontier, some of what was known, all schema files, and all of the directories
-    that are watched.
+    """List what the sink holds beyond its frontier, some of the known files, all schema files, and all of the watched
+    directories.
 
     Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
-    layout."""
+    layout.
+    """
     walk = _Walk(store, layout, frontier)
     steps: list[_Step] = [partial(walk.above_tables, ""), *(partial(walk.whole, f"{path}/") for path in set(watched))]
     objects: dict[str, StoredObject | UnreadableDirectory] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        # All of one level, then all of the next: what is on the way is few levels deep.
+        # One level after the other: the directories are only a few levels deep.
         while steps:
             results = list(pool.map(_take, steps))
             steps = [step for result in results for step in result.steps]
@@ -103,7 +105,7 @@ class _Walk:
         return _Result(list(self._store.list(prefix, after)))
 
     def above_tables(self, prefix: str) -> _Result:
-        """The root, a database, or a part of the name of a table that is called `a/b`."""
+        """List the root, a database, or a part of the name of a table such as `a/b`."""
         names, unreadable = self._names(prefix)
         return _Result(unreadable, [self._child(f"{prefix}{name}") for name in names])
 
@@ -111,7 +113,7 @@ class _Walk:
         table = self._frontier.by_directory.get(path)
         if table is None and path in self._above:
             return partial(self.above_tables, f"{path}/")
-        # Tables that lie below another one (`t/7` below `t`) are not known there, and so listed whole.
+        # Tables that lie below another one (`t/7` below `t`) are not known there, and are therefore listed completely.
         if table is None or table.irregular or _is_small(table):
             return partial(self.whole, f"{path}/")
         return partial(self.table, table)
@@ -121,7 +123,7 @@ class _Walk:
         names, unreadable = self._names(prefix)
         steps: list[_Step] = []
         if table.directory.endswith("/meta") or table.directory == "meta":
-            # Beside the table's own directories lie the schema files of its database.
+            # The schema files of the table's database are next to the table's own directories.
             steps.append(partial(self.whole, prefix, f"{prefix}{_AFTER_DIGITS}"))
             names = [name for name in names if name < _AFTER_DIGITS]
         for name in names:
@@ -132,7 +134,7 @@ class _Walk:
         return _Result(unreadable, steps)
 
     def place(self, table: KnownTable, place: str) -> _Result:
-        """A version, or a partition of one."""
+        """List a version, or a partition of one."""
         below = [known for known in table.places if known.startswith(f"{place}/")]
         if self._layout.separator == "none" and _sequences(table, place):
             return _Result(self.data(table, place).found, [partial(self.place, table, path) for path in below])
@@ -153,7 +155,7 @@ class _Walk:
         return _Result(unreadable, [*steps, *(partial(self.data, table, date) for date in dates)])
 
     def data(self, table: KnownTable, place: str) -> _Result:
-        """A directory of data files and their index files."""
+        """List a directory of data files and their index files."""
         prefix = f"{table.directory}/{place}/"
         known = _sequences(table, place)
         if len(known) != 1 or known[0].dispatcher is not None or not known[0].previous:
@@ -177,19 +179,20 @@ def _sequences(table: KnownTable, place: str) -> list[FileSequence]:
 
 
 def _known(table: KnownTable, places: Iterable[str]) -> int:
-    """How many files are known in directories."""
+    """Return the number of known files in directories."""
     wanted = set(places)
     return sum(sequence.files for sequence in table.sequences if sequence.place in wanted)
 
 
 def _is_small(table: KnownTable) -> bool:
-    """Whether listing all of the table costs no more than the requests that look for what is new in it."""
+    """Whether listing the whole table costs no more than the requests that look for what is new in it."""
     requests = 2 + len(table.places) + len({sequence.place for sequence in table.sequences})
     return table.files <= REQUEST * (requests - 1)
 
 
 def _is_doubtful(found: _Found, prefix: str, known: FileSequence) -> bool:
-    """Whether what a directory shows from the last but one file on leaves open what lies before: `whole` is due."""
+    """Whether a directory's listing from the last but one file on is inconclusive about earlier files: then a listing
+    of the whole directory is due."""
     etags = {listed.path: listed.etag for listed in found if isinstance(listed, StoredObject)}
     last = f"{prefix}{known.last}"
     if last not in etags:

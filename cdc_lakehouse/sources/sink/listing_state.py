@@ -1,7 +1,7 @@
-"""The frontier of a sink: where files may still appear, and what was known of those places when they were last listed.
+"""The frontier of a sink: where files may still appear, and what was known of those places at the last listing.
 
-It holds the directories of tables and, of each, only the data directories that may still gain files, so it stays small
-however many files there are. `incremental_listing` lists a sink from it, and says why nothing is missed.
+It holds the directories of tables and, for each, only the data directories that may still gain files, so it stays small
+however many files there are. `incremental_listing` lists a sink from it, and explains why nothing is missed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cdc_lakehouse.config import DateSeparator, FeedConfig
 from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, SinkLayout, may_be_table
 
 _DATE_FORMATS: Final[dict[DateSeparator, str]] = {"day": "%Y-%m-%d", "month": "%Y-%m"}
-"""Separators of which old dates are left out. A year cannot be told from a physical partition, and years are few."""
+"""Separators for which old dates are left out. A year looks like a physical partition, and years are few."""
 _ZONES: Final = datetime.timedelta(days=2)
-"""Servers may stand in zones that are up to 26 hours apart: that is two dates."""
+"""Servers may be in time zones that are up to 26 hours apart: that is two dates."""
 
 
 def settings_digest(feed: FeedConfig, names: Iterable[TableName] = ()) -> str:
-    """A digest of the settings that a frontier depends on, with the names that the feed takes beside those of the
-    settings. The number is raised when a frontier means another thing."""
+    """Return a digest of the settings that a frontier depends on, with the names that the feed processes besides those
+    of the settings. The number is raised when the meaning of a frontier changes."""
     source = feed.storage_sink
     layout = [source.date_separator, source.protocol, source.use_table_id_as_path]
     settings = [2, source.uri, *layout, feed.tables.include, feed.tables.exclude]
@@ -36,20 +36,20 @@ def settings_digest(feed: FeedConfig, names: Iterable[TableName] = ()) -> str:
 
 
 def is_of_settings(frontier: Frontier, feed: FeedConfig) -> bool:
-    """Whether a frontier is of the feed's settings, whatever further names the feed took."""
+    """Whether a frontier matches the feed's settings, whatever further names the feed processed."""
     return frontier.settings.partition("-")[0] == settings_digest(feed)
 
 
 def _digest(values: Sequence[Any]) -> str:
-    """Of texts, flags and numbers alone: it outlives the names of classes and fields."""
+    """Return a digest of texts, flags and numbers only: it does not depend on the names of classes and fields."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class FileSequence:
-    """The numbered files of one directory (and dispatcher). `place` is the directory, below its table's. `last` and
-    `previous` are the names of the last two files in the order of bytes, empty where there is none; the etags are those
-    of the last file and of the index file."""
+    """The numbered files of one directory (and dispatcher). `place` is the directory, relative to its table's. `last`
+    and `previous` are the names of the last two files in byte order, empty where there is none; the etags are those of
+    the last file and of the index file."""
 
     place: str
     dispatcher: str | None
@@ -63,7 +63,7 @@ class FileSequence:
 @dataclass(frozen=True, slots=True)
 class KnownTable:
     """A table's directory. `files` counts its data files; `places` are the directories of its versions and partitions.
-    Versions below `oldest_version` gain nothing new. An irregular one is always listed whole."""
+    Versions below `oldest_version` gain no new files. An irregular table is always listed completely."""
 
     directory: str
     files: int
@@ -73,17 +73,17 @@ class KnownTable:
     sequences: tuple[FileSequence, ...]
 
     def is_closed_version(self, version: str) -> bool:
-        """Whether a directory is a version before the last DDL, which gains no files. Timestamps are of one length
-        until 2090; what is shorter may be another table (`t/7` below `t`)."""
+        """Whether a directory is a version before the last DDL, which gains no files. Timestamps have the same length
+        until 2090; a shorter name may be another table (`t/7` below `t`)."""
         oldest = str(self.oldest_version)
         return version.isdecimal() and len(version) == len(oldest) and version < oldest
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """`oldest_date` is the first date whose directories may gain files, None where that is not known. `settings` says
-    what the sink was read with, `whole_at` when it was last listed whole. With `unclear` there are files of which it is
-    not known what they are."""
+    """The state of a sink after a listing. `oldest_date` is the first date whose directories may gain files, None where
+    that is not known. `settings` is the digest of the settings that the sink was read with, `whole_at` the time of its
+    last complete listing. With `unclear` there are files that could not be classified."""
 
     tables: tuple[KnownTable, ...]
     oldest_date: str | None
@@ -101,8 +101,8 @@ class Frontier:
         return {(t.directory, s.place, s.dispatcher): s for t in self.tables for s in t.sequences}
 
     def is_new(self, file: DataFile) -> bool:
-        """Whether a listed file was not there before, or not in this form, as far as the frontier can tell: what lies
-        before it counts as known."""
+        """Whether a listed file did not exist before, or not in this form, as far as the frontier shows it: files
+        before it count as known."""
         table = self.by_directory.get(file.directory)
         if table is None:
             return True
@@ -113,12 +113,12 @@ class Frontier:
         return not (table.is_closed_version(place.partition("/")[0]) or self.is_closed_date(file.feed_date))
 
     def is_closed_date(self, date: str | None) -> bool:
-        """Whether the directories of a date gain no files any more."""
+        """Whether the directories of a date gain no more files."""
         return date is not None and self.oldest_date is not None and date < self.oldest_date
 
     def adds_to(self, older: Frontier | None) -> bool:
-        """Whether it knows more than an older one, and so is worth a commit. One that knows less only spares the next
-        listing some requests."""
+        """Whether it has more information than an older frontier, and so is worth a commit. With less it only saves the
+        next listing some requests."""
         if older is None or (self.settings, self.unclear) != (older.settings, older.unclear):
             return True
         return any(_adds(table, older.by_directory.get(table.directory)) for table in self.tables)
@@ -150,7 +150,7 @@ def next_frontier(older: Frontier | None, listing: Listing, given: ListingContex
     irregular = {schema.directory for schema in listing.schemas if schema.checksum is None}
     named = {schema.directory for schema in listing.schemas if may_be_table(schema.directory, given.layout)}
     for index in listing.indexes:
-        # Of a directory whose only file is missing there is nothing else to remember.
+        # For a directory whose only file is missing there is nothing else to remember.
         if index.directory in given.kept and (owner := _owner(index.directory, {*known, *files, *named})) is not None:
             _ = files[owner][index.directory.removeprefix(f"{owner}/"), index.dispatcher]
     tables: list[KnownTable] = []
@@ -164,7 +164,7 @@ def next_frontier(older: Frontier | None, listing: Listing, given: ListingContex
 
 
 def _place_and_name(file: DataFile) -> tuple[str, str]:
-    """The directory of a data file below its table's, and the file's name."""
+    """Return the directory of a data file, relative to its table's, and the file's name."""
     place, _, name = file.path.removeprefix(f"{file.directory}/").rpartition("/")
     return place, name
 
@@ -188,7 +188,7 @@ def _with_new_files(
         before = sequences.get((place, dispatcher)) or FileSequence(place, dispatcher, 0, "", "", "", None)
         after = _extended(before, listed, indexes.get((f"{table.directory}/{place}", dispatcher)))
         sequences[place, dispatcher] = after
-        # Files of places that were left behind have been counted.
+        # Files of places that were dropped from the frontier are counted already.
         if older is None or before.files or not listed or older.is_new(listed[0]):
             count += after.files - before.files
         places.add(place.partition("/")[0])
@@ -205,7 +205,7 @@ def _extended(before: FileSequence, listed: Iterable[DataFile], index: IndexFile
     if before.last in names:
         names |= {before.previous} - {""}
         files = max(files, before.files + sum(name > before.last for name in names))
-    # Else the directory was listed whole, because its last file is not there any more.
+    # Else the directory was listed completely, because its last file no longer exists.
     *_, previous, last = ["", "", *sorted(names)]
     index_etag = before.index_etag if index is None else index.etag
     return FileSequence(before.place, before.dispatcher, files, last, previous, etags.get(last, ""), index_etag)
@@ -232,8 +232,9 @@ def _without_closed_places(table: KnownTable, given: ListingContext, oldest_date
 def _oldest_date(files: Iterable[DataFile], given: ListingContext) -> str | None:
     """The first date whose directories may gain files, None where that is not known.
 
-    A date is the wall clock's at the flush, so a directory is left for good once there is one that is later by more
-    than zones differ. A date ahead of this machine's own clock is not believed: it may have to be taken back."""
+    A date is the wall clock's at the flush, so a directory is complete once there is one that is later by more than
+    time zones differ. A date ahead of this machine's own clock is not trusted: it may have to be withdrawn.
+    """
     form = _DATE_FORMATS.get(given.layout.separator)
     if form is None:
         return None

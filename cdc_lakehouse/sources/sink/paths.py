@@ -1,4 +1,4 @@
-"""The TiCDC storage sink: what each of its paths means.
+"""The TiCDC storage sink: the meaning of each of its paths.
 
     {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data (the protocol's extension)
     {schema}/{table}/{version}/[{physical partition}/][{date}/]meta/CDC.index         name of the last data file
@@ -7,13 +7,13 @@
     metadata                                                                          {"checkpoint-ts": N}
 
 TiCDC up to v7.0 (and v6.5.2) has one `{schema}/{table}/{version}/schema.json` in the place of `meta/schema_…`, and no
-index files. With use-table-id-as-path (from v8.5.7) `{table id}` stands in the place of `{schema}/{table}`, and there
-are no files of database DDL: which table it is stands in the schema files.
+index files. With use-table-id-as-path (from v8.5.7) `{table id}` replaces `{schema}/{table}`, and there are no files of
+database DDL: the schema files name the table.
 
 With tables split across nodes the files are `CDC_{dispatcher}_{index}.json` and `meta/CDC_{dispatcher}.index`. Names
-stand in paths as they are (spaces, dots, unicode, upper case; a table called `a/b` makes two levels, one called `meta`
-stands beside the database's own `meta`), so a data file is known by the directory of a schema file, not by a pattern
-of names. Index numbers are padded to 6 to 20 digits. TiCDC writes local files as `NAME.tmp.{uuid}` and renames them.
+are unchanged in paths (spaces, dots, unicode, upper case; a table `a/b` makes two levels, and a table `meta` shares the
+database's own `meta`), so a data file is recognised by the directory of a schema file, not by a pattern of names. Index
+numbers are padded to 6 to 20 digits. TiCDC writes local files as `NAME.tmp.{uuid}` and renames them.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _ANY_DATA_FILE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SinkLayout:
-    """The options of a sink that its paths depend on. `extensions` are those of the data files of each protocol; they
-    are no option."""
+    """The options of a sink that determine its paths. `extensions` are those of each protocol's data files; they are
+    not an option."""
 
     separator: DateSeparator
     protocol: Protocol
@@ -65,14 +65,14 @@ class SinkLayout:
 
     @classmethod
     def of(cls, source: StorageSinkSource, extensions: Mapping[Protocol, str]) -> SinkLayout:
-        """The layout that the configuration says."""
+        """Return the layout for the configuration."""
         return cls(source.date_separator, source.protocol, source.use_table_id_as_path, extensions=extensions)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A segment of the sink: one data file. `directory` is its table's; `feed_date` is the date directory's name, None
-    without one. Where directories are called by the ids of tables, `database` and `table` are empty."""
+    without one. `size` is in bytes. Where directories are named by table ids, `database` and `table` are empty."""
 
     path: str
     directory: str
@@ -90,8 +90,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFilePath:
-    """A schema file; which database and table it speaks of is in its content. `checksum` is None where the name has
-    none."""
+    """A schema file; its database and table are in its content. `checksum` is None where the name has none."""
 
     path: str
     directory: str
@@ -102,7 +101,7 @@ class SchemaFilePath:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """`directory` is the data files' own; the content names the last of them."""
+    """An index file. `directory` is the data files' own; the content names the last of them."""
 
     path: str
     directory: str
@@ -113,21 +112,22 @@ class IndexFile:
 
 @dataclass
 class Listing:
-    """What a sink holds, by kind of file."""
+    """The content of a sink, by kind of file."""
 
     data: list[DataFile] = field(default_factory=list["DataFile"])
     schemas: list[SchemaFilePath] = field(default_factory=list["SchemaFilePath"])
     indexes: list[IndexFile] = field(default_factory=list["IndexFile"])
     unreadable: list[UnreadableDirectory] = field(default_factory=list["UnreadableDirectory"])
     unknown: list[str] = field(default_factory=list[str])
-    """Paths that no rule explains: reported, never read."""
+    """Paths that match no rule: reported, never read."""
 
 
 def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
-    """The sink's checkpoint-ts at a moment: every event at or below it is in the files.
+    """Read the sink's checkpoint-ts: every event at or below it is in the files.
 
-    It must be read before the sink is listed, so that the listing holds all that it promises.
-    Raises `CheckpointError` when it is missing or is not what TiCDC writes.
+    Read it before listing the sink, so that the listing has everything that it promises.
+
+    Raises `CheckpointError` when it is missing, is not what TiCDC writes, or is too far ahead of `now`.
     """
     try:
         content = store.read(METADATA, limit=METADATA_LIMIT)
@@ -149,7 +149,7 @@ def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
     if isinstance(checkpoint, bool) or not isinstance(checkpoint, int) or not is_commit_ts(checkpoint):
         raise CheckpointError(f"the checkpoint-ts is not a TSO: {checkpoint!r}", segment=METADATA)
     if not is_commit_ts(checkpoint, end_ts_at(now)):
-        # Believed once, it would be the feed's clock for good.
+        # Once accepted, it would stay the feed's clock for good.
         raise CheckpointError(
             f"the checkpoint-ts is {commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC, more than a day after it was read",
             segment=METADATA,
@@ -160,19 +160,21 @@ def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
 
 
 def list_sink(store: ObjectStore, layout: SinkLayout) -> Listing:
-    """Everything in the sink, classified by its path.
+    """List everything in the sink, classified by its path.
 
     Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
-    layout."""
+    layout.
+    """
     return classify(store.list(), layout)
 
 
 def classify(
     objects: Iterable[StoredObject | UnreadableDirectory], layout: SinkLayout, tables: Iterable[str] = ()
 ) -> Listing:
-    """What objects of a sink are; `tables` are directories of tables that are known beside those with schema files.
+    """Classify objects of a sink; `tables` are known directories of tables besides those with schema files.
 
-    Raises `SourceError` when a data file is of another layout."""
+    Raises `SourceError` when a data file has another layout.
+    """
     listing = Listing()
     data: list[StoredObject] = []
     for found in objects:
@@ -195,12 +197,12 @@ def classify(
 
 
 def _utf8(path: str) -> str:
-    """The path, or where a local disk has one that is not UTF-8, its bytes escaped: nothing can be called so."""
+    """Return the path; where a local path is not UTF-8, with its bytes escaped, which no valid name equals."""
     return path if path.isascii() else path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def read_index(store: ObjectStore, index: IndexFile) -> str:
-    """Path of the last data file that an index names. Raises `SourceError` when it names none, and as
+    """Return the path of the last data file, which an index names. Raises `SourceError` when it names none, and as
     `ObjectStore.read` does."""
     content = store.read(index.path, limit=INDEX_LIMIT)
     name = content.decode("utf-8", "replace").strip()
@@ -214,7 +216,7 @@ def read_index(store: ObjectStore, index: IndexFile) -> str:
 
 
 def _take(found: StoredObject, listing: Listing) -> bool:
-    """File what is not data; True when that was possible."""
+    """Sort an object that is not a data file into the listing; return False where it may be a data file."""
     name = found.path.rpartition("/")[2]
     if found.path == METADATA or ".tmp." in name:
         return True
@@ -238,16 +240,16 @@ def _schema_match(path: str) -> re.Match[str] | None:
 
 
 def schema_file_at(path: str) -> tuple[str, int] | None:
-    """Directory and version of the schema file at a path; None when it is not one's."""
+    """Return directory and version of the schema file at a path; None when it is not a schema file."""
     match = _schema_match(path)
     return None if match is None else (match["directory"], int(match["version"]))
 
 
 def table_directory(data_file: str, version: int) -> str:
-    """The directory of the table that a data file of a version is of. Raises `ValueError` when it is of another
+    """Return the table's directory for a data file of a version. Raises `ValueError` when the file is of another
     version."""
     parts = data_file.split("/")
-    # Above the version's own directory; below it may be a partition's, a date's, or both.
+    # It is above the version's own directory, below which there may be a partition's, a date's, or both.
     for depth in range(len(parts) - 2, 0, -1):
         if parts[depth].isdecimal() and int(parts[depth]) == version:
             return "/".join(parts[:depth])
@@ -267,7 +269,7 @@ def _data_file(found: StoredObject, tables: set[str], layout: SinkLayout) -> Dat
         directory = "/".join(parts[:depth])
         if directory in tables and (match := below_table.fullmatch("/".join(parts[depth:]))):
             return _as_data_file(found, directory, match, layout)
-    # No schema file speaks of it (yet): the shortest table name that makes sense, so that the file is still landed.
+    # It has no schema file (yet): take the shortest plausible table name, so that the file is still landed.
     if match := _ANY_DATA_FILE.fullmatch(found.path):
         below = below_table.fullmatch(match["below"])
         if below and ("/" in match["table"]) != layout.table_ids:
@@ -316,7 +318,7 @@ def _refuse_other_layout(path: str, layout: SinkLayout) -> None:
                 segment=path,
                 advice=f"set source.protocol to {protocol}",
             )
-    # A year may be taken for a physical partition, so it is tried before no date at all.
+    # A year may be mistaken for a physical partition, so it is tried before no date at all.
     for other, pattern in sorted(_BELOW_TABLE.items(), reverse=True):
         if other != layout.separator and pattern.fullmatch(match["below"]):
             raise SourceError(

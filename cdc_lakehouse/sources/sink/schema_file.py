@@ -1,9 +1,9 @@
 """TiCDC's schema files: the columns of a table at a version, and the DDL that made it.
 
-The checksum in the name (there is none in the layout up to v7.0) is CRC32-IEEE over Go's JSON of the table's name and
-columns (without statement, type and version), the columns sorted by name, indented by four spaces, with `<`, `>` and
-`&` escaped. A byte that is not UTF-8, as a default can have it, is an escaped U+FFFD there and in the file; the
-character itself is never escaped.
+The checksum in the name (the layout up to v7.0 has none) is CRC32-IEEE over Go's JSON of the table's name and columns
+(without statement, type and version), the columns sorted by name, indented by four spaces, with `<`, `>` and `&`
+escaped. A byte that is not UTF-8, as a default can have it, is an escaped U+FFFD there and in the file; the character
+itself is never escaped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cdc_lakehouse.sources.sink.paths import SchemaFilePath
 
 SIZE_LIMIT: Final = 64 * 1024 * 1024  # 4,096 columns with long labels stay far below.
 
-# Go's encoding/json escapes these, and no other text.
+# Go's encoding/json escapes only these.
 _GO_ESCAPES: Final = str.maketrans({
     "<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029",
     **{chr(0xDC00 + byte): "\\ufffd" for byte in range(0x80, 0x100)},
@@ -32,9 +32,10 @@ _ESCAPE: Final = re.compile(rb"\\(ufffd|.)", re.DOTALL)
 
 
 def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
-    """The statement of one schema file, with the columns that result.
+    """Read one schema file: its statement, with the resulting columns.
 
-    Raises `SchemaFileError` when the content is not whole, and as `ObjectStore.read` does."""
+    Raises `SchemaFileError` when the content is invalid, and as `ObjectStore.read` does.
+    """
     content = store.read(file.path, limit=SIZE_LIMIT)
     try:
         document: Any = json.loads(content)
@@ -48,7 +49,7 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
             raise SchemaFileError(
                 "the schema file's content does not match the checksum in its name", segment=file.path
             )
-        # No text of it is half a surrogate pair, which nothing can store.
+        # Reject half of a surrogate pair, which cannot be stored.
         json.dumps(table, ensure_ascii=False).encode()
         return _change(table, file)
     except KeyError as error:
@@ -60,7 +61,7 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
 
 
 def checked_text(document: Mapping[str, Any]) -> str:
-    """What the checksum of a schema file's document is of. Raises `KeyError` when the document lacks a part of it."""
+    """Return the text that a schema file's checksum covers. Raises `KeyError` when the document lacks a part of it."""
     columns = sorted(document["TableColumns"] or [], key=lambda column: column["ColumnName"].encode())
     checked = {
         "Table": document["Table"],
@@ -73,7 +74,7 @@ def checked_text(document: Mapping[str, Any]) -> str:
 
 
 def go_json(value: Any, indent: int | None = None) -> str:
-    """JSON text as Go's encoding/json writes it; bytes that are not UTF-8 are as Python's surrogateescape has them."""
+    """Format JSON as Go's encoding/json does; bytes that are not UTF-8 are given as Python's surrogateescape does."""
     separators = (",", ":") if indent is None else None
     return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).translate(_GO_ESCAPES)
 
@@ -112,7 +113,7 @@ def _column(column: dict[str, Any]) -> SourceColumn:
 
     name = str(column["ColumnName"])
     declared = str(column["ColumnType"])
-    # The documents call the length ColumnLength; the code writes ColumnPrecision.
+    # The documentation calls the length ColumnLength; the code writes ColumnPrecision.
     length = number("ColumnPrecision") if "ColumnPrecision" in column else number("ColumnLength")
     elements: Any = column.get("ColumnElems") or []
     if type(elements) is not list or any(type(each) is not str for each in cast("list[object]", elements)):
