@@ -1,7 +1,8 @@
-"""Position deletes of Iceberg v2: which rows of a data file are deleted, as their positions in a Parquet file.
+"""Position deletes of Iceberg v2: the deleted rows of a data file, as their positions in a Parquet file.
 
-The project writes a file of them for each data file, as it writes vectors: whoever deletes further rows writes a file
-that holds the earlier rows too, and takes the earlier one away in the same commit. Other writers add files instead."""
+The project writes one such file for each data file, as it does for vectors: a writer that deletes further rows writes a
+file that also holds the earlier rows, and removes the earlier file in the same commit. Other writers add files
+instead."""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ from cdc_lakehouse.errors import StoredFormError
 DATA_FILE: Final = NestedField(2147483546, "file_path", StringType(), required=True)
 POSITION: Final = NestedField(2147483545, "pos", LongType(), required=True)
 COLUMNS: Final = Schema(DATA_FILE, POSITION)
-"""Iceberg's reserved fields, sorted by both."""
+"""Iceberg's reserved fields; rows are sorted by both."""
 
 BATCH_ROWS: Final = 1 << 17
-"""So many are read and written at a time: each has the whole path of its data file."""
+"""The number of rows that are read and written at a time: each row holds the whole path of its data file."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPositions:
-    """A file with deleted rows of one data file that a table has.
+    """A file of a table with the deleted rows of one data file.
 
     cardinality: deleted rows. content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove
     it from the table.
@@ -43,7 +44,7 @@ class StoredPositions:
 
 
 def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMap64:
-    """The positions of the data file's deleted rows, from 0. Raises StoredFormError when they cannot be read."""
+    """Return the positions of the data file's deleted rows, from 0. Raises StoredFormError when they cannot be read."""
     found = BitMap64()
     names = [DATA_FILE.name, POSITION.name]
     try:
@@ -61,7 +62,7 @@ def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMa
 def positions_json(
     path: str, data_file: str, *, cardinality: int, file_size: int, spec_id: int, partition: Sequence[str | None]
 ) -> str:
-    """The delete file as JSON of Iceberg's `ContentFileParser`. Sizes are in bytes."""
+    """Return the delete file as JSON of Iceberg's `ContentFileParser`. Sizes are in bytes."""
     return as_position_deletes(
         {
             "spec-id": spec_id,
@@ -76,7 +77,7 @@ def positions_json(
 
 
 def as_position_deletes(file: Mapping[str, Any], data_file: str) -> str:
-    """A file in Iceberg's JSON as one of deletes of a data file."""
+    """Convert a file in Iceberg's JSON to a delete file of a data file."""
     return json.dumps({**file, "content": "position-deletes", "referenced-data-file": data_file}, ensure_ascii=False)
 
 

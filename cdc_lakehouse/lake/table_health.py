@@ -1,4 +1,4 @@
-"""How well a table can be read: its files, deleted rows, manifests and snapshots. No JVM is started."""
+"""Measure how well a table can be read, by its files, deleted rows, manifests and snapshots. No JVM is started."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from cdc_lakehouse.lake.data_files import StoredFile, live_files
 from cdc_lakehouse.lake.properties import COMPACTED_AT, summary_of
 
 SMALL_SHARE: Final = 4
-"""A file that is smaller than the target divided by this is small."""
+"""A file is small when it is smaller than the target size divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """From the table's metadata alone. bytes: of data files and deletes. rows: in data files, those that are
-    deleted too. compacted_at: in UTC, None where maintenance never rewrote files."""
+    """The health of a table, from its metadata only.
+
+    bytes: of data files and deletes. rows: in data files, including deleted rows. compacted_at: in UTC, None when
+    maintenance never rewrote files."""
 
     files: int = 0
     bytes: int = 0
@@ -39,7 +41,7 @@ class TableHealth:
 
 
 def health_document(health: TableHealth) -> dict[str, Any]:
-    """A table's health as it is in JSON documents."""
+    """Return a table's health as JSON documents contain it."""
     return {
         "files": health.files,
         "bytes": health.bytes,
@@ -63,15 +65,18 @@ def table_health(table: Table) -> TableHealth:
 
 @dataclass(frozen=True, slots=True)
 class Worn:
-    """Files of a table that should be written anew."""
+    """The number and the size of a table's files that should be rewritten."""
 
     files: int = 0
     bytes: int = 0
 
 
 def worn_files(table: Table, target_bytes: int, min_small_files: int, max_delete_ratio: float) -> Worn:
-    """The files with too many deleted rows, and the small ones of the partitions with too many of these: what Iceberg's
-    `rewrite_data_files` rewrites with the options of the same meaning. Raises `StoredFormError` as `live_files`."""
+    """Count the files with too many deleted rows, and the small files of partitions with too many of them: the files
+    that Iceberg's `rewrite_data_files` rewrites with the corresponding options.
+
+    target_bytes: a file is small below a quarter of it. min_small_files: in a partition. max_delete_ratio: deleted rows
+    by rows of a file. Raises `StoredFormError` as `live_files` does."""
     health = table_health(table)
     if health.files < min_small_files and not health.deleted_rows:
         return Worn()

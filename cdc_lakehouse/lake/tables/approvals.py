@@ -1,4 +1,4 @@
-"""The `approvals` table: rewrites that a person has let through, where the policy holds them."""
+"""The `approvals` table: rewrites that the policy would hold and that a person has approved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA: Final = pa.schema([
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Statements of a table with a commit-ts at or below `commit_ts` may be carried out."""
+    """Allows a table's statements with a commit-ts at or below `commit_ts` to be carried out."""
 
     incarnation: str
     database: str
@@ -37,7 +37,7 @@ class Approvals:
         self._table = SmallTable(lake, feed, "approvals", SCHEMA)
 
     def upto(self, incarnation: str) -> int:
-        """Up to which commit-ts a table's statements are approved; 0 when none is."""
+        """Return the commit-ts up to which a table's statements are approved; 0 when none is."""
         found = (row["commit_ts"] for row in self._table.read() if row["incarnation"] == incarnation)
         return max(found, default=BEGINNING)
 
