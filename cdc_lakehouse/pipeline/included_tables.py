@@ -1,4 +1,4 @@
-"""Whether the patterns of `tables.include` speak of tables that there are."""
+"""Check whether the patterns of `tables.include` match existing tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cdc_lakehouse.config import FeedConfig
 
 
 def unmatched_patterns(feed: FeedConfig, history: History) -> list[str]:
-    """A sentence for each pattern that matches no table that the feed has ever seen, by any of its names. None as long
-    as it has seen no table."""
+    """Return a sentence for each pattern that matches no table that the feed has ever seen, by any of its names; none
+    as long as it has seen no table."""
     names = {str(name) for version in history.versions for name in (version.name, version.previous_name) if name}
     tables = sorted(name for name in names if not name.endswith("."))
     if not tables:
