@@ -1,4 +1,4 @@
-"""What people are told of: problems of feeds, and which of them are new, over, or still there after a day."""
+"""Problems of feeds for alerts, and which of them are new, over, or still open after a day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ REMINDER_SECONDS: Final = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """subject: what of the feed it is about, such as a job, or a table that is held. text: a sentence for people."""
+    """A problem of a feed. subject: the affected part of the feed, such as a job or a held table. text: a sentence for
+    people."""
 
     feed: str
     kind: ProblemKind
@@ -24,18 +25,18 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """The same for as long as it is the same problem: numbers in its text may change."""
+        """The identity of the problem: the numbers in its text may change."""
         return f"{self.feed} {self.kind} {self.subject}"
 
     def document(self) -> dict[str, Any]:
-        """In messages to receivers, and stored."""
+        """Return the problem as a document, in which it is sent to receivers and stored."""
         return {"feed": self.feed, "kind": self.kind, "subject": self.subject, "text": self.text}
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An open problem that a receiver was told of. Times are seconds since 1970: since when it is open, and when the
-    receiver was told last."""
+    """An open problem that a receiver was notified of. Times are seconds since 1970: since when it is open, and when
+    the receiver was last notified."""
 
     problem: Problem
     since: float
@@ -46,7 +47,7 @@ class Told:
 
     @classmethod
     def of_stored(cls, stored: Mapping[str, Any]) -> Told:
-        """Raises `KeyError`, `TypeError` or `ValueError` for what is another thing."""
+        """Parse a stored document. Raises `KeyError`, `TypeError` or `ValueError` when it is something else."""
         problem = Problem(feed=stored["feed"], kind=stored["kind"], subject=stored["subject"], text=stored["text"])
         return cls(problem, since=float(stored["since"]), told_at=float(stored["told_at"]))
 
@@ -65,8 +66,8 @@ class Notice:
 
 
 def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) -> Iterator[Problem]:
-    """What the lake shows: tables that are held, rows that could not be used, a cut or a table that is too old. Of a
-    feed that has published nothing the time counts since when it is watched."""
+    """Yield the problems that the lake shows: held tables, rows that could not be used, a cut or a table that is too
+    old. For a feed that has published nothing, its age counts from when it is watched."""
     for table, reason in sorted(state.held.items(), key=str):
         yield Problem(feed.name, "held", str(table), f"the table {table} is held: {reason}")
     for table, rows in sorted(state.quarantined.items(), key=str):
@@ -90,10 +91,10 @@ def news(
     told: Mapping[str, Told],
     now: float,
 ) -> tuple[list[Notice], dict[str, Told]]:
-    """What a receiver is to be told, and what it was told of once it has taken that.
+    """Return the notices for a receiver, and the problems it knows of once it has received them.
 
-    `is_known` says whether a problem of before would be among `problems` if it were still there; where that could not
-    be read, it stays open. `told` and the result are by the problems' keys."""
+    `is_known` says whether an earlier problem would be among `problems` if it still existed; when that could not be
+    read, the problem stays open. `told` and the result are by the problems' keys."""
     notices: list[Notice] = []
     then: dict[str, Told] = {}
     for problem in problems:
