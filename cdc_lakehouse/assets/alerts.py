@@ -1,7 +1,7 @@
-"""The sensor that tells receivers of problems: when one opens, once a day while it lasts, and when it is over.
+"""The sensor that notifies receivers of problems: when one opens, once a day while it lasts, and when it is over.
 
-Its cursor is what each receiver was told. A receiver that does not take a message is tried again at the next tick. No
-JVM starts, and the sources are not asked.
+Its cursor holds what each receiver was notified of. A receiver that does not accept a message is tried again at the
+next tick. No JVM is started, and the sources are not queried.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from cdc_lakehouse.pipeline.problems import Notice, Problem, Told, lake_problems
 SENSOR: Final = "cdc_alerts"
 _INTERVAL_SECONDS: Final = 60
 _FORMAT: Final = 1
-"""Of the cursor. Without a number it is 1."""
+"""The format of the cursor. A cursor without a number has format 1."""
 
 
 @dataclass
 class _Memory:
-    """The cursor. watched: since when each feed is watched, in seconds since 1970. told: by receiver, then by key of
-    the problem."""
+    """The content of the cursor. watched: since when each feed is watched, in seconds since 1970. told: the problems
+    each receiver was notified of, by receiver, then by key of the problem."""
 
     watched: dict[str, float] = field(default_factory=dict[str, float])
     told: dict[str, dict[str, Told]] = field(default_factory=dict[str, dict[str, Told]])
 
     @classmethod
     def of(cls, cursor: str | None) -> _Memory:
-        """Nothing, where it is not one that this release knows: open problems are told once more."""
+        """Parse a cursor; empty when this release does not know its format, so that open problems are sent once
+        more."""
         try:
             stored = stored_fields(cursor or "{}", _FORMAT, "the cursor of the alerts")
             told = {
@@ -58,7 +59,7 @@ class _Memory:
 
 
 def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
-    """The sensor, where the configuration has receivers."""
+    """Define the sensor, if the configuration has receivers."""
     if not config.alerts:
         return dg.Definitions()
 
@@ -85,7 +86,8 @@ def tell(
     memory: _Memory,
     log: Any,
 ) -> str:
-    """Send each receiver what is new to it, and keep in the memory what it has taken. Gives a sentence about it."""
+    """Send each receiver what is new to it, and record in the memory what it has accepted. Return a sentence about
+    it."""
     time = utc_now()
     now = time.timestamp()
     names = [feed.name for feed in config.feeds]
@@ -130,7 +132,7 @@ def _lake_problems(lake: Lake, feed: FeedConfig, now: datetime.datetime, watched
 
 
 def _send_all(messages: Sequence[tuple[AlertReceiver, Sequence[Notice]]]) -> list[AlertNotSentError | None]:
-    """Side by side: a tick has a minute, and a receiver that does not answer takes seconds."""
+    """Send messages concurrently, because a tick has a minute, and a receiver that does not answer takes seconds."""
     with ThreadPoolExecutor(max_workers=len(messages)) as pool:
         return list(pool.map(lambda message: _try_to_send(*message), messages))
 

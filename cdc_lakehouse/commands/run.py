@@ -1,4 +1,4 @@
-"""`cdc-lakehouse run`: one pass over the feeds without a daemon, or passes as there is something new.
+"""`cdc-lakehouse run`: make one pass over the feeds without a daemon, or a pass whenever there is something new.
 
 It does exactly what the sensor and its run do, recorded in the same Dagster instance."""
 
@@ -53,7 +53,7 @@ from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.steps import Steps
 
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
-"""The settings of an instance that has none."""
+"""The settings for an instance that has none."""
 
 
 @click.command()
@@ -134,7 +134,7 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
 
 
 def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> FeedResult:
-    """Make a pass over a feed that repairs rows on its way."""
+    """Make a pass over a feed that also repairs rows."""
     prepare_instance()
     with dg.DagsterInstance.get() as instance:
         runner = _Runner(config, instance, progress=progress)
@@ -180,7 +180,7 @@ def _has_table(lake: Lake, feed: FeedConfig, table: str) -> bool:
 
 
 def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
-    """Gives the exit code."""
+    """Print results; return the exit code."""
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
     else:
@@ -190,12 +190,11 @@ def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
 
 @dataclass
 class FeedResult:
-    """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO. `loaded_rows` came from
-    the initial dump.
-    `warnings` say what may be a mistake in the configuration; they do not change the exit code.
+    """The result of a run of one feed, as the command prints it in JSON. `checkpoint_ts` is a TSO. `loaded_rows` came
+    from the initial dump. `warnings` are possible mistakes in the configuration; they do not change the exit code.
 
-    `tables` have `rows_in` (events that were decoded, and of them `inserts`, `updates` and `deletes`), `rows` (now in
-    the table; None where it is not published) and `ddl` (`commit_ts`, `statement`, `effect`)."""
+    `tables` have `rows_in` (decoded events, and of them `inserts`, `updates` and `deletes`), `rows` (the current number
+    in the table; None when it is not published) and `ddl` (`commit_ts`, `statement`, `effect`)."""
 
     feed: str
     run_id: str | None = None
@@ -213,7 +212,7 @@ class FeedResult:
 
 
 class _Runner:
-    """Runs of feeds in this process, recorded in the Dagster instance."""
+    """Runs feeds in this process, and records the runs in the Dagster instance."""
 
     def __init__(self, config: LakehouseConfig, instance: dg.DagsterInstance, *, progress: Shown) -> None:
         self.instance = instance
@@ -223,7 +222,7 @@ class _Runner:
         self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
 
     def try_run(self, feed: FeedConfig, partitions: Sequence[str] = (), **options: Any) -> FeedResult:
-        """As `run`; what keeps the run from beginning is in the result."""
+        """Run as `run` does; the result contains what kept the run from beginning."""
         try:
             return self.run(feed, partitions, **options)
         except CdcError as error:
@@ -239,9 +238,9 @@ class _Runner:
         repairs: Sequence[TableRepair] = (),
         rebuild_tables: Sequence[str] = (),
     ) -> FeedResult:
-        """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
-        `load_again` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run from
-        beginning."""
+        """Make one pass over a feed: for what is new, or for these partitions. `attempt` counts earlier failed
+        attempts, `load_again` are tables of the initial dump, `repairs` are the rows to repair, `rebuild_tables` the
+        tables to recompute. Raises what keeps the run from beginning."""
         run_id = str(uuid.uuid4())
         settings: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
         job, tags = new_job_name(feed.name), run_tags(feed, attempt)
@@ -257,7 +256,7 @@ class _Runner:
             _take_lease(self.instance, self.lake, feed, run_id)
             give_repairs(run_id, tuple(repairs))
             if partitions or rebuild_tables or repairs or open_monitor(self.lake, feed).new_dates():
-                # There is something to do: the JVM starts while the run does.
+                # There is something to do, so the JVM starts while the run does.
                 start_session(self._config.lake, self._config.storage)
             executed = self._execute(self._job(feed, job), feed, run_id, tags, settings)
         finally:
@@ -288,7 +287,7 @@ class _Runner:
             )
 
     def _job(self, feed: FeedConfig, name: str) -> dg.JobDefinition:
-        """A job of the feed with the tables of now as its assets."""
+        """Return a job of the feed, with the current tables as its assets."""
         tables = known_tables(self.lake, feed)
         if feed.name not in self._definitions or self._definitions[feed.name][0] != tables:
             alone = self._config.model_copy(update={"feeds": [feed]})
@@ -328,7 +327,8 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
 
 
 def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_id: str) -> None:
-    """The pool of the feed keeps the daemon's runs apart. A run from the command line must look for them itself."""
+    """Take the lease. The feed's pool keeps the daemon's runs apart, but a run from the command line must check for
+    them itself. Raises `ConcurrentRunError` when another run is unfinished."""
     unfinished = find_unfinished(instance, lake, feed.name, utc_now())
     if unfinished is not None:
         raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
@@ -336,7 +336,7 @@ def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_
 
 
 def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
-    """The error of the step that failed, and its exit code: the project's own, else the innermost one."""
+    """Return the error of the failed step, and its exit code: the project's own error, or else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
             told = telling_error(found)
@@ -410,7 +410,8 @@ def _table_row(table: dict[str, Any]) -> list[str]:
 
 
 def prepare_instance() -> None:
-    """Set DAGSTER_HOME, and allow one run of a feed at a time."""
+    """Set DAGSTER_HOME, and create the instance's settings, which allow one run of a feed at a time, if there are
+    none."""
     home = find_home()
     os.environ["DAGSTER_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)

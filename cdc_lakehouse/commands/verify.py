@@ -1,4 +1,4 @@
-"""`cdc-lakehouse verify`: whether the tables are those of the source database. No JVM starts, but for a repair."""
+"""`cdc-lakehouse verify`: compare the tables with those of the source database. A JVM is only started for a repair."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def command(
 
 @dataclass
 class _Repair:
-    """Of one feed: the tables that were repaired, those that were not, with the reasons, and whether none was left that
-    differs or could not be checked."""
+    """The repair of one feed: the repaired tables, the tables that were not repaired, with the reasons, and whether no
+    table is left that differs or could not be checked."""
 
     tables: Sequence[TableRepair] = ()
     refused: dict[str, str] = field(default_factory=dict[str, str])
@@ -122,7 +122,7 @@ class _Repair:
 
 
 def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: bool, progress: Shown) -> _Repair:
-    """Repair the tables of a feed that differ, as far as they can be."""
+    """Repair the differing tables of a feed, as far as possible."""
     feed, done = config.feed(result.feed), _Repair()
     planned: list[TableRepair] = []
     run = FeedRun(feed, lake, no_spark)
@@ -162,7 +162,8 @@ def _repair_lines(repair: _Repair) -> list[str]:
 
 
 def _document(result: FeedResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
-    """Binary values are hexadecimal digits, all others texts. `repair` is there with --repair."""
+    """Return a result as JSON. Binary values are hexadecimal digits, all others texts. `repair` is present with
+    --repair."""
     found = {} if repair is None else {"repair": _repair_document(repair)}
     return {
         **found,

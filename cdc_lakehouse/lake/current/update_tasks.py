@@ -94,14 +94,14 @@ class Counts(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One thing that a task found, by `kind`:
+    """One result of a task, by `kind`:
 
     - `file`: a data file that it wrote; text is Iceberg's JSON of it
     - `deleted`: rows that are replaced or deleted; text is the path of their data file, data a bitmap of positions
     - `counts`: text is JSON of `Counts`
-    - `colliding`: keys of it may be one in the lake; nothing was done, since all of its events have to be read
-    - `rejected`: a row that cannot be used; text is JSON: segment, line, after, count
-    - `failed`: why the table cannot be updated
+    - `colliding`: keys of the table may be equal in the lake; nothing was done, because all of its events must be read
+    - `rejected`: a row that cannot be used; text is JSON with segment, line, after and count
+    - `failed`: text is the reason why the table cannot be updated
     """
 
     table_no: int

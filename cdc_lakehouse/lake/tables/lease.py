@@ -175,7 +175,7 @@ class Lease:
                 transaction.update_snapshot(summary).fast_append(),
             ):
                 pass
-        except FileNotFoundError as error:  # What it goes on top of is no more.
+        except FileNotFoundError as error:  # The state that it builds on no longer exists.
             raise CommitFailedException(str(error)) from error
         self._expires_at = expires_at
         if earlier is not None:
