@@ -72,8 +72,8 @@ class Lake:
             return None
 
     def metadata_file(self, identifier: Identifier) -> str | None:
-        """Return the location of a table's metadata file as the catalog has it; the file may be missing. None for
-        catalogs that are not SQL catalogs."""
+        """Return the location of a table's metadata file as the catalog has it; the file may be missing. None when the
+        catalog is not a SQL catalog, or has no such table."""
         from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog  # noqa: PLC0415 - As above.
 
         catalog = self.catalog
