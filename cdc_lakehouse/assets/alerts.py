@@ -1,7 +1,7 @@
-"""The sensor that tells receivers of problems: when one opens, once a day while it lasts, and when it is over.
+"""The sensor that notifies receivers of problems: when one opens, once a day while it lasts, and when it is over.
 
-Its cursor is what each receiver was told. A receiver that does not take a message is tried again at the next tick. No
-JVM starts, and the sources are not asked.
+Its cursor holds what each receiver was notified of. A receiver that does not accept a message is tried again at the
+next tick. No JVM is started, and the sources are not queried.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cdc_lakehouse.pipeline.problems import Notification, NotifiedProblem, Probl
 SENSOR: Final = "cdc_alerts"
 _INTERVAL_SECONDS: Final = 60
 _FORMAT: Final = 1
-"""Of the cursor. Without a number it is 1."""
+"""The format of the cursor. A cursor without a number has format 1."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class _CursorState:
 
 
 def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
-    """The sensor, where the configuration has receivers."""
+    """Define the sensor, if the configuration has receivers."""
     if not config.alerts:
         return dg.Definitions()
 
@@ -85,7 +85,8 @@ def notify_receivers(
     memory: _CursorState,
     log: Any,
 ) -> str:
-    """Send each receiver what is new to it, and keep in the memory what it has taken. Gives a sentence about it."""
+    """Send each receiver what is new to it, and record in the memory what it has accepted. Return a sentence about
+    it."""
     time = utc_now()
     now = time.timestamp()
     names = [feed.name for feed in config.feeds]

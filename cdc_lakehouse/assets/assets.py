@@ -1,10 +1,10 @@
 """The assets of one feed: (snapshot →) raw → events → current → checkpoint, and the schemas that current follows.
 
-Bodies call the steps of a run and say what they did. A step that an asset depends on was taken when it is the asset's
-turn; in a run of a single asset, the step makes the earlier ones happen.
+The bodies call the steps of a run and report the results. The steps of the assets that an asset depends on have run
+when it is the asset's turn; in a run of a single asset, its step runs the earlier ones first.
 
-Somebody asks for these runs: dates are decoded again, tables without news say `unchanged`. What is new is taken by the
-job `<feed>_new`, which logs the same of the assets."""
+These runs are requested: dates are decoded again, and tables without changes report `unchanged`. The job `<feed>_new`
+processes what is new, and logs the same about the assets."""
 
 import functools
 import warnings
@@ -35,14 +35,14 @@ from cdc_lakehouse.pipeline.steps import Steps
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
-# The policy and owners are marked as beta, and every load would say so.
+# The policy and owners are marked as beta, and every load would warn about it.
 warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(backfill_policy|owners).*")
 
 
 @dataclass(frozen=True)
 class Described:
-    """Segments of a feed, `known` as columns of `segments`, and those that a run brought; `measure` makes the numbers
-    of a materialization of both, and of whether they are of one date."""
+    """The segments of a feed, `known` with the columns of `segments`, and those that a run brought; `measure` computes
+    the metadata of a materialization from the totals of both, and from whether they are of one date."""
 
     known: pa.Table
     new: Sequence[Segment]
@@ -53,7 +53,7 @@ class Described:
         return {segment.feed_date for segment in self.new if segment.feed_date is not None}
 
     def numbers(self, date: str | None) -> metadata.Metadata:
-        """Of one date, so that they plot by date; of all for None."""
+        """Return the metadata of one date, so that they plot by date, or of all segments for None."""
         rows = as_rows(self.new)
         if date is None:
             return self.measure(totals(self.known), totals(rows), False)
@@ -62,8 +62,8 @@ class Described:
 
 
 def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """The assets of a feed whose known tables are `tables`: the log in the source, `raw`, `events`, and one definition
-    with all the others."""
+    """Return the assets of a feed whose known tables are `tables`: the log in the source, `raw`, `events`, and one
+    definition with all others."""
     source = open_monitor(lake, feed)
     snapshot = [_snapshot(feed, source)] if feed.initial is not None else []
     return [
@@ -76,7 +76,7 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
 
 
 def pool_of(feed: FeedConfig) -> str:
-    """One run of a feed at a time: the instance's pools have a limit of one run."""
+    """Return the feed's pool, which keeps its runs apart: the instance's pools have a limit of one run."""
     return f"cdc_{feed.name}"
 
 
@@ -103,7 +103,7 @@ def _snapshot(feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
 
 
 def describe_snapshot(steps: Steps) -> metadata.Metadata:
-    """Load what is left of the initial dump, and say what there is of it."""
+    """Load the rest of the initial dump, and describe the dump."""
     loaded = steps.loaded
     rows = steps.run.segments.rows.filter(pc.field("kind") == DUMP)
     return metadata.snapshot_metadata(rows, totals(as_rows(loaded.segments)))
@@ -119,7 +119,7 @@ def _raw(feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
 
 
 def describe_raw(context: Context, steps: Steps) -> Described:
-    """Land what is there, and say what is."""
+    """Land what is new, and describe what has landed."""
     landed = steps.landed
     for fault in landed.faults:
         context.log.warning(fault)
@@ -140,7 +140,7 @@ def _events(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinitio
             *(key(feed.name, table) for table in tables for key in _TABLE_KEYS),
         }
         if context.job_def.asset_layer.selected_asset_keys.isdisjoint(of_tables):
-            # Dagster gives assets without dates a run of their own: this one does not leave the tables for it.
+            # Dagster gives assets without dates a separate run: this run updates the tables itself.
             log_tables(context, steps, feed)
         return result
 
@@ -148,7 +148,7 @@ def _events(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinitio
 
 
 def describe_events(steps: Steps) -> Described:
-    """Decode what has landed, and say what is there."""
+    """Decode what has landed, and describe the events."""
     decoded = steps.decoded.segments
     known = steps.run.segments.rows.filter(pc.field("state") == DECODED)
     rows = totals(known).events
@@ -160,7 +160,7 @@ def describe_events(steps: Steps) -> Described:
 
 
 def _by_date(context: dg.AssetExecutionContext, described: Described) -> dg.MaterializeResult[Any]:
-    """The numbers of each partition of a run."""
+    """Add the numbers of each partition of a run."""
     if not context.has_partition_key and not context.has_partition_key_range:
         return dg.MaterializeResult(metadata=described.numbers(None))
     for date in context.partition_keys:
@@ -169,8 +169,8 @@ def _by_date(context: dg.AssetExecutionContext, described: Described) -> dg.Mate
 
 
 def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg.AssetOut]) -> dg.AssetsDefinition:
-    """Schema, current and checkpoint are one op: most tables have nothing new in most runs, and for an asset that a run
-    leaves out Dagster would skip the ops behind it."""
+    """Define schema, current and checkpoint as one op: most tables have no changes in most runs, and for an asset that
+    a run leaves out Dagster would skip the ops that depend on it."""
 
     @dg.multi_asset(
         name=f"{feed.name}__tables",
@@ -185,10 +185,10 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg
         selected = context.selected_asset_keys
         checkpoint = keys.checkpoint_key(feed.name)
         if checkpoint not in selected:
-            # These alone; a cut is of all tables.
+            # Only these tables; a cut consists of all tables.
             current = {table: keys.current_key(feed.name, table) for table in tables}
             steps.run.only = frozenset(table for table, key in current.items() if key in selected)
-        # Dagster refuses an asset that comes before one that it depends on: all schemas come first.
+        # Dagster refuses an asset before one that it depends on, so all schemas come first.
         for layer in _layers(context, steps, feed):
             said: set[dg.AssetKey] = set()
             for each in layer.changed:
@@ -196,10 +196,10 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg
                 if each.asset_key in selected:
                     yield dg.MaterializeResult(asset_key=each.asset_key, metadata=each.metadata)
                 else:
-                    # Not known when the definitions were loaded, or not asked for.
+                    # It was unknown when the definitions were loaded, or was not selected.
                     context.log_event(each)
             for table in tables:
-                # Somebody asked for the run, and a backfill waits for all assets that it has chosen.
+                # The run was requested, and a backfill waits for all assets that it has selected.
                 if (key := layer.key(feed.name, table)) in selected - said:
                     described = {**layer.unchanged(steps, table), "unchanged": True}
                     yield dg.MaterializeResult(asset_key=key, metadata=described)
@@ -207,14 +207,14 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg
             log_passed_dates(context, feed, steps)
             yield dg.MaterializeResult(asset_key=checkpoint, metadata=_cut(steps))
         elif steps.run.only and steps.published.new:
-            # All other tables are as of the checkpoint too.
+            # All other tables have reached the checkpoint too.
             context.log_event(dg.AssetMaterialization(checkpoint, metadata=_cut(steps)))
 
     return tables_of_feed
 
 
 def log_tables(context: Context, steps: Steps, feed: FeedConfig) -> None:
-    """Apply DDL and rows and publish the cut, and log what changed, with its checks, for a run without these assets."""
+    """Apply DDL and rows, publish the cut, and log the changes with their checks, for a run without these assets."""
     for layer in _layers(context, steps, feed):
         for each in layer.changed:
             context.log_event(each)
@@ -233,8 +233,8 @@ def _held(steps: Steps) -> dict[TableName, str]:
 
 @dataclass(frozen=True)
 class _Layer:
-    """One kind of assets of tables. `changed`: those that the run changed, as it changes them. `unchanged`: what is
-    true of a table all the same."""
+    """One kind of assets of tables. `changed` yields the assets that the run changes, while it changes them.
+    `unchanged` returns what is true of a table without changes."""
 
     key: Callable[[str, TableName], dg.AssetKey]
     changed: Iterator[dg.AssetMaterialization]
@@ -261,7 +261,7 @@ def _outputs(
 
 
 def _dependencies(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, set[dg.AssetKey]]:
-    """By output: the assets that it depends on."""
+    """Return, by output, the assets that it depends on."""
     events = keys.events_key(feed.name)
     dependencies: dict[str, set[dg.AssetKey]] = {}
     for table in tables:
@@ -272,13 +272,13 @@ def _dependencies(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, se
 
 
 def _schemas(steps: Steps, feed: FeedConfig) -> Iterator[dg.AssetMaterialization]:
-    """The tables with new statements."""
+    """Yield materializations of the tables with new statements."""
     evolved = steps.evolved.versions
     lives = steps.run.history.history.incarnations()
     by_table: dict[TableName, list[TableVersion]] = defaultdict(list)
     for version in evolved:
         if version.incarnation:
-            # What was done under an earlier name is of the asset that the table is now.
+            # Statements under an earlier name belong to the asset with the table's current name.
             by_table[lives[version.incarnation].last.name].append(version)
     for table, versions in by_table.items():
         described = metadata.schema_metadata(versions, lives)
@@ -286,7 +286,7 @@ def _schemas(steps: Steps, feed: FeedConfig) -> Iterator[dg.AssetMaterialization
 
 
 def _unchanged_schema(steps: Steps, table: TableName) -> metadata.Metadata:
-    """All statements of the table, none of which is new."""
+    """Return all statements of the table, none of which is new."""
     life = _live(steps, table)
     if life is None:
         return {}
@@ -295,7 +295,8 @@ def _unchanged_schema(steps: Steps, table: TableName) -> metadata.Metadata:
 
 
 def _current(context: Context, steps: Steps, feed: FeedConfig) -> Iterator[dg.AssetMaterialization]:
-    """The tables that the run changed; their checks are logged with each. Where no table is wanted, nothing is done."""
+    """Yield materializations of the tables that the run changed, and log their checks. Nothing is done when no table is
+    wanted."""
     if steps.run.only is not None and not steps.run.only:
         return
     applied = steps.applied
@@ -312,7 +313,7 @@ def _current(context: Context, steps: Steps, feed: FeedConfig) -> Iterator[dg.As
 
 
 def _unchanged_current(steps: Steps, table: TableName) -> metadata.Metadata:
-    """The table as it stands: at the checkpoint, or held before it."""
+    """Return the current state of the table: at the checkpoint, or held before it."""
     run, life = steps.run, _live(steps, table)
     try:
         state = None if life is None else CurrentTables(run.lake, run.feed).find(life)

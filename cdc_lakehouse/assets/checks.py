@@ -1,11 +1,11 @@
 """Checks: numbers of the lake, judged and shown. None of them starts a JVM.
 
-The checks of a feed are evaluated by each of its runs, those of a table by the run that changed it. All checks can be
-run by themselves at any time. To add a check of a feed: a function and a row of `_FEED_CHECKS`.
+Each run of a feed evaluates the feed's checks, and the run that changes a table evaluates the table's. All checks can
+be run by themselves at any time. To add a check of a feed, add a function and a row of `_FEED_CHECKS`.
 
-Those that say that published rows are wrong are blocking: what hangs on the table, or on the cut, does not run after
-them. The feed's own steps do not wait for a check: a bad table is held, and stops no other. `equals_source` does not
-block: it fails as well while the source database cannot be reached, and is right as of its last run alone.
+Checks that detect wrong published rows are blocking: assets that depend on the table or on the cut do not run after
+them. The feed's own steps do not wait for a check: a bad table is held, and does not stop others. `equals_source` does
+not block: it also fails while the source database cannot be reached, and only its last run counts.
 """
 
 import functools
@@ -54,7 +54,7 @@ _TABLE_CHECKS: Final = {
     ROWS_CONSERVED: "Rows before, less those that the last events took, with those they wrote, are the rows after.",
 }
 WITH_OWN_ALERTS: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid"})
-"""Checks of what alerts of other kinds tell: `stale`, `held`, `quarantined`."""
+"""Checks of what alerts of other kinds report: `stale`, `held`, `quarantined`."""
 _SHOWN: Final = 20
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
@@ -62,7 +62,7 @@ Context = dg.AssetExecutionContext | dg.OpExecutionContext
 @dataclass(frozen=True)
 class _FeedCheck:
     """A check of a feed. `asset` makes the key from the feed's name. `evaluate` has the description as its docstring.
-    `applies` says for which sources the check exists. `blocking`: see the module."""
+    `applies` says for which sources the check exists. `blocking`: see the module's docstring."""
 
     name: str
     asset: Callable[[str], dg.AssetKey]
@@ -72,7 +72,7 @@ class _FeedCheck:
 
 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
-    """The checks that exist for the feed's source, and those of its known tables."""
+    """Return the checks that exist for the feed's source, and those of its known tables."""
     source = open_monitor(lake, feed)
     of_feed = [_feed_check(lake, feed, check) for check in _FEED_CHECKS if check.applies(source)]
     if feed.verify is not None:
@@ -91,7 +91,7 @@ def _feed_check(lake: Lake, feed: FeedConfig, check: _FeedCheck) -> dg.AssetChec
 
 
 def _result(passed: bool, advice: str | None, metadata: dict[str, Any], *, warns: bool = False) -> dg.AssetCheckResult:
-    """`advice` is shown where the check failed, as a warning or an error."""
+    """Make the result of a check. `advice` is shown when the check failed, as a warning or an error."""
     severity = dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR
     description = None if passed else advice
     return dg.AssetCheckResult(passed=passed, severity=severity, metadata=metadata, description=description)
@@ -120,7 +120,7 @@ def _schema_files(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 
 def _quarantined(rows: Sequence[Quarantined], advice: str) -> dg.AssetCheckResult:
-    """Of rows that are open or discarded: the check fails where one is open."""
+    """Return the result for rows that are open or discarded: the check fails when one is open."""
     opened = [row for row in rows if row.state == "open"]
     first = _where((f"{row.segment} line {row.line or '-'}: {row.message}" for row in opened), none="none")
     discarded = sum(row.count for row in rows if row.state == "discarded")
@@ -294,8 +294,8 @@ _FEED_CHECKS: Final = (
 def table_evaluations(
     feed: FeedConfig, name: TableName, table: Table, *, of_batch: bool = False
 ) -> list[dg.AssetCheckResult]:
-    """Both checks of a current-state table. With `of_batch` only keys that the last batch wrote are searched for
-    duplicates, so that a large table is not read whole."""
+    """Evaluate both checks of a current-state table. With `of_batch` only keys that the last batch wrote are searched
+    for duplicates, so that a large table is not read completely."""
     asset = keys.current_key(feed.name, name)
     duplicates = duplicate_keys_written(table) if of_batch else duplicate_keys(table)
     rows = conservation(table)
@@ -319,13 +319,13 @@ def table_evaluations(
 
 
 def log_table_checks(context: Context, feed: FeedConfig, name: TableName, table: Table) -> None:
-    """Log what the checks of a table find, in the run that changed it."""
+    """Evaluate and log the checks of a table, in the run that changed it."""
     for result in table_evaluations(feed, name, table, of_batch=True):
         _log(context, keys.current_key(feed.name, name), str(result.check_name), result)
 
 
 def log_feed_checks(context: Context, lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> None:
-    """Log what the checks of one of the feed's assets find, in a run that has none of the feed's assets as such."""
+    """Evaluate and log the checks of one of the feed's assets, in a run that does not have the asset itself."""
     source = open_monitor(lake, feed)
     for check in _FEED_CHECKS:
         if check.asset(feed.name) == asset and check.applies(source):
@@ -333,7 +333,7 @@ def log_feed_checks(context: Context, lake: Lake, feed: FeedConfig, asset: dg.As
 
 
 def _log(context: Context, asset: dg.AssetKey, name: str, result: dg.AssetCheckResult) -> None:
-    evaluation: Any = dg.AssetCheckEvaluation(  # Dagster takes it; its annotation has not caught up.
+    evaluation: Any = dg.AssetCheckEvaluation(  # Dagster accepts it; its annotation is outdated.
         asset_key=asset,
         check_name=name,
         passed=result.passed,
@@ -345,7 +345,7 @@ def _log(context: Context, asset: dg.AssetKey, name: str, result: dg.AssetCheckR
 
 
 def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetChecksDefinition:
-    """The checks of tables, to be run by themselves."""
+    """Define the checks of tables, to be run by themselves."""
     specs = {
         f"{keys.output_name('current', table)}__{check}": dg.AssetCheckSpec(
             check, asset=keys.current_key(feed.name, table), description=description, blocking=True
@@ -367,7 +367,7 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
             try:
                 table = current.load(current.identifier(name))
             except UnreadableTableError as error:
-                # Its last evaluation stays: no check can say anything of it.
+                # Its last evaluation stays: no check can evaluate it.
                 context.log.warning("%s", error)
                 continue
             if table is not None:
@@ -375,7 +375,7 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
                     if (result.asset_key, result.check_name) in wanted:
                         yield result
 
-    # Not `multi_asset_check`: it would name outputs by the tables, and refuse what is no identifier.
+    # Not `multi_asset_check`: it would name outputs by the tables, and refuse names that are not identifiers.
     return dg.AssetChecksDefinition.create(
         node_def=table_checks, keys_by_input_name=inputs, check_specs_by_output_name=specs, can_subset=True
     )

@@ -1,7 +1,7 @@
-"""The jobs of one feed, each in one process and so in one JVM.
+"""The jobs of one feed, each in one process and so with one JVM.
 
-`<feed>_new` takes what is new: the sensor's runs, and a person's by one click. It has no assets of its own, for those
-with dates would ask for one; it logs what it did as materializations and checks of the assets. `<feed>_dates` decodes
+`<feed>_new` processes what is new, for the sensor's runs and for a person's. It has no assets of its own, because those
+with dates would require one; it logs its results as materializations and checks of the assets. `<feed>_dates` decodes
 dates again. `<feed>_tables` holds, resumes and recomputes tables.
 """
 
@@ -21,12 +21,12 @@ from cdc_lakehouse.pipeline.table_decisions import hold_table, resume_table, tab
 
 PRIORITY_TAG: Final = "dagster/priority"
 SENSOR_PRIORITY: Final = "-1"
-"""Of runs that nobody waits for: those of people and backfills have 0."""
+"""The priority of runs that nobody waits for: those of people and backfills have 0."""
 
 
 @dg.failure_hook
 def _tag_failure(context: dg.HookContext) -> None:
-    """Tag the run with whether another try may succeed. The sensor retries it then."""
+    """Tag the run with whether a retry may succeed; the sensor then retries it."""
     error: BaseException | None = context.op_exception
     while error is not None and not isinstance(error, CdcError):
         error = error.__cause__
@@ -35,27 +35,27 @@ def _tag_failure(context: dg.HookContext) -> None:
 
 
 def new_job_name(feed: str) -> str:
-    """The name of the job that takes what is new."""
+    """Return the name of the job that processes what is new."""
     return f"{feed}_new"
 
 
 def dates_job_name(feed: str) -> str:
-    """The name of the job that decodes dates again."""
+    """Return the name of the job that decodes dates again."""
     return f"{feed}_dates"
 
 
 def tables_job_name(feed: str) -> str:
-    """The name of the job that holds, resumes and recomputes tables."""
+    """Return the name of the job that holds, resumes and recomputes tables."""
     return f"{feed}_tables"
 
 
 def decide_op_name(feed: str) -> str:
-    """The name of the op whose configuration says what is decided about tables."""
+    """Return the name of the op whose configuration holds the decisions about tables."""
     return f"{tables_job_name(feed)}__decide"
 
 
 def build_new_job(feed: FeedConfig) -> dg.JobDefinition:
-    """The job that takes what is new."""
+    """Define the job that processes what is new."""
     land, decode, apply = _ops(feed, new_job_name(feed.name))
 
     @_job(feed, new_job_name(feed.name), f"Take what is new in {feed.name}: land, decode, evolve, apply, publish.")
@@ -79,7 +79,7 @@ class TableDecisions(dg.Config):
 
 
 def build_tables_job(feed: FeedConfig) -> dg.JobDefinition:
-    """The job that acts on what a person decides about tables, and takes what is new."""
+    """Define the job that carries out a person's decisions about tables, and processes what is new."""
     name = tables_job_name(feed.name)
     land, decode, apply = _ops(feed, name)
 
@@ -106,7 +106,7 @@ def build_tables_job(feed: FeedConfig) -> dg.JobDefinition:
 
 
 def build_dates_job(feed: FeedConfig) -> Any:
-    """The job that decodes dates again, all of a backfill in one run; None for a feed without dates."""
+    """Define the job that decodes dates again, all of a backfill in one run; None for a feed without dates."""
     if keys.partitions_of(feed) is None:
         return None
     return dg.define_asset_job(
@@ -120,7 +120,7 @@ def build_dates_job(feed: FeedConfig) -> Any:
 
 
 def build_verify(feed: FeedConfig) -> tuple[list[Any], list[dg.ScheduleDefinition]]:
-    """The job that compares the tables with the source database, and its schedule, where they are configured."""
+    """Define the job that compares the tables with the source database, and its schedule, if they are configured."""
     if feed.verify is None:
         return [], []
     job = dg.define_asset_job(
@@ -151,7 +151,7 @@ def _job(feed: FeedConfig, name: str, description: str) -> Any:
 
 
 def _ops(feed: FeedConfig, job: str) -> tuple[Any, Any, Any]:
-    """The steps of a run that takes what is new. Each logs what it did."""
+    """Define the ops of a run that processes what is new. Each logs its results."""
     settings: dict[str, Any] = {"pool": assets.pool_of(feed), "out": dg.Out(dg.Nothing)}
     after: dict[str, Any] = {"ins": {"before": dg.In(dg.Nothing)}, **settings}
 
@@ -180,14 +180,14 @@ def _ops(feed: FeedConfig, job: str) -> tuple[Any, Any, Any]:
 def _log_dates(
     context: dg.OpExecutionContext, feed: FeedConfig, asset: dg.AssetKey, described: assets.Described
 ) -> None:
-    """A materialization of each date with something new. Without any it is about the date under way."""
+    """Log a materialization of each date with something new; if there is none, of the current date."""
     dates: Sequence[str | None] = keys.run_partitions(feed, described.new_dates, utc_now()) or [None]
     for date in dates:
         context.log_event(dg.AssetMaterialization(asset, partition=date, metadata=described.numbers(date)))
 
 
 def partition_tags(partitions: Sequence[str]) -> dict[str, str]:
-    """The tags of a run of these partitions and those between them."""
+    """Return the tags of a run of these partitions and those between them."""
     if not partitions:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What the assets of a feed are named by: asset keys, the tables, and the partitions, which are feed dates."""
+"""Names of a feed's assets: asset keys, tables, and the partitions, which are feed dates."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
 
 
 _prefixes: Final[dict[str, tuple[str, ...]]] = {}
-"""What stands before a feed's name, by feed. A process has the definitions of one code location."""
+"""The prefix before a feed's name, by feed. A process has the definitions of one code location."""
 
 
 def use_prefix(feed: FeedConfig) -> None:
-    """Have the keys of a feed's assets begin with its `key_prefix`, from now on."""
+    """Set the prefix of the keys of a feed's assets to its `key_prefix`, from now on."""
     _prefixes[feed.name] = feed.key_prefix
 
 
@@ -49,67 +49,67 @@ def belongs_to_feed(feed: str, key: dg.AssetKey) -> bool:
 
 
 def source_key(feed: str) -> dg.AssetKey:
-    """The external asset of the change log."""
+    """Return the key of the external asset of the change log."""
     return _key(feed, "source")
 
 
 def snapshot_key(feed: str) -> dg.AssetKey:
-    """The asset of what the initial dump held."""
+    """Return the key of the asset of the initial dump."""
     return _key(feed, "snapshot")
 
 
 def raw_key(feed: str) -> dg.AssetKey:
-    """The asset of what landed."""
+    """Return the key of the asset of landed segments."""
     return _key(feed, "raw")
 
 
 def events_key(feed: str) -> dg.AssetKey:
-    """The asset of the changes of all tables."""
+    """Return the key of the asset of the changes of all tables."""
     return _key(feed, "events")
 
 
 def schema_key(feed: str, table: TableName) -> dg.AssetKey:
-    """The asset of a table's DDL and columns."""
+    """Return the key of the asset of a table's DDL and columns."""
     return _key(feed, "schema", table.database, table.table)
 
 
 def current_key(feed: str, table: TableName) -> dg.AssetKey:
-    """The asset of a table's current rows."""
+    """Return the key of the asset of a table's current rows."""
     return _key(feed, "current", table.database, table.table)
 
 
 def checkpoint_key(feed: str) -> dg.AssetKey:
-    """The asset of the published cut."""
+    """Return the key of the asset of the published cut."""
     return _key(feed, "checkpoint")
 
 
 def maintenance_key(feed: str) -> dg.AssetKey:
-    """The asset of what keeps the feed's tables small."""
+    """Return the key of the asset of maintenance, which keeps the feed's tables small."""
     return _key(feed, "maintenance")
 
 
 def compaction_key(feed: str) -> dg.AssetKey:
-    """The asset of what keeps current-state tables fast to read."""
+    """Return the key of the asset of compaction, which keeps current-state tables fast to read."""
     return _key(feed, "compaction")
 
 
 def output_name(kind: str, table: TableName) -> str:
-    """A name that Dagster accepts for an output (letters, digits and underscores), distinct for each table."""
+    """Return a name that Dagster accepts for an output (letters, digits and underscores), distinct for each table."""
     readable = re.sub(r"\W", "_", f"{table.database}__{table.table}", flags=re.ASCII)
     digest = hashlib.sha256(f"{table.database}\0{table.table}".encode()).hexdigest()[:8]
     return f"{kind}__{readable}__{digest}"
 
 
 def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:
-    """The tables that are assets: those of the schema history that were not dropped. A table that appears later is
-    applied too, and is an asset when the definitions are next loaded."""
+    """Return the tables that are assets: those of the schema history that were not dropped. A table that appears later
+    is updated too, and becomes an asset when the definitions are next loaded."""
     lives = SchemaHistory(lake, feed.name).history.incarnations().values()
     names = {life.last.name for life in lives if life.dropped_ts is None}
     return sorted((name for name in names if feed.tables.takes(name.database, name.table)), key=str)
 
 
 def partitions_of(feed: FeedConfig) -> dg.TimeWindowPartitionsDefinition | None:
-    """The feed's partitions, up to the one under way by the source's wall clock; None for a feed without dates."""
+    """Return the feed's partitions, up to the current one by the source's wall clock; None for a feed without dates."""
     separator = feed.source.date_separator
     if separator == "none":
         return None
@@ -124,20 +124,20 @@ def partitions_of(feed: FeedConfig) -> dg.TimeWindowPartitionsDefinition | None:
 
 
 def _dagster_zone(zone: str) -> str:
-    """Dagster takes names alone. Of an offset with minutes the date begins up to an hour early: a date that is there
-    too soon is empty, one that is missing is not run."""
+    """Return the name of a time zone for an offset: Dagster only accepts names. With an offset that includes minutes, a
+    date begins up to an hour early: a date that exists too early is empty, a missing one is not run."""
     if zone[0] not in "+-":
         return zone
     offset = zone_of(zone).utcoffset(None)
     assert offset is not None
     hours = -(-offset // datetime.timedelta(hours=1))
-    # These names have the sign of POSIX.
+    # These names use the sign of POSIX.
     return f"Etc/GMT{-hours:+d}" if hours else "UTC"
 
 
 def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetime) -> list[str]:
-    """The partitions of an incremental run: the dates that are partitions, else the one under way, because a run
-    without new segments is about a checkpoint that moved. Segments of other dates are read too.
+    """Return the partitions of an incremental run: the dates that are partitions, or else the current one, because a
+    run without new segments is for a checkpoint that moved. Segments of other dates are read too.
 
     Raises `ConfigurationError` when the feed has no partition yet.
     """

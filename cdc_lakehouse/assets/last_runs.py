@@ -1,4 +1,4 @@
-"""The last runs of a feed that ended by themselves, as Dagster has them."""
+"""The last runs of a feed that ended by themselves, as recorded by Dagster."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from cdc_lakehouse.errors import CdcError
 
 _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
 ATTEMPT_TAG: Final = "cdc/attempt"
-"""On a run that is a retry: which one, from 1."""
+"""On a run that is a retry: its number, from 1."""
 _KILLED: Final = "transient"
-"""The kind of failure of a run that Dagster itself found dead: nothing was left to say it."""
+"""The kind of failure of a run that Dagster itself found dead, and that could not record it."""
 _FIRST_WAIT_SECONDS: Final = 60
 _LONGEST_WAIT_SECONDS: Final = 3600
 OWN_JOBS: Final = ("maintenance", "compaction", "verify")
-"""Jobs of a feed whose runs are not tagged as those that bring it up to date."""
+"""Jobs of a feed whose runs do not have the tag of runs that bring it up to date."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """job: `""` for runs that bring the feed's tables up to date. ended_at: seconds since 1970. seconds: its
-    duration, None for one that never began. error: one line, None for a run that succeeded. next_try_at: when the
-    feed's sensor tries a failed run again, in seconds since 1970; None where it does not."""
+    """The last run of a job. job: `""` for runs that bring the feed's tables up to date. ended_at: seconds since 1970.
+    seconds: its duration, None for one that never began. error: one line, None for a run that succeeded. next_try_at:
+    when the feed's sensor retries a failed run, in seconds since 1970; None when it does not."""
 
     run_id: str
     job: str
@@ -39,8 +39,8 @@ class LastRun:
 
 
 def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
-    """The last run that brought the feed up to date, and the last ones of its other jobs, where there are any. A run
-    that was cancelled, or is under way, is passed over."""
+    """Yield the last run that brought the feed up to date, and the last ones of its other jobs, if any. Runs that were
+    cancelled or are in progress are skipped."""
     wanted = {"": dg.RunsFilter(tags={FEED_TAG: feed}, statuses=_ENDED)}
     wanted |= {f"{feed}_{job}": dg.RunsFilter(job_name=f"{feed}_{job}", statuses=_ENDED) for job in OWN_JOBS}
     for job, runs in wanted.items():
@@ -64,7 +64,7 @@ def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
 
 
 def attempt_of(run: dg.DagsterRun) -> int:
-    """Which attempt a run is: 0 for the first, which is no retry."""
+    """Return the number of a run's attempt: 0 for the first, which is no retry."""
     return int(run.tags.get(ATTEMPT_TAG, "0"))
 
 
@@ -77,7 +77,8 @@ def root_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
 
 
 def _error(instance: dg.DagsterInstance, run_id: str) -> str:
-    """The project's own error, else the innermost one, of the first step that failed; else what Dagster says."""
+    """Return the project's own error, or else the innermost one, of the first failed step; without a failed step,
+    Dagster's message."""
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE, limit=1).records:
         event = record.event_log_entry.dagster_event
         found = None if event is None else event.step_failure_data.error

@@ -1,8 +1,8 @@
-"""One run of a feed at a time, and runs whose process is gone.
+"""Let one run of a feed work at a time, and find runs whose process is gone.
 
-The pool of a feed (`assets.pool_of`) keeps the daemon's runs apart. Whatever starts a run, it takes the feed's lease in
-the lake first (`lake.tables.lease`). A run that Dagster takes for running though it has no lease was killed, and must
-not block the feed.
+The pool of a feed (`assets.pool_of`) keeps the daemon's runs apart. Whatever starts a run, the run first takes the
+feed's lease in the lake (`lake.tables.lease`). A run that Dagster considers running and that has no lease was killed,
+and must not block the feed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cdc_lakehouse.lake.tables.lease import Lease, last_holder, take_when_free
 
 FEED_TAG: Final = "cdc/feed"
 FAILURE_TAG: Final = "cdc/failure"
-"""On a run that failed: `transient` when another try may succeed, else `permanent`."""
+"""On a failed run: `transient` when a retry may succeed, else `permanent`."""
 
 _UNFINISHED: Final = [
     dg.DagsterRunStatus.QUEUED,
@@ -30,22 +30,22 @@ _UNFINISHED: Final = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-# From its creation until its first op a run has no lease.
+# A run has no lease from its creation until its first op.
 _STARTUP: Final = datetime.timedelta(minutes=5)
 
-# Between its last op and its end in Dagster's eyes a run has no lease either.
+# A run also has no lease between its last op and the end that Dagster records.
 _ENDING: Final = datetime.timedelta(minutes=1)
 
 _MAINTENANCE: Final = datetime.timedelta(minutes=4)
-"""So long a run waits for maintenance: it must have the feed before it is taken for one that died at its start."""
+"""How long a run waits for maintenance: it must hold the feed before it is considered dead at its start."""
 
 _leases: dict[tuple[str, str], Lease] = {}
 """Leases of this process, by warehouse and feed."""
 
 
 def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str) -> Lease:
-    """The feed's lease, for a run of this process, which waits for maintenance. Raises `ConcurrentRunError` when
-    another run has it."""
+    """Take the feed's lease for a run of this process, which waits for maintenance. Raises `ConcurrentRunError` when
+    another run holds it."""
     place = lake.config.warehouse, feed
     lease = _leases.get(place)
     if lease is not None and lease.run == run_id:
@@ -61,7 +61,7 @@ def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str)
 
 
 def release_leases() -> None:
-    """Give back the leases of this process."""
+    """Release the leases of this process."""
     while _leases:
         _leases.popitem()[1].release()
 
@@ -72,7 +72,7 @@ def tag_run(instance: dg.DagsterInstance, feed: str, run_id: str) -> None:
 
 
 def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: datetime.datetime) -> str | None:
-    """A sentence on the run of the feed that is under way, None where there is none. Runs of the instance that have
+    """Return a sentence on the feed's run that is in progress; None when there is none. Runs of the instance that have
     died are reported as failed."""
     unfinished = instance.get_run_records(dg.RunsFilter(statuses=_UNFINISHED))
     records = [record for record in unfinished if _is_of(record.dagster_run, feed)]
@@ -96,8 +96,8 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: da
 
 
 def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
-    """A sentence on the backfill of the feed's assets that is under way, None where there is none. Between two of its
-    runs it has none."""
+    """Return a sentence on the unfinished backfill of the feed's assets; None when there is none. Between two of its
+    runs a backfill has no run."""
     for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
         if any(keys.belongs_to_feed(feed, key) for key in backfill.asset_selection or ()):
             return f"backfill {backfill.backfill_id} of the feed is not finished"
@@ -105,7 +105,7 @@ def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
 
 
 def _is_of(run: dg.DagsterRun, feed: str) -> bool:
-    # Maintenance takes the lease by itself, for a table at a time.
+    # Maintenance takes the lease itself, for one table at a time.
     others = (keys.maintenance_key(feed), keys.compaction_key(feed))
     chosen = (key for key in run.asset_selection or () if key not in others)
     return run.tags.get(FEED_TAG) == feed or any(keys.belongs_to_feed(feed, key) for key in chosen)

@@ -1,7 +1,7 @@
 """Maintenance of a feed, and compaction alone, as assets with a job and a schedule each.
 
-They are in no pool and have no tag of the feed: they take the feed's lease for one table at a time, and the feed's runs
-wait for them in between."""
+They are in no pool and do not have the feed's tag: they take the feed's lease for one table at a time, and the feed's
+runs wait for them in between."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -19,7 +19,7 @@ from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:
-    """The assets, their jobs, and their schedules where the configuration has them."""
+    """Define the assets, their jobs, and their schedules if the configuration has them."""
     settings = feed.maintenance
     return dg.Definitions.merge(
         _on_schedule(feed, specs.maintenance_spec(feed), settings.schedule, Maintenance.maintain),
@@ -59,7 +59,7 @@ def _on_schedule(
 
 
 def _observations(feed: FeedConfig, done: Maintained) -> Iterator[dg.AssetObservation]:
-    """Of the tables whose files are others now: no materializations, which would say that their rows are newer."""
+    """Yield observations of the tables whose files changed. Materializations would say that their rows are newer."""
     for row in done.tables:
         if row.source is not None and row.after is not None and row.actions.compacted_files:
             key = keys.current_key(feed.name, row.source)
@@ -67,7 +67,7 @@ def _observations(feed: FeedConfig, done: Maintained) -> Iterator[dg.AssetObserv
 
 
 def _metadata(done: Maintained) -> dict[str, Any]:
-    """Figures of each table before and after, and their sums."""
+    """Return figures of each table before and after, and their sums."""
     rows = [
         {
             "table": row.table,

@@ -1,4 +1,4 @@
-"""Metadata of materializations: the numbers and tables that people look for, in types that Dagster plots and shows."""
+"""Metadata of materializations: numbers and tables for people, in types that Dagster plots and shows."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Metadata = Mapping[str, Any]
 
 
 def landed_metadata(landed: Landed, known: Totals, new: Totals, now: datetime.datetime) -> Metadata:
-    """What a run landed: the segments that are known, and those that were new, of the feed or of one date.
+    """Describe what a run landed: the known segments, and those that were new, of the feed or of one date.
 
-    `bytes` and `new_bytes` are sizes of segments; `source_lag_seconds` is how far the source's checkpoint is behind
+    `bytes` and `new_bytes` are sizes of segments; `source_lag_seconds` is the lag of the source's checkpoint behind
     `now`."""
     numbers: dict[str, Any] = {
         "segments": known.segments,
@@ -54,7 +54,7 @@ def landed_metadata(landed: Landed, known: Totals, new: Totals, now: datetime.da
 
 
 def snapshot_metadata(rows: pa.Table, new: Totals) -> Metadata:
-    """What the initial dump holds, of `rows` of `segments`: its tables and files, and the point of the change log that
+    """Describe the initial dump, by `rows` of `segments`: its tables and files, and the point of the change log that
     its rows are of; and how much of it a run loaded."""
     known = totals(rows)
     tables = rows.group_by(["database", "table"]).aggregate([]).num_rows
@@ -71,8 +71,7 @@ def snapshot_metadata(rows: pa.Table, new: Totals) -> Metadata:
 
 
 def events_metadata(decoded: Totals, new: Totals, rows: int, *, by_date: bool) -> Metadata:
-    """What is in `events`: changes by operation and the range of their commits, and how much of it is of this run.
-
+    """Describe `events`: changes by operation and the range of their commits, and how many of them are of this run.
     `decoded` and `new` are of the feed or, with `by_date`, of one date; `rows` are those of the whole table."""
     numbers: dict[str, Any] = {
         "segments": decoded.segments,
@@ -90,7 +89,7 @@ def events_metadata(decoded: Totals, new: Totals, rows: int, *, by_date: bool) -
 
 
 def schema_metadata(versions: list[TableVersion], lives: Mapping[str, Incarnation]) -> Metadata:
-    """The DDL that a run recorded for one table, and the columns that resulted."""
+    """Describe the DDL that a run recorded for one table, and the resulting columns."""
     last = versions[-1]
     statements = [_statement(version, lives[version.incarnation]) for version in versions]
     return {
@@ -106,7 +105,7 @@ def schema_metadata(versions: list[TableVersion], lives: Mapping[str, Incarnatio
 def table_metadata(
     feed: str, changed: AppliedTable, table: Table, checkpoint_ts: int, now: datetime.datetime
 ) -> Metadata:
-    """A current-state table that a run brought to the checkpoint: what is true of it, and what the run did."""
+    """Describe a current-state table that a run brought to the checkpoint: its state, and what the run did."""
     return {
         **state_metadata(feed, changed.state, changed.life.last, table, checkpoint_ts, now),
         "upserts": changed.upserts,
@@ -119,9 +118,8 @@ def table_metadata(
 def state_metadata(
     feed: str, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int, now: datetime.datetime
 ) -> Metadata:
-    """What is true of a current-state table, whoever changed it last: its rows, columns, files and lag.
-
-    `version` is that of the source's table at `checkpoint_ts`."""
+    """Describe the state of a current-state table, whoever changed it last: its rows, columns, files and lag. `version`
+    is that of the source's table at `checkpoint_ts`."""
     numbers: dict[str, Any] = {
         "dagster/table_name": table_name(state.identifier),
         "dagster/row_count": state.row_count,
@@ -138,7 +136,7 @@ def state_metadata(
 
 
 def health_metadata(health: TableHealth) -> Metadata:
-    """The files of a table. `delete_ratio` is the share of the rows in data files that are deleted: what a compaction
+    """Describe the files of a table. `delete_ratio` is the share of deleted rows in the data files, which a compaction
     would remove."""
     numbers: dict[str, Any] = {
         "files": health.files,
@@ -154,7 +152,7 @@ def health_metadata(health: TableHealth) -> Metadata:
 def checkpoint_metadata(
     published: Published, applied: Applied, held: Mapping[TableName, str], now: datetime.datetime
 ) -> Metadata:
-    """The published cut. `held` are reasons by table."""
+    """Describe the published cut. `held` are reasons by table."""
     cut = published.cut
     numbers: dict[str, Any] = {
         "tables": len(published.rows),
@@ -172,19 +170,19 @@ def checkpoint_metadata(
 
 
 def configuration_metadata(section: BaseModel) -> dg.MetadataValue[Any]:
-    """A section of the configuration as it is in the file, without its defaults and its secrets, in Markdown."""
+    """Format a section of the configuration as in the file, without its defaults and its secrets, in Markdown."""
     text = yaml.safe_dump(without_secrets(section), sort_keys=False, allow_unicode=True, width=100)
     return dg.MetadataValue.md(_fenced("yaml", text.rstrip()))
 
 
 def held_list(held: Mapping[TableName, str]) -> dg.MetadataValue[Any]:
-    """Reasons by table, as a list in Markdown."""
+    """Format reasons by table as a list in Markdown."""
     rows = (f"- **{_as_markdown(str(table))}**: {_as_markdown(why)}" for table, why in sorted(held.items(), key=str))
     return dg.MetadataValue.md("\n".join(rows))
 
 
 def markdown_list(items: Sequence[str], none: str = "") -> dg.MetadataValue[Any]:
-    """A list of plain texts, which are shown as they are, in Markdown; `none` stands for an empty one."""
+    """Format plain texts, which are shown literally, as a list in Markdown; `none` is shown for an empty one."""
     return dg.MetadataValue.md("\n".join(f"- {_as_markdown(item)}" for item in items) or none)
 
 
@@ -192,19 +190,20 @@ _OF_MARKDOWN: Final = re.compile(r"([\\`*\[\]<>])")
 
 
 def _as_markdown(text: str) -> str:
-    """A text that is shown as it is: names and statements of the source may not link, load or format anything."""
+    """Escape a text for Markdown so that it is shown literally: names and statements of the source must not link, load
+    or format anything."""
     return _OF_MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 
 def _fenced(language: str, text: str) -> str:
-    """A block of code that no backticks in it end."""
+    """Format a block of code that backticks in it cannot end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def column_schema(version: TableVersion) -> dg.TableSchema:
-    """The columns that row events have, with MySQL type text; those of the key have the tag `key`."""
+    """Return the columns of row events, with MySQL type text; those of the key have the tag `key`."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -238,7 +237,7 @@ _EVENT_COLUMNS: Final = {
 
 
 def events_schema() -> dg.TableSchema:
-    """The columns of `events` with their Iceberg types."""
+    """Return the columns of `events` with their Iceberg types."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(each.name, _ICEBERG_TYPES.get(each.type, str(each.type)), _EVENT_COLUMNS[each.name])
@@ -248,8 +247,8 @@ def events_schema() -> dg.TableSchema:
 
 
 def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.TableSchema:
-    """The columns of a current-state table with their Iceberg types. What the source says of a column (type, default,
-    comment) is its description; those of the key have the tag `key`."""
+    """Return the columns of a current-state table with their Iceberg types. The source's type, default and comment of a
+    column are its description; those of the key have the tag `key`."""
     ids = {column.name: column.id for column in state.columns}
     columns: list[dg.TableColumn] = []
     for each in table.schema().fields:
@@ -275,7 +274,8 @@ _OWN_COLUMNS: Final = {COMMIT_TS: "TSO of the latest change of the row"}
 
 
 def column_lineage(feed: str, state: TableState, version: TableVersion) -> dg.TableColumnLineage:
-    """Where the values of a current-state table come from: the column of the source, and the row images of `events`."""
+    """Return where the values of a current-state table come from: the column of the source, and the row images of
+    `events`."""
     schema, events = keys.schema_key(feed, version.name), keys.events_key(feed)
     found = {COMMIT_TS: [dg.TableColumnDep(events, "commit_ts")]}
     for each in state.columns:
@@ -286,19 +286,19 @@ def column_lineage(feed: str, state: TableState, version: TableVersion) -> dg.Ta
 
 
 def table_name(identifier: Identifier) -> str:
-    """The name of a table with that of the catalog, as Spark knows it."""
+    """Return a table's name with that of the catalog, as in Spark."""
     return f"{CATALOG}.{identifier}"
 
 
 def _further(column: Column) -> str:
-    """The default and the comment of a column in the source."""
+    """Return the default and the comment of a column in the source."""
     default = "" if column.default is None else f"default {column.default}"
     comment = "" if column.comment is None else f"comment: {column.comment}"
     return "; ".join(filter(None, [default, comment]))
 
 
 def _statement(version: TableVersion, life: Incarnation) -> str:
-    """A statement, its effect, and how it changed the columns."""
+    """Format a statement, its effect, and how it changed the columns."""
     when = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}"
     lines = [f"- `{version.effect}` {when}", _fenced("sql", version.query or "-- seen")]
     before = life.before(version)
@@ -309,5 +309,5 @@ def _statement(version: TableVersion, life: Incarnation) -> str:
 
 
 def _moment(name: str, commit_ts: int) -> dict[str, Any]:
-    """A commit-ts as text, which no plot can show as a number, and as a time."""
+    """Return a commit-ts as text, because a plot cannot show it as a number, and as a time."""
     return {f"{name}_ts": str(commit_ts), f"{name}_time": dg.MetadataValue.timestamp(commit_time(commit_ts))}

@@ -1,4 +1,4 @@
-"""Dates that the checkpoint has passed and that no run has materialized are done, too: most of them have no files."""
+"""Mark dates that the checkpoint has passed and that no run has materialized as done: most of them have no files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cdc_lakehouse.pipeline.steps import Steps
 
 
 def passed_dates(feed: FeedConfig, checkpoint_ts: int) -> list[str]:
-    """The partitions that are over at `checkpoint_ts`, a TSO, by the source's wall clock. A file has the date on which
-    it was flushed, and what was committed before was flushed: no file of them is to come."""
+    """Return the partitions that are over at `checkpoint_ts`, a TSO, by the source's wall clock. A file has the date on
+    which it was flushed, and everything committed before was flushed: no more files with these dates follow."""
     definition = keys.partitions_of(feed)
     if definition is None or checkpoint_ts == BEGINNING:
         return []
@@ -26,8 +26,8 @@ def passed_dates(feed: FeedConfig, checkpoint_ts: int) -> list[str]:
 
 
 def log_passed_dates(context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: FeedConfig, steps: Steps) -> None:
-    """Materialize the passed dates of `raw` and `events` that this Dagster instance does not know yet, once, with what
-    is in the lake of them."""
+    """Materialize the passed dates of `raw` and `events` that this Dagster instance does not know yet, once, with the
+    lake's numbers for them."""
     passed = passed_dates(feed, steps.published.cut.checkpoint_ts)
     if not passed:
         return

@@ -1,4 +1,4 @@
-"""Tables that appear become assets by themselves: the code location is loaded again."""
+"""Reload the code location when tables appear, so that they become assets by themselves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LoadedTables:
         self._asked = False
 
     def reload_if_outdated(self, origin: CodeLocationOrigin | None, log: logging.Logger) -> None:
-        """Ask the code server to load its code again, once, where the tables of the lake are others by now."""
+        """Ask the code server to reload its code, once, when the lake's tables have changed."""
         if self._asked or not self._is_outdated():
             return
         self._asked = True
@@ -38,7 +38,7 @@ class LoadedTables:
             log.warning("the tables of feed %s have changed: reload the code location to see them", self._feed.name)
             return
         log.info("the tables of feed %s have changed: the code location is loaded again", self._feed.name)
-        # Beside the tick: the new server starts while this one still answers.
+        # In a thread, not in the tick: the new server starts while this one still answers.
         threading.Thread(target=_reload, args=(origin,), name="reload", daemon=True).start()
 
     def _is_outdated(self) -> bool:

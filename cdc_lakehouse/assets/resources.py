@@ -1,4 +1,4 @@
-"""What the assets of a run share: the configuration, Spark, and the steps."""
+"""The objects that the assets of a run share: the configuration, Spark, and the steps."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 LOAD_TAG = "cdc/load"
 """Tables of the initial dump to load again: a list in JSON."""
 DATES_TAG = "cdc/dates"
-"""The dates to decode again, separated by commas, where they are not all dates of a range."""
+"""The dates to decode again, separated by commas, if they are not all dates of a range."""
 
 
 class LakeSpark(LazyPySparkResource):
@@ -31,7 +31,7 @@ class LakeSpark(LazyPySparkResource):
     _config: LakehouseConfig | None = PrivateAttr(None)
 
     def session(self, config: LakehouseConfig) -> SparkSession:
-        """The run's session, which is started where there is none. Raises `ConfigurationError` for a second lake."""
+        """Return the run's session, and start it if there is none. Raises `ConfigurationError` for a second lake."""
         first = self._config or config
         if (first.lake, first.storage) != (config.lake, config.storage):
             raise ConfigurationError(
@@ -51,11 +51,12 @@ class Lakehouse(dg.ConfigurableResource[Any]):
     spark: dg.ResourceDependency[LakeSpark]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """The run has ended: its lease is given back."""
+        """Release the run's lease when the run has ended."""
         release_leases()
 
     def steps(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: str) -> Steps:
-        """The run's steps: one object for all ops of a run, which share a process. Raises `ConcurrentRunError`."""
+        """Return the run's steps: one object for all ops of a run, which share a process. Raises
+        `ConcurrentRunError`."""
         run_id = context.run.run_id
         if run_id not in _STEPS:
             config = configuration_of(feed)
@@ -87,12 +88,12 @@ def set_repairs(run_id: str, repairs: tuple[TableRepair, ...]) -> None:
 
 
 def use_configuration(config: LakehouseConfig) -> None:
-    """Have the runs of this process take the feeds of a configuration as it says, from now on."""
+    """Set the configuration of its feeds for the runs of this process, from now on."""
     _CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
 
 
 def configuration_of(feed: str) -> LakehouseConfig:
-    """The configuration that has a feed of this process's definitions."""
+    """Return the configuration that has a feed of this process's definitions."""
     return _CONFIGURATIONS[feed]
 
 
@@ -102,7 +103,7 @@ def pop_steps(run_id: str) -> Steps | None:
 
 
 def dates_to_decode(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> frozenset[str]:
-    """The partitions that a person asked for; a run that takes what is new has none."""
+    """Return the partitions that a person requested; a run that processes what is new has none."""
     tags = context.run.tags
     if DATES_TAG in tags:
         return frozenset(tags[DATES_TAG].split(","))

@@ -1,4 +1,4 @@
-"""Old runs are deleted from the Dagster instance: their events, their logs, and they themselves."""
+"""Delete old runs from the Dagster instance, with their events and their logs."""
 
 import datetime
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.Da
 
 
 def build_retention(feeds: Iterable[str], keep_days: int | None) -> dg.Definitions:
-    """A job that deletes runs of the feeds which ended more than `keep_days` ago, and its daily schedule."""
+    """Define a job that deletes runs of the feeds that ended more than `keep_days` ago, and its daily schedule."""
     if keep_days is None:
         return dg.Definitions()
     names = tuple(feeds)
@@ -40,8 +40,8 @@ def build_retention(feeds: Iterable[str], keep_days: int | None) -> dg.Definitio
 
 
 def delete_runs(instance: dg.DagsterInstance, feed: str, before: datetime.datetime) -> tuple[int, int]:
-    """Delete the runs of a feed that were created before then and have ended. Gives how many were deleted, and how many
-    stay.
+    """Delete the runs of a feed that were created before a moment and have ended. Return how many were deleted, and how
+    many stay.
 
     A run with the last materialization of an asset, or of one of its dates, stays: without it the asset would be shown
     as missing."""
@@ -61,7 +61,7 @@ def _ended_before(instance: dg.DagsterInstance, before: datetime.datetime, which
 
 
 def _shown_runs(instance: dg.DagsterInstance, feed: str) -> set[str]:
-    """The runs whose materializations the pages of assets show."""
+    """Return the runs whose materializations the pages of assets show."""
     found: set[str] = set()
     for record in instance.get_asset_records(instance.get_asset_keys(prefix=keys.feed_key_path(feed))):
         last = record.asset_entry.last_materialization_record
@@ -80,7 +80,8 @@ def _delete(instance: dg.DagsterInstance, runs: Iterable[str]) -> None:
     for run in runs:
         instance.delete_run(run)
         instance.compute_log_manager.delete_logs(prefix=[run])
-        # By its method: importing the class of SQLite's storage is a fifteenth of what loading the definitions takes.
+        # Checked by its method: importing the class of SQLite's storage takes a fifteenth of the time to load the
+        # definitions.
         if hasattr(storage, "path_for_shard"):
-            # Each run has a file of its own, of which deleting its rows leaves 130 kB.
+            # Each run has its own file, of which 130 kB remain when its rows are deleted.
             Path(storage.path_for_shard(run)).unlink(missing_ok=True)

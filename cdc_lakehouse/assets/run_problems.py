@@ -1,4 +1,4 @@
-"""Problems of a feed that Dagster knows of: runs and checks that failed, and maintenance that does not happen."""
+"""Problems of a feed that Dagster knows of: failed runs and checks, and overdue maintenance."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def run_problems(
     watched: datetime.datetime,
     now: datetime.datetime,
 ) -> Iterator[Problem]:
-    """`checks` are those of all assets that the code location has, `watched` is since when the feed is."""
-    # A run whose process is gone is reported as failed by this.
+    """Yield the problems of a feed. `checks` are those of all assets in the code location; `watched` is since when the
+    feed is watched."""
+    # This reports a run whose process is gone as failed.
     find_unfinished(instance, lake, feed.name, now)
     for run in last_runs(instance, feed.name):
         if run.error is not None:
@@ -45,7 +46,7 @@ def _failed_checks(instance: dg.DagsterInstance, feed: str, checks: Collection[d
     own = [key for key in checks if keys.belongs_to_feed(feed, key.asset_key) and key.name not in WITH_OWN_ALERTS]
     found = instance.event_log_storage.get_asset_check_summary_records(own)
     for key in sorted(own, key=str):
-        # The last one that was planned may be under way.
+        # The last planned evaluation may be in progress.
         record = found[key].last_completed_check_execution_record
         evaluation = None if record is None else record.evaluation
         if (
@@ -64,7 +65,8 @@ def _failed_checks(instance: dg.DagsterInstance, feed: str, checks: Collection[d
 def _overdue_maintenance(
     instance: dg.DagsterInstance, feed: FeedConfig, watched: datetime.datetime, now: datetime.datetime
 ) -> Iterator[Problem]:
-    """A pass has until the next one is due: then one must have succeeded, whatever the others do."""
+    """Yield a problem when maintenance has not succeeded since the tick before the last one: a pass has until the next
+    one is due."""
     cron = feed.maintenance.schedule
     if cron is None:
         return

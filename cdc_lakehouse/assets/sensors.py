@@ -1,4 +1,5 @@
-"""The sensor of a feed: what is new in its source becomes one run, and a run that failed is retried. No JVM starts."""
+"""The sensor of a feed: it requests one run for what is new in the source, and retries failed runs. No JVM is
+started."""
 
 import datetime
 from collections.abc import Sequence
@@ -24,7 +25,8 @@ _INTERVAL_SECONDS: Final = 30
 
 @dataclass(frozen=True)
 class Decision:
-    """What a tick decides: a run with `run_key`, or none, for a reason. `attempt` counts earlier runs that failed."""
+    """The decision of a tick: a run with `run_key`, or none, with a reason. `attempt` counts earlier runs that
+    failed."""
 
     run_key: str | None
     reason: str
@@ -32,8 +34,8 @@ class Decision:
 
 
 def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableName]) -> dg.SensorDefinition:
-    """The sensor that requests runs of the feed's job. It asks nothing of the source while a run or a backfill of the
-    feed is unfinished. Where the lake has others than the known `tables`, it has the code location loaded again."""
+    """Define the sensor that requests runs of the feed's job. It does not query the source while a run or a backfill of
+    the feed is unfinished. When the lake's tables differ from the known `tables`, it reloads the code location."""
     source = open_monitor(lake, feed)
     loaded = LoadedTables(lake, feed, tables)
 
@@ -67,8 +69,9 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableN
 def poll_source(
     instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, source: SourceMonitor, cursor: str | None
 ) -> tuple[Decision, SourceState | None]:
-    """Whether a run of the feed is called for, and what the source shows; None where that was not asked for, because a
-    run of the feed is unfinished. `cursor` is that of the last run that was asked for. Raises as the monitor does."""
+    """Decide whether to request a run of the feed; return the decision and what the source shows, None when it was not
+    queried because a run of the feed is unfinished. `cursor` is that of the last requested run. Raises as the monitor
+    does."""
     now = utc_now()
     if (unfinished := find_unfinished(instance, lake, feed.name, now)) is not None:
         return Decision(None, unfinished), None
@@ -78,7 +81,8 @@ def poll_source(
 
 
 def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: datetime.datetime) -> Decision:
-    """One run for what the source shows, and another one when that run failed. `last` is the feed's last run."""
+    """Decide on one run for what the source shows, and on another when that run failed. `last` is the feed's last
+    run."""
     if state.waiting and state.new:
         return Decision(f"{feed}:{state.cursor}", state.reason)
     retry = retry_decision(last, feed, state.cursor, now) if state.waiting else None
@@ -99,5 +103,5 @@ def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datet
 
 
 def run_tags(feed: FeedConfig, attempt: int = 0) -> dict[str, str]:
-    """Tags of a run that takes what is new."""
+    """Return the tags of a run that processes what is new."""
     return {FEED_TAG: feed.name} | ({ATTEMPT_TAG: str(attempt)} if attempt else {})

@@ -1,9 +1,9 @@
-"""What the definitions of assets say of them, before any run: group, kinds, owners, tags, names of tables, freshness.
+"""Arguments of asset definitions that are known before any run: group, kinds, owners, tags, names of tables, freshness.
 
 A feed's own assets are in its group, by default `<feed>`, the current-state tables of a database in
 `<group>/<database>`, and their schemas in `<group>/<database>/schema`: so a database of 500 tables is one box in the
-graph, which can be opened. The page of a group names all neighbours of its assets. Schemas hang on the log, which is in
-`<group>/source`: else the feed's page would name each table twice, for its schema and for itself.
+graph, which can be opened. The page of a group names all neighbours of its assets. Schemas depend on the log, which is
+in `<group>/source`: otherwise the feed's page would name each table twice, for its schema and for itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Spec = dict[str, Any]
 
 
 def source_spec(feed: FeedConfig, source: SourceMonitor) -> Spec:
-    """Where the lineage of a feed begins: its log, which nothing here makes. It is one asset, not one a table."""
+    """Return the spec of the feed's log, where its lineage begins and which nothing here makes. It is one asset, not
+    one for each table."""
     return Spec(
         key=keys.source_key(feed.name),
         description="The change log, as it leaves the source. It is only read.",
@@ -101,7 +102,7 @@ def checkpoint_spec(feed: FeedConfig) -> Spec:
         description="The published cut: which snapshot of every table shows the checkpoint-ts.",
         kinds={"iceberg"},
         metadata=_stored(system_table(feed.name, "checkpoints")),
-        # It is materialized by every run: it fails when runs fail, and when there are none.
+        # Every run materializes it: it fails when runs fail, and when there are none.
         freshness_policy=_within(feed.freshness_minutes),
         **_of_feed(feed),
     )
@@ -131,7 +132,7 @@ def _of_feed(feed: FeedConfig, part: str = "") -> Spec:
 
 def _of_table(feed: FeedConfig, table: TableName, layer: str = "") -> Spec:
     database, name = table.database, table.table
-    # What a group's name cannot hold: two databases can share a group.
+    # Without characters that a group's name cannot hold; so two databases can share a group.
     readable = re.sub(r"\W", "_", database, flags=re.ASCII)
     group = feed.settings_of(database, name).group or f"{feed.asset_group}/{readable}"
     return {

@@ -1,1 +1,1 @@
-"""What the command line does, one command a module."""
+"""The commands of the command line, one in each module."""

@@ -1,4 +1,4 @@
-"""`cdc-lakehouse alerts`: whether those who are to be told of problems can be."""
+"""`cdc-lakehouse alerts`: test whether the receivers of alerts can be reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc-lakehouse canal`: what a Canal server sends. No configuration, no JVM."""
+"""`cdc-lakehouse canal`: print what a Canal server sends. Needs no configuration and no JVM."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def tail_command(
 
 
 def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bool) -> int:
-    """Print entries; returns the number of those that could not be read."""
+    """Print entries; return the number of those that could not be read."""
     faults = printed = 0
     try:
         for batch in _batches(client, seconds):
@@ -144,7 +144,8 @@ def _line(batch: Batch, entry: bytes) -> dict[str, Any]:
 
 
 def _json(line: dict[str, Any]) -> str:
-    """JSON may hold characters that a terminal takes for commands, and some readers for the end of a line."""
+    """Format as JSON, with escapes for characters that a terminal takes as commands, or some readers as the end of a
+    line."""
     text = json.dumps(line, ensure_ascii=False)
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""What the commands share: loading the configuration, exit codes, text for a terminal."""
+"""Functions that the commands share: loading the configuration, exit codes, text for a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNREACHABLE: Final = 3
 """Exit code: a source cannot be reached."""
 
 _HOME: Final = "dagster_home"
-# All but printable ASCII. A line feed stays, and so do click's green, red, yellow and reset.
+# Everything except printable ASCII, line feeds, and click's green, red, yellow and reset.
 _NOT_PLAIN: Final = re.compile(r"(\n|\x1b\[(?:3[123]|0)m)|[^ -~]")
 
 _CODES: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT}
@@ -38,12 +38,12 @@ feed_option = click.option("--feed", "feed_name", help="Only this feed.")
 
 
 def exit_code(error: CdcError) -> int:
-    """The exit code of a command that ended with the error."""
+    """Return the exit code of a command that ended with the error."""
     return next((code for error_class, code in _CODES.items() if isinstance(error, error_class)), HELD)
 
 
 def exit_code_named(error_class: str | None) -> int:
-    """The exit code for the name of an error's class, which is all that Dagster keeps of an error in a run."""
+    """Return the exit code for the name of an error's class, which is all that Dagster keeps of an error in a run."""
     return next((code for known, code in _CODES.items() if known.__name__ == error_class), HELD)
 
 
@@ -63,7 +63,7 @@ def exits(command: Callable[_Options, int]) -> Callable[_Options, NoReturn]:
 
 
 def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -> Callable[_Options, NoReturn]:
-    """As `exits`, for a command that takes the loaded configuration before its options."""
+    """Like `exits`, for a command whose first parameter is the loaded configuration."""
 
     @exits
     @functools.wraps(command)
@@ -74,12 +74,13 @@ def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -
 
 
 def find_home() -> Path:
-    """DAGSTER_HOME, by default a directory beside the configuration, whether it is there or not."""
+    """Return DAGSTER_HOME, by default a directory beside the configuration, whether it exists or not."""
     return Path(os.environ.get("DAGSTER_HOME") or configuration.config_path().parent / _HOME)
 
 
 def existing_home() -> Path | None:
-    """Where there is a Dagster instance, for commands that make none: DAGSTER_HOME is set to it. None without one."""
+    """Return the home of an existing Dagster instance, for commands that create none, and set DAGSTER_HOME to it; None
+    when there is none."""
     home = find_home()
     if not (home / "dagster.yaml").exists():
         return None
@@ -88,7 +89,7 @@ def existing_home() -> Path | None:
 
 
 def os_user() -> str:
-    """Who runs the command: the user of the system, by name, or by number where there is none."""
+    """Return the user of the operating system who runs the command, by name, or by number without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # The user of a container may have no name.
@@ -96,13 +97,13 @@ def os_user() -> str:
 
 
 def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
-    """All feeds, or the one with that name. Raises `ConfigurationError` when there is none."""
+    """Return all feeds, or the one with that name. Raises `ConfigurationError` when there is none."""
     return config.feeds if name is None else [config.feed(name)]
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print text for people. What a terminal would take for a command is escaped: names and texts of the source can
-    hold it. The colours of `good`, `bad` and `doubtful` stay."""
+    """Print text for people. Characters that a terminal takes as commands are escaped, because names and texts of the
+    source can contain them. The colours of `good`, `bad` and `doubtful` are kept."""
     click.echo(_NOT_PLAIN.sub(lambda found: found[1] or printable(found[0]), text), err=err)
 
 
@@ -112,7 +113,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
+    """Return the lines of a table: the first column is left-aligned, the others are right-aligned."""
     header, *rows = ([printable(cell) for cell in row] for row in (header, *rows))
     widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
 
@@ -124,18 +125,18 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """The text as a terminal may get it: characters that do not print are escaped."""
+    """Return the text for a terminal: characters that do not print are escaped."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def short(text: str, width: int = 100) -> str:
-    """The text in one line of a terminal, cut where it is longer."""
+    """Return the text as one line for a terminal, truncated to `width`."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def good(line: str) -> str:
-    """A line in green, which the terminal alone shows; `bad` is red, `doubtful` yellow."""
+    """Return a line in green, which only a terminal shows; `bad` is red, `doubtful` yellow."""
     return click.style(line, fg="green")
 
 
@@ -150,7 +151,7 @@ def doubtful(line: str) -> str:
 def problem_lines(
     held: Mapping[str, str], quarantined: int, notes: Sequence[str], warnings: Sequence[str], discarded: int = 0
 ) -> list[str]:
-    """Lines that say what is held, quarantined or otherwise wrong; none when all is well."""
+    """Return lines that say what is held, quarantined or otherwise wrong; none when all is well."""
     lines: list[str] = []
     if held:
         lines += [

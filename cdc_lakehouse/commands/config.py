@@ -1,4 +1,4 @@
-"""`cdc-lakehouse config`: what `lakehouse.yaml` may say."""
+"""`cdc-lakehouse config`: print the schema of `lakehouse.yaml`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`cdc-lakehouse ddl`: what statements say, and what they make of a schema. From their text alone: no configuration, no
-JVM, no server."""
+"""`cdc-lakehouse ddl`: show the meaning of statements, and the schema that they make, from their text only: no
+configuration, no JVM, no server."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def apply_command(as_json: bool, database: str) -> int:
 
 
 class _Server:
-    """The tables that statements leave. `databases` are those that they create or use, less those that they drop."""
+    """The tables that statements leave. `databases` are those that they create or use, without those that they drop."""
 
     def __init__(self, session: str) -> None:
         self.databases: set[str] = set()
@@ -116,7 +116,7 @@ class _Server:
         self._place = 0
 
     def run(self, text: str) -> Iterator[str]:
-        """Carry a statement out, and yield what there is to note. Raises DdlError where it is not understood."""
+        """Execute a statement, and yield notes on it. Raises DdlError when it is not understood."""
         self._place += 1
         clauses = parse(text)
         change = SchemaChange(self._place, self._session, "", None, text, (), "", backslash_escapes=True, kind="text")
@@ -257,8 +257,8 @@ def _echo_table(table: TableVersion) -> None:
 
 # --- Scripts ---
 
-# Possessive quantifiers keep what has no end from being tried in every possible way. What does not end goes to the
-# end of the script: the parser says what is wrong with it.
+# Possessive quantifiers prevent that unterminated text is tried in every possible way. It extends to the end of the
+# script: the parser reports what is wrong with it.
 _OPAQUE: Final = (
     r"'(?:[^'\\]++|\\.|'')*+(?:'|\Z)"
     r'|"(?:[^"\\]++|\\.|"")*+(?:"|\Z)'
@@ -272,19 +272,19 @@ _COMMAND: Final = re.compile(r"DELIMITER[ \t]++(\S++)[^\n]*+(?:\n|\Z)", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class ScriptStatement:
-    """A statement without its delimiter, and where it begins: `line` and `column` count from 1."""
+    """A statement without its delimiter, and its position: `line` and `column` count from 1."""
 
     text: str
     line: int
     column: int
 
     def place(self, line: int, column: int) -> tuple[int, int]:
-        """Where a line and column of the statement are in the script."""
+        """Convert a line and column of the statement to those of the script."""
         return self.line + line - 1, column if line > 1 else self.column + column - 1
 
 
 def split(script: str) -> Iterator[ScriptStatement]:
-    """All statements in order; empty ones, and comments between them, are left out."""
+    """Yield all statements in order, without empty ones and without comments between them."""
     scanner = _scanner(";")
     position, start, line, counted = 0, -1, 1, 0
     end = 0
@@ -316,6 +316,6 @@ def _column(script: str, place: int) -> int:
 
 
 def _scanner(delimiter: str) -> re.Pattern[str]:
-    # Words are taken whole, as far as no delimiter begins in them.
+    # Words are matched as a whole, as far as no delimiter begins in them.
     first = re.escape(delimiter[0])
     return re.compile(rf"(?P<delimiter>{re.escape(delimiter)})|{_OPAQUE}|[^\s'\"`/#\-{first}]++", re.DOTALL)

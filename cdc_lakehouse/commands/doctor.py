@@ -1,4 +1,4 @@
-"""`cdc-lakehouse doctor`: whether the configuration can work on this machine."""
+"""`cdc-lakehouse doctor`: check whether the configuration works on this machine."""
 
 from __future__ import annotations
 

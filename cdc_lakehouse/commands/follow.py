@@ -1,5 +1,5 @@
-"""`cdc-lakehouse run --follow`: when a pass over a feed is made. The decision is the sensor's; this is its loop, in one
-process that stays warm."""
+"""`cdc-lakehouse run --follow`: decide when to make a pass over a feed. The decision is the sensor's; this is its loop,
+in one process that stays warm."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class FollowedFeed:
     _told: str = ""
 
     def take_turn(self, now: float) -> bool:
-        """Look, and make a pass where one is called for; gives whether it was made. `now` is in seconds of a clock that
-        never goes back."""
+        """Look, and make a pass if one is needed; return whether one was made. `now` is in seconds of a monotonic
+        clock."""
         if now < self._due:
             return False
         problem, state, made = "", None, False
@@ -56,7 +56,7 @@ class FollowedFeed:
             problem = str(error)
         except PermanentError as error:
             problem = str(error)
-            # The same comes of the same: the next pass is for what the source shows next.
+            # The same state would fail again: the next pass is for the next state of the source.
             self._cursor = self._cursor if state is None else state.cursor
         except Exception as error:  # noqa: BLE001 - Whatever a store or a catalog throws may pass.
             problem = str(error) if isinstance(error, CdcError) else in_one_line(error)
@@ -66,15 +66,15 @@ class FollowedFeed:
         return made
 
     def _tell(self, problem: str) -> None:
-        """Once, as long as it is the same."""
+        """Print a problem, once while it stays the same."""
         if problem and problem != self._told:
             say(f"cdc-lakehouse: feed {self.name}: {problem}", err=True)
         self._told = problem
 
 
 def follow(feeds: Sequence[FollowedFeed], stop: threading.Event, interval: float) -> None:
-    """Give each feed its turn, again and again, until `stop` is set; without news there are `interval` seconds between
-    the rounds."""
+    """Give each feed its turn, repeatedly, until `stop` is set; when nothing is new, rounds are `interval` seconds
+    apart."""
     while not stop.is_set():
         made = [feed.take_turn(time.monotonic()) for feed in feeds if not stop.is_set()]
         if not any(made):
@@ -82,13 +82,13 @@ def follow(feeds: Sequence[FollowedFeed], stop: threading.Event, interval: float
 
 
 def unless_signalled(work: Callable[[], _Result]) -> _Result:
-    """What the work gives, which is done in a thread as by `until_signalled`. SIGINT and SIGTERM end the process at
-    once, with a sentence and the exit code that shells have for the signal."""
+    """Return the result of the work, which is done in a thread as in `until_signalled`. SIGINT and SIGTERM end the
+    process at once, with a sentence and the exit code that shells use for the signal."""
 
     def on_signal(number: int, _: Any) -> None:
         name = signal.Signals(number).name
         say(f"cdc-lakehouse: ended by {name}; the next run goes on from what is committed", err=True)
-        # As if it were killed: were the JVM stopped first, the work would end with errors of its own.
+        # As if it were killed: if the JVM was stopped first, the work would end with other errors.
         os._exit(128 + number)
 
     return _in_thread(work, on_signal)
@@ -97,12 +97,12 @@ def unless_signalled(work: Callable[[], _Result]) -> _Result:
 def until_signalled(work: Callable[[threading.Event], None]) -> None:
     """Do the work in a thread, with an event that SIGINT and SIGTERM set; a second signal ends the process at once.
 
-    In a thread, because Dagster and PySpark put handlers of their own in the place of those of the main thread."""
+    It is done in a thread because Dagster and PySpark replace the handlers of the main thread by their own."""
     stop = threading.Event()
 
     def on_signal(*_: Any) -> None:
         if stop.is_set():
-            # As if it were killed: the lease and the run are seen to be those of a process that is gone.
+            # As if it were killed: the lease and the run then belong to a process that is gone.
             os._exit(DONE)
         stop.set()
 
@@ -114,7 +114,7 @@ def _in_thread(work: Callable[[], _Result], on_signal: Callable[[int, Any], obje
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="feeds") as worker:
             result = worker.submit(work)
-            # A signal that comes while another one is handled is not seen before this thread does something again.
+            # A signal that arrives while another one is handled is not seen before this thread does something again.
             while not wait([result], _SIGNAL_SECONDS).done:
                 pass
             return result.result()

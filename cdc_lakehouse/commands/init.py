@@ -1,4 +1,4 @@
-"""`cdc-lakehouse init`: a `lakehouse.yaml` from what a source shows."""
+"""`cdc-lakehouse init`: write a `lakehouse.yaml` from what a source shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WAREHOUSE: Final = "./lake/warehouse"
 _CATALOG: Final = "sqlite:///./lake/catalog.db"
 _CATALOG_PASSWORD: Final = "CATALOG_PASSWORD"
 _KINDS: Final = {"http": "rest", "https": "rest", "thrift": "hive"}
-"""Kinds of catalogs, by the schemes of their URIs; others are databases."""
+"""The kinds of catalogs by the schemes of their URIs; others are databases."""
 _PLAIN: Final = re.compile(r"[A-Za-z./][\w./:-]*")
 _COMMENTS: Final = {
     "source": "Where the change log is read.",
@@ -123,7 +123,7 @@ def command(
 
 
 def _catalog(uri: str) -> tuple[dict[str, str], set[str]]:
-    """The keys of `lake.catalog` for a URI, without the password that it has; and the names of what is to be set."""
+    """Return the keys of `lake.catalog` for a URI, without its password, and the names of the variables to set."""
     if uri == "glue":
         return {"type": "glue"}, set()
     scheme, _, rest = uri.partition("://")
@@ -163,7 +163,7 @@ def _say(found: list[str], unsure: list[str], secrets: Set[str], output: Path) -
 
 
 def _text(document: Mapping[str, Any], unsure: list[str]) -> Iterator[str]:
-    """Lines of YAML, with comments."""
+    """Yield lines of YAML, with comments."""
     yield f"# yaml-language-server: $schema={_SCHEMA_FILE}"
     yield "# All keys: docs/configuration.md. Secrets: ${NAME} of the environment, or ${file:PATH}."
     for sentence in unsure:
@@ -192,5 +192,5 @@ def _value(value: Any) -> str:
         return f"[{', '.join(_value(each) for each in value)}]"
     if isinstance(value, str) and _PLAIN.fullmatch(value) and yaml.safe_load(value) == value:
         return value
-    # JSON is YAML too.
+    # JSON is also YAML.
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`cdc-lakehouse maintain`: rewrite small files and deleted rows, let old snapshots expire, remove orphan files."""
+"""`cdc-lakehouse maintain`: rewrite small files and deleted rows, expire old snapshots, remove orphan files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc-lakehouse metrics`: the state of feeds in the text format of Prometheus. No JVM starts."""
+"""`cdc-lakehouse metrics`: the state of feeds in the text format of Prometheus. No JVM is started."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _address(listen: str) -> tuple[str, int]:
 
 
 class _Sources:
-    """Asks the sources of feeds, side by side. One that has not answered yet is not asked once more."""
+    """Queries the sources of feeds concurrently. One that has not answered yet is not queried again."""
 
     def __init__(self, lake: Lake, feeds: Sequence[FeedConfig]) -> None:
         self._lake, self._feeds = lake, feeds
@@ -124,7 +124,7 @@ class _Sources:
         self._lock = threading.Lock()
 
     def statuses(self) -> dict[str, SourceStatus | None]:
-        """By feed; None for a source that does not answer in time."""
+        """Return the statuses by feed; None for a source that does not answer in time."""
         with self._lock:
             for feed in self._feeds:
                 if feed.name not in self._asked:
@@ -141,14 +141,14 @@ class _Sources:
 
 
 class _Feeds(Collector):
-    """Reads the state of feeds whenever it is asked."""
+    """Reads the state of feeds at each collection."""
 
     def __init__(
         self, lake: Lake, feeds: Sequence[FeedConfig], instance: dg.DagsterInstance | None, sources: _Sources | None
     ) -> None:
         self._lake, self._feeds, self._instance, self._sources = lake, feeds, instance, sources
         self._health: dict[tuple[str, TableName], tuple[int | None, TableHealth | None]] = {}
-        """By feed and table: a snapshot, and the health of the table that has it."""
+        """A snapshot and the health of the table at it, by feed and table."""
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         return iter(_families().values())
@@ -206,7 +206,7 @@ class _Feeds(Collector):
             add("table_last_compaction_timestamp_seconds", at and at.timestamp(), *labels)
 
     def _read_health(self, feed: FeedConfig, state: FeedState) -> dict[TableName, TableHealth]:
-        """A table that the cut shows at the same snapshot as before is not read again."""
+        """Return the health of tables. A table that the cut shows at the same snapshot as before is not read again."""
         snapshots = {TableName(row.database, row.table): row.snapshot_id for row in state.cut}
         found: dict[TableName, TableHealth] = {}
         for table in sorted(snapshots.keys() | state.held.keys(), key=str):

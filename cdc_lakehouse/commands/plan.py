@@ -1,4 +1,4 @@
-"""`cdc-lakehouse plan` shows what pending DDL will do. It starts neither Spark nor Dagster."""
+"""`cdc-lakehouse plan`: show what pending DDL will do. It starts neither Spark nor Dagster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line on the terminal that says what is under way."""
+"""A line on the terminal that shows the work in progress."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TICK_SECONDS: Final = 0.5
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 Shown = Literal["line", "nothing", "log"]
-"""What is shown of progress on stderr: a line that changes, where it is a terminal; nothing; or a line for each thing
-that is said, with its time in UTC."""
+"""What of progress is shown on stderr: a changing line, if it is a terminal; nothing; or a line for each message, with
+its time in UTC."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def progress_options(command: _Command) -> _Command:
-    """The options with which a command says what is shown: its argument `progress`."""
+    """Add the options with which a command selects what is shown, as its argument `progress`."""
     silent, each = "No progress on stderr. [default: off a terminal]", "Each thing that is done as a line on stderr."
     quiet = click.option("--quiet", "-q", "progress", flag_value="nothing", default="line", help=silent)
     verbose = click.option("--verbose", "-v", "progress", flag_value="log", help=each)
@@ -33,10 +33,10 @@ def progress_options(command: _Command) -> _Command:
 
 
 class ProgressLine:
-    """The last thing that was said, and the time since the work began, on one line of stderr as long as the block
-    lasts; or what `shown` says.
+    """Shows the last message, and the time since the work began, on one line of stderr while the block runs; or what
+    `shown` says.
 
-    What the project logs is said by itself; `say` is for what comes another way."""
+    What the project logs is shown automatically; `say` is for other messages."""
 
     def __init__(self, shown: Shown, stream: IO[str] | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -85,7 +85,7 @@ class ProgressLine:
 
     def _write(self, text: str) -> None:
         width = shutil.get_terminal_size().columns - 1
-        # The cursor goes back to the start: what others write comes in the place of the line.
+        # The cursor returns to the start, so that other output replaces the line.
         self._stream.write(f"\r\x1b[K{_printable(text)[:width]}\r")
         self._stream.flush()
 

@@ -1,6 +1,6 @@
-"""`cdc-lakehouse quarantine`: what could not be used, and what a person does about it. No JVM is started.
+"""`cdc-lakehouse quarantine`: show what could not be used, and decide about it. No JVM is started.
 
-A decision is one commit on top of what was read, and is refused while a run has the feed. The next run acts on it."""
+A decision is one commit on top of what was read, and is refused while a run holds the feed. The next run acts on it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MISSING_INPUT: Final = {
     BAD_SCHEMA_FILE: "its statement is not carried out, and a table with files of its version stays held",
     BAD_TABLE_OF_DUMP: "rows of the dump are missing from the table",
 }
-"""What it means to give up a thing that stands for missing input, by error class."""
+"""What it means to discard a row that stands for missing input, by error class."""
 
 _Wanted = Callable[[Quarantined], bool]
 
@@ -123,7 +123,7 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
     rows = [(feed.name, row) for feed in feeds for row in Quarantine(lake, feed.name).rows if row.id == id]
     if not rows:
         raise _no_such([id])
-    # What was mended and is bad again has a row for each time.
+    # A row that was repaired and failed again occurs once for each time.
     feed, row = max(rows, key=lambda each: (each[1].state != "replayed", each[1].quarantined_at))
     if raw_path is not None:
         if row.raw is None:
@@ -243,8 +243,8 @@ def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, t
 def _meant(
     config: LakehouseConfig, feed_name: str | None, ids: Sequence[str], wanted: _Wanted, states: Collection[State]
 ) -> list[tuple[FeedRun, list[Quarantined]]]:
-    """The rows in these states that are meant, by feed. Raises `ConfigurationError` for an ID that there is not, and
-    `ConcurrentRunError` where a run has a feed that has such rows."""
+    """Return the selected rows in these states, by feed. Raises `ConfigurationError` for an unknown ID, and
+    `ConcurrentRunError` when a run holds a feed that has such rows."""
     lake = Lake(config.lake, config.storage)
     runs = [FeedRun(feed, lake) for feed in chosen(config, feed_name)]
     unknown = set(ids) - {row.id for run in runs for row in run.quarantine.rows}
@@ -260,7 +260,7 @@ def _meant(
 
 
 def _require_no_run(run: FeedRun) -> None:
-    # Of a run that begins after this the commits tell: they are on top of what was read.
+    # A run that begins after this is detected by the commits, which are on top of what was read.
     holder = last_holder(run.lake, run.feed.name)
     if holder is not None and holder.is_alive(utc_now()):
         raise ConcurrentRunError(
@@ -289,12 +289,13 @@ def _place(row: Quarantined) -> tuple[str, int, str]:
 
 
 def _table_of(row: Quarantined) -> str:
-    """With `*` for what is not known: such a row holds all tables that it may be of."""
+    """Return the table's name, with `*` for unknown parts: such a row holds all tables that it may belong to."""
     return f"{row.database or '*'}.{row.table or '*'}"
 
 
 def _document(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantined]) -> dict[str, Any]:
-    """`open` and `discarded` count all of the feed, whatever is listed. Times are ISO, in UTC."""
+    """Return a feed's rows as JSON. `open` and `discarded` count all rows of the feed, whatever is listed. Times are
+    ISO, in UTC."""
     return {
         "feed": feed.name,
         "open": quarantine.count(),

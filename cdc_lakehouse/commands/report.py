@@ -1,6 +1,6 @@
-"""`cdc-lakehouse report`: a page of HTML about each feed, in one file that needs nothing beside it.
+"""`cdc-lakehouse report`: write an HTML page about each feed, in one self-contained file.
 
-All texts are escaped: names and statements are the source's."""
+All texts are escaped, because names and statements come from the source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.report import FeedReport, ReportedTable, report
 
 _MOST_ROWS: Final = 200
-"""Of the quarantine, the DDL and the cuts: the newest ones."""
+"""The most rows of the quarantine, the DDL and the cuts that are shown, newest first."""
 _MOST_BARS: Final = 60
 _STYLE: Final = """
 :root{color-scheme:light dark;--line:#8884;--accent:#3b76c4;--bad:#c0392b;--good:#2e7d4f}
@@ -71,7 +71,7 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: 
 
 
 def page(reports: Sequence[FeedReport], now: datetime.datetime) -> str:
-    """The document."""
+    """Return the document."""
     links = " · ".join(f'<a href="#feed-{number}">{_text(each.feed)}</a>' for number, each in enumerate(reports))
     body = "".join(_feed(each, number) for number, each in enumerate(reports))
     return (
@@ -137,7 +137,7 @@ def _notes(report: FeedReport) -> str:
 
 
 def _lags(report: FeedReport) -> list[tuple[str, int]]:
-    """Of the newest cuts, the oldest of them first."""
+    """Return the lags of the newest cuts, oldest first."""
     cuts = reversed(report.cuts[:_MOST_BARS])
     return [(_time(cut.published_at), round(lag_seconds(cut.checkpoint_ts, cut.published_at))) for cut in cuts]
 
@@ -167,7 +167,7 @@ def _table(report: FeedReport, table: ReportedTable) -> list[str]:
 
 def _ddl(report: FeedReport) -> str:
     rows = [
-        # A statement that is of a database has no table.
+        # A statement on a database has no table.
         [_time(commit_time(version.commit_ts)), str(version.name).removesuffix("."), version.effect, version.query]
         for version in report.ddl[:_MOST_ROWS]
     ]
@@ -245,7 +245,7 @@ def _grid(
 
 
 def _bars(values: Sequence[tuple[str, int]], unit: str) -> str:
-    """A bar for each value, with its name and number as a tooltip."""
+    """Draw a bar for each value, with its name and number as a tooltip."""
     if not values:
         return "<p>None.</p>"
     most, width = max(1, *(value for _, value in values)), min(60.0, 900 / len(values))

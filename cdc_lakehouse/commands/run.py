@@ -1,4 +1,4 @@
-"""`cdc-lakehouse run`: one pass over the feeds without a daemon, or passes as there is something new.
+"""`cdc-lakehouse run`: make one pass over the feeds without a daemon, or a pass whenever there is something new.
 
 It does exactly what the sensor and its run do, recorded in the same Dagster instance."""
 
@@ -53,7 +53,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
 
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
-"""The settings of an instance that has none."""
+"""The settings for an instance that has none."""
 
 
 @click.command()
@@ -194,8 +194,8 @@ class RunResult:
     the initial dump.
     `warnings` say what may be a mistake in the configuration; they do not change the exit code.
 
-    `tables` have `rows_in` (events that were decoded, and of them `inserts`, `updates` and `deletes`), `rows` (now in
-    the table; None where it is not published) and `ddl` (`commit_ts`, `statement`, `effect`)."""
+    `tables` have `rows_in` (decoded events, and of them `inserts`, `updates` and `deletes`), `rows` (the current number
+    in the table; None when it is not published) and `ddl` (`commit_ts`, `statement`, `effect`)."""
 
     feed: str
     run_id: str | None = None
@@ -213,7 +213,7 @@ class RunResult:
 
 
 class _Runner:
-    """Runs of feeds in this process, recorded in the Dagster instance."""
+    """Runs feeds in this process, and records the runs in the Dagster instance."""
 
     def __init__(self, config: LakehouseConfig, instance: dg.DagsterInstance, *, progress: Shown) -> None:
         self.instance = instance
@@ -257,7 +257,7 @@ class _Runner:
             _take_lease(self.instance, self.lake, feed, run_id)
             set_repairs(run_id, tuple(repairs))
             if partitions or rebuild_tables or repairs or open_monitor(self.lake, feed).new_dates():
-                # There is something to do: the JVM starts while the run does.
+                # There is something to do, so the JVM starts while the run does.
                 start_session(self._config.lake, self._config.storage)
             executed = self._execute(self._job(feed, job), feed, run_id, tags, settings)
         finally:
@@ -288,7 +288,7 @@ class _Runner:
             )
 
     def _job(self, feed: FeedConfig, name: str) -> dg.JobDefinition:
-        """A job of the feed with the tables of now as its assets."""
+        """Return a job of the feed, with the current tables as its assets."""
         tables = known_tables(self.lake, feed)
         if feed.name not in self._definitions or self._definitions[feed.name][0] != tables:
             alone = self._config.model_copy(update={"feeds": [feed]})
@@ -328,7 +328,8 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
 
 
 def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_id: str) -> None:
-    """The pool of the feed keeps the daemon's runs apart. A run from the command line must look for them itself."""
+    """Take the lease. The feed's pool keeps the daemon's runs apart, but a run from the command line must check for
+    them itself. Raises `ConcurrentRunError` when another run is unfinished."""
     unfinished = find_unfinished(instance, lake, feed.name, utc_now())
     if unfinished is not None:
         raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
@@ -336,7 +337,7 @@ def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_
 
 
 def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
-    """The error of the step that failed, and its exit code: the project's own, else the innermost one."""
+    """Return the error of the failed step, and its exit code: the project's own error, or else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
             root = root_error(found)
@@ -410,7 +411,8 @@ def _table_row(table: dict[str, Any]) -> list[str]:
 
 
 def prepare_instance() -> None:
-    """Set DAGSTER_HOME, and allow one run of a feed at a time."""
+    """Set DAGSTER_HOME, and create the instance's settings, which allow one run of a feed at a time, if there are
+    none."""
     home = find_home()
     os.environ["DAGSTER_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)

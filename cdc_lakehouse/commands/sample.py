@@ -1,4 +1,4 @@
-"""`cdc-lakehouse sample`: a changefeed to try the project with, in files as TiCDC writes them."""
+"""`cdc-lakehouse sample`: write a changefeed for trying the project, in files as TiCDC writes them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def command(
     sink = directory / "sink"
     directory.mkdir(parents=True, exist_ok=True)
     end = datetime.datetime.now(datetime.UTC)
-    # From midnight on, so that the first date is whole, and every date to now is a partition with files.
+    # From midnight on, so that the first date is complete, and every date until now is a partition with files.
     first = end.date() - datetime.timedelta(days=days - 1)
     start = datetime.datetime.combine(first, datetime.time(), datetime.UTC)
     wrote: dict[str, int | str] = {}

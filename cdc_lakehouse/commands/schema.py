@@ -1,5 +1,5 @@
-"""`cdc-lakehouse schema`: the columns of a table in the source and in the lake, and the DDL that made them. No JVM is
-started."""
+"""`cdc-lakehouse schema`: show the columns of a table in the source and in the lake, and the DDL that made them. No JVM
+is started."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _document(table: ReadableTable) -> dict[str, Any]:
 
 
 def _column(column: Column, key: set[int], in_lake: tuple[str, str] | None) -> dict[str, Any]:
-    """Of a column that rows do not have, the lake has none."""
+    """Describe a column; its lake columns are None when rows do not have it."""
     name, kind = in_lake or (None, None)
     return {
         "name": column.name,

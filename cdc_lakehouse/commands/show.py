@@ -1,4 +1,4 @@
-"""`cdc-lakehouse show`: rows of a current-state table, as of the published cut or of another moment. No JVM is
+"""`cdc-lakehouse show`: print rows of a current-state table, as of the published cut or of another moment. No JVM is
 started."""
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def command(
 
 
 def find_tables(config: LakehouseConfig, table: str | None, feed: str | None, as_of: AsOf) -> list[ReadableTable]:
-    """The published tables of all feeds or one, or those of that name. Raises `ConfigurationError` for none."""
+    """Return the published tables of all feeds or one, or those of that name. Raises `ConfigurationError` when there
+    are none."""
     lake = Lake(config.lake, config.storage)
     runs = [FeedRun(each, lake) for each in chosen(config, feed)]
     found = [each for run in runs for each in readable_tables(run, as_of)]
@@ -95,7 +96,7 @@ def find_tables(config: LakehouseConfig, table: str | None, feed: str | None, as
 
 
 def _head(table: ReadableTable, limit: int, columns: Sequence[str] | None) -> tuple[int, pa.Table]:
-    """How many rows there are, and the first ones. Raises `ConfigurationError` for a column that there is not."""
+    """Return the number of rows, and the first ones. Raises `ConfigurationError` for an unknown column."""
     count, arrow = table.head(limit)
     for name in columns or ():
         if name not in arrow.column_names:
@@ -105,7 +106,7 @@ def _head(table: ReadableTable, limit: int, columns: Sequence[str] | None) -> tu
 
 
 def _document(table: ReadableTable, count: int, arrow: pa.Table) -> dict[str, Any]:
-    """`row_count` is of the whole table, `rows` are the first ones."""
+    """Return a table as JSON. `row_count` is of the whole table, `rows` are the first ones."""
     rows = [{name: _json(value) for name, value in row.items()} for row in arrow.to_pylist()]
     return {
         "feed": table.run.feed.name,

@@ -1,4 +1,4 @@
-"""`cdc-lakehouse status`: where each feed stands. No JVM is started, and nothing is written."""
+"""`cdc-lakehouse status`: show the state of each feed. No JVM is started, and nothing is written."""
 
 from __future__ import annotations
 
@@ -80,20 +80,24 @@ def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_jso
 def _status(
     lake: Lake, feed: FeedConfig, source: SourceStatus, failed: list[dict[str, Any]], now: datetime.datetime
 ) -> dict[str, Any]:
-    """The status as the command prints it in JSON. A checkpoint-ts is a TSO, a lag is in seconds; what there is not, or
-    a source does not have, is None.
+    """Return the status as the command prints it in JSON. A checkpoint-ts is a TSO, a lag is in seconds; what does not
+    exist, or a source does not have, is None.
 
-    `pending_records` are offsets of topics that are not landed, and only there for topics that answer. `landed_entries`
-    of a Canal server are in the lake, the last one at `landed_position` of the binlog, and only there for a server.
-    `initial` is what is loaded of the feed's dump: its `position` (a TSO), files, bytes and rows; `reading` is how far
-    the reading of the database is, where a feed begins with it. `tables` are those of the published cut and the held
-    ones: `checkpoint_ts` is of the last cut that has the table, None for a held one that never was in a cut, and `held`
-    the reason; `stale` is whether it is older than its own freshness_minutes; `health` is of the table as it is now,
-    None where it is not at its place. `last_run` had the feed last: `ended_at` is None while it goes on. `failed_runs`
-    are the last ones of the feed and of its own jobs (`job`), where they failed; `next_try_at` is when the sensor tries
-    one again, if it does. `attention` says in sentences what needs a person. `quarantined` counts what could not be
-    used, `discarded` what of it a person gave up. `contradictions` name messages that contradict an option of their
-    format. `warnings` say what may be a mistake in the configuration."""
+    pending_records: offsets of topics that have not landed; only present for topics that answer.
+    landed_entries, landed_position: entries of a Canal server in the lake, and the binlog position of the last one;
+      only present for a server.
+    initial: what is loaded of the feed's dump: its `position` (a TSO), files, bytes and rows; `reading` is the
+      progress of reading the database, for a feed that begins with it.
+    tables: those of the published cut and the held ones. `checkpoint_ts` is of the last cut that has the table, None
+      for a held one that never was in a cut; `held` is the reason; `stale` says whether it is older than its own
+      freshness_minutes; `health` is of the table now, None when it does not exist or cannot be read.
+    last_run: the run that held the feed last; `ended_at` is None while it goes on.
+    failed_runs: the last runs of the feed and of its own jobs (`job`) that failed; `next_try_at` is when the sensor
+      retries one, if it does.
+    attention: sentences on what needs a person.
+    quarantined, discarded: open rows that could not be used, and those that a person discarded.
+    contradictions: messages that contradict an option of their format.
+    warnings: possible mistakes in the configuration."""
     state = read_feed_state(lake, feed, now)
     history = SchemaHistory(lake, feed.name).history
     status = {
@@ -121,7 +125,7 @@ def _status(
 
 
 def _landed(source: SourceStatus) -> dict[str, Any]:
-    """What sources without a checkpoint-ts of their own say."""
+    """Return the fields of sources without a checkpoint-ts of their own."""
     if source.pending_records is not None:
         return {"pending_records": source.pending_records}
     if source.landed_entries is not None:
@@ -130,11 +134,12 @@ def _landed(source: SourceStatus) -> dict[str, Any]:
 
 
 def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """By feed. An instance that cannot be read is said on stderr: what the lake says does not wait for it."""
+    """Return the failed runs by feed. An unreadable instance is reported on stderr, and does not prevent the status of
+    the lake."""
     home = existing_home()
     if home is None:
         return {}
-    # Imported where there is an instance to read: it takes a second.
+    # Imported only when there is an instance to read, because it takes a second.
     import dagster as dg  # noqa: PLC0415
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""`cdc-lakehouse hold` keeps a table as it is, `cdc-lakehouse resume` lets it go on.
+"""`cdc-lakehouse hold` holds a table in its current state, `cdc-lakehouse resume` releases it.
 
 Neither starts Spark or Dagster: the next run acts on it."""
 
@@ -85,7 +85,7 @@ def _runs(config: LakehouseConfig, feed_name: str | None) -> list[FeedRun]:
 
 
 def _document(run: FeedRun, table: str, resumed: Resumed) -> dict[str, Any]:
-    """`approved` are the statements whose rewrite is carried out by the next run."""
+    """Return what was resumed as JSON. `approved` are the statements whose rewrite the next run carries out."""
     approved = [version.query or version.kind for version in resumed.approved]
     return {"feed": run.feed.name, "table": table, "held": False, "hold_ended": resumed.hold is not None,
             "approved": approved}  # fmt: skip

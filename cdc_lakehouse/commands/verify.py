@@ -1,4 +1,4 @@
-"""`cdc-lakehouse verify`: whether the tables are those of the source database. No JVM starts, but for a repair."""
+"""`cdc-lakehouse verify`: compare the tables with those of the source database. A JVM is only started for a repair."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def command(
 
 @dataclass
 class _Repair:
-    """Of one feed: the tables that were repaired, those that were not, with the reasons, and whether none was left that
-    differs or could not be checked."""
+    """The repair of one feed: the repaired tables, the tables that were not repaired, with the reasons, and whether no
+    table is left that differs or could not be checked."""
 
     tables: Sequence[TableRepair] = ()
     refused: dict[str, str] = field(default_factory=dict[str, str])

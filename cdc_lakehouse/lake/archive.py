@@ -1,4 +1,4 @@
-"""Where the content of segments is read: in the source, or in the archive that keeps a copy on the lake's side."""
+"""Read the content of segments, from the source or from an archive that keeps copies in the warehouse."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ _ANY_STORE_HOLDS: Final = re.compile(r"[A-Za-z0-9._/-]")
 
 
 class SourceFiles:
-    """The source itself. What it expires is gone."""
+    """Reads segments from the source itself. What the source expires is lost."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
 
     def place(self, segment: Segment) -> str:
-        """Path of a segment's content in the store."""
+        """Return the path of a segment's content in the store."""
         return segment.segment
 
     def etag(self, segment: Segment) -> str | None:
-        """The ETag that a read must match; None for copies, which never change."""
+        """Return the ETag that a read must match; None for copies, which never change."""
         return segment.etag
 
     def head(self, segment: Segment, size: int) -> bytes:
-        """The first bytes of a segment's content. Raises `SourceError` when it cannot be read or is another by now."""
+        """Return the first bytes of a segment's content. Raises `SourceError` when it cannot be read or has changed."""
         return self.store.head(self.place(segment), size, etag=self.etag(segment))
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
-        """Make sure that the contents stay; gives reasons by segment where that failed."""
+        """Make sure that the contents stay readable; return the reasons of failures by segment."""
         return {}
 
 
 class Archive(SourceFiles):
-    """Copies of the segments in the warehouse, below `cdc_{feed}/archive`: each content under a name of its own."""
+    """Keeps copies of the segments in the warehouse, below `cdc_{feed}/archive`: one file for each version of a
+    content."""
 
     def __init__(self, lake: Lake, feed: str, source: ObjectStore) -> None:
         super().__init__(open_store(lake.location(system_table(feed, "").namespace, "archive"), lake.storage))
@@ -58,20 +59,20 @@ class Archive(SourceFiles):
         return None
 
     def has(self, segment: Segment) -> bool:
-        """Whether the whole of a segment is there."""
+        """Whether the archive has a complete copy of the segment."""
         try:
             return len(self.store.head(self.place(segment), segment.size + 1)) == segment.size
         except (ObjectMissingError, SourceError):
             return False
 
     def copies(self) -> list[StoredObject]:
-        """All that are there."""
+        """Return all copies that are in the archive."""
         with contextlib.suppress(SourceUnreachableError):  # There is no directory before the first.
             return [each for each in self.store.list() if isinstance(each, StoredObject)]
         return []
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
-        """Copy the contents that are not there yet, each as it was when it was listed."""
+        """Copy the contents that are not in the archive yet, in the version that was listed."""
 
         def copy(segment: Segment) -> tuple[str, str | None]:
             try:
@@ -89,7 +90,7 @@ class Archive(SourceFiles):
 
 
 def _escaped(path: str) -> str:
-    """A path that every store and every reader of it takes as it is."""
+    """Escape a path so that every store and every reader takes it unchanged."""
     return "".join(
         char if _ANY_STORE_HOLDS.match(char) else "".join(f"~{byte:02X}" for byte in char.encode()) for char in path
     )

@@ -1,4 +1,4 @@
-"""The catalog, without a JVM: opening it, finding tables, and the small tables that PyIceberg itself writes."""
+"""The catalog without a JVM: opens it, finds tables, and serves the small tables that PyIceberg writes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Lake:
 
     @property
     def catalog(self) -> Catalog:
-        """Opened once, and again when the credentials for the warehouse have ended."""
+        """The open catalog. It is opened once, and again when the credentials for the warehouse have expired."""
         with self._lock:
             ends = self._expires_at
             if self._catalog is None or (ends is not None and ends < datetime.datetime.now(datetime.UTC)):
@@ -47,7 +47,7 @@ class Lake:
     def _open(self) -> Catalog:
         file_io = pyiceberg_file_io(self.config.warehouse, self.storage)
         self._expires_at = file_io.expires_at
-        # A catalog may have a name for what it calls a warehouse, which is no place.
+        # The warehouse of a catalog can be a name, which is not a location.
         properties = {"warehouse": self.config.warehouse, **file_io.pyiceberg, **self.config.catalog.properties}
         if self.config.warehouse.startswith("file:"):
             _ensure_directory(Path(urlsplit(self.config.warehouse).path), "lake.warehouse")
@@ -56,13 +56,14 @@ class Lake:
             _ensure_directory(Path(uri.removeprefix("sqlite:///")).parent, "lake.catalog.uri")
             # Spark's threads and this process share the file: wait for the other's commit instead of failing.
             properties["uri"] = f"{uri}?timeout={SQLITE_TIMEOUT_SECONDS}"
-        # It brings SQLAlchemy and more, which tasks in Python workers have no use for.
+        # The import loads SQLAlchemy and more, which tasks in Python workers do not need.
         from cdc_lakehouse.lake.faults import open_catalog  # noqa: PLC0415
 
         return open_catalog(CATALOG, self.config.catalog.type, properties)
 
     def load(self, identifier: Identifier) -> Table | None:
-        """The table; None where it is not there. To look at a lake that nobody has written to makes none."""
+        """Load a table; return None when it does not exist. Loading does not create a lake that nobody has written
+        to."""
         if self._catalog is None and self._is_unmade():
             return None
         try:
@@ -71,14 +72,15 @@ class Lake:
             return None
 
     def metadata_file(self, identifier: Identifier) -> str | None:
-        """Where the catalog says that a table's metadata is, which may not be there; None where it does not say."""
+        """Return the location of a table's metadata file as the catalog has it; the file may be missing. None when the
+        catalog is not a SQL catalog, or has no such table."""
         from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog  # noqa: PLC0415 - As above.
 
         catalog = self.catalog
         return catalog.metadata_file(identifier.parts) if isinstance(catalog, CachingSqlCatalog) else None
 
     def _is_unmade(self) -> bool:
-        """Whether the catalog is a file that is not there yet, in a directory that can be looked into."""
+        """Whether the catalog is a file that does not exist yet, in a directory that can be read."""
         uri = self.config.catalog.properties.get("uri", "")
         path = Path(uri.removeprefix("sqlite:///"))
         nearest = next((each for each in path.parents if each.exists()), path)
@@ -93,12 +95,12 @@ class Lake:
             self._namespaces.add(namespace)
 
     def write(self, location: str, content: bytes) -> None:
-        """A file of the lake's own, beside its tables."""
+        """Write a file of the lake that belongs to no table. An existing file is overwritten."""
         with load_file_io(dict(self.catalog.properties), location).new_output(location).create(overwrite=True) as file:
             file.write(content)
 
     def delete(self, location: str) -> None:
-        """Delete a file that `write` wrote; one that is gone is none."""
+        """Delete a file that `write` wrote. A missing file is not an error."""
         with contextlib.suppress(FileNotFoundError):
             load_file_io(dict(self.catalog.properties), location).delete(location)
 
@@ -107,8 +109,8 @@ class Lake:
 
 
 def _ensure_directory(directory: Path, key: str) -> None:
-    """Raises `ConfigurationError` where it can neither be made nor be written: no run mends that. Raises
-    `WarehouseFullError` where there is no room for it."""
+    """Create a directory. Raises `ConfigurationError` when it can be neither created nor written, which no retry
+    repairs, and `WarehouseFullError` when the disk is full."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         reason = None if os.access(directory, os.W_OK | os.X_OK) else "it cannot be written"
@@ -124,5 +126,5 @@ def _ensure_directory(directory: Path, key: str) -> None:
 
 
 def system_table(feed: str, name: str) -> Identifier:
-    """Identifier of a feed's own table; docs/tables.md has all of them."""
+    """Return the identifier of one of a feed's own tables; docs/tables.md lists them all."""
     return Identifier(f"cdc_{feed}", name)

@@ -1,4 +1,4 @@
-"""Numbers about a feed's tables, most of which tell whether they are right. PyIceberg only: no JVM is started."""
+"""Compute numbers about a feed's tables, most of which the checks use. PyIceberg only: no JVM is started."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, Segments, total
 from cdc_lakehouse.lake.tables.superseded_events import removal_of
 
 _LARGE_BATCH: Final = 0.1
-"""Of a table's rows: looking for so many keys would take longer than grouping them all."""
+"""The share of a table's rows from which a batch is large: looking up so many keys takes longer than grouping all
+rows."""
 
-# What these take is hidden from type checkers.
+# Type checkers do not know the parameters of these.
 _compute: Any = pc
 _at_least: Any = GreaterThanOrEqual
 _at_most: Any = LessThanOrEqual
@@ -49,7 +50,7 @@ _at_most: Any = LessThanOrEqual
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Keys that stand more than once in a table, with a few of them; `rows` were looked at."""
+    """The keys that occur more than once in a table, with a few examples; `rows` is the number of rows read."""
 
     rows: int
     keys: int
@@ -57,7 +58,7 @@ class Duplicates:
 
 
 def duplicate_keys(table: Table) -> Duplicates:
-    """Of all rows; reads the key's columns alone."""
+    """Find duplicate keys among all rows of a table; reads the key columns only."""
     key = _key(table)
     if not key or table.current_snapshot() is None:
         return Duplicates(0, 0, ())
@@ -65,8 +66,8 @@ def duplicate_keys(table: Table) -> Duplicates:
 
 
 def duplicate_keys_written(table: Table) -> Duplicates:
-    """Of the rows that can have a key which the last batch wrote: what a batch can have made double. Only they are held
-    in memory, and files that have none of them by their minimum and maximum are not read."""
+    """Find duplicate keys among the keys that the last batch wrote, the only ones that it can have duplicated. Only
+    rows with these keys are held in memory, and files whose minimum and maximum exclude them are not read."""
     key, batch = _key(table), conservation(table)
     if not key or not batch.written:
         return Duplicates(0, 0, ())
@@ -80,7 +81,7 @@ def duplicate_keys_written(table: Table) -> Duplicates:
 
 
 def _written_keys(table: Table, key: Sequence[str]) -> pa.Table:
-    """The keys in the files that the last batch added, where it took none away."""
+    """Return the keys in the files that the last batch added, without snapshots that also removed data files."""
     made, _ = _last_batch(table)
     added = {each.snapshot_id for each in made if not _total(each, "deleted-records")}
     fields = [table.schema().find_field(name).field_id for name in key]
@@ -93,7 +94,7 @@ def _written_keys(table: Table, key: Sequence[str]) -> pa.Table:
 
 
 def _near(name: str, values: pa.ChunkedArray) -> BooleanExpression:
-    """Between the least and the greatest of some whole numbers; of other values it is not tried."""
+    """Return a filter for the range of some integers; for values of other types it lets all rows pass."""
     if not pa.types.is_integer(values.type) or values.null_count:
         return AlwaysTrue()
     ends = _compute.min_max(values).as_py()
@@ -101,9 +102,9 @@ def _near(name: str, values: pa.ChunkedArray) -> BooleanExpression:
 
 
 def _among(rows: pa.RecordBatchReader, written: pa.Table) -> pa.Table:
-    """Rows with keys that were written, and with others that are made of the same parts."""
+    """Return the rows whose key columns each have a written value: those with written keys, and some with others."""
     found = [pc.field(name).isin(written.column(name).combine_chunks()) for name in written.column_names]
-    # By a scanner, which makes one look-up table for all batches.
+    # A scanner builds one lookup table for all batches.
     wanted: Any = ds.Scanner.from_batches(rows, filter=functools.reduce(operator.and_, found))
     return wanted.to_table().select(written.column_names)
 
@@ -113,7 +114,7 @@ def _key(table: Table) -> tuple[str, ...]:
 
 
 def _duplicates(keys: pa.Table) -> Duplicates:
-    # By position: a column's name can hold what the group-by would take for something else.
+    # Columns are named by position: the group-by could misread a source column's name.
     plain = pa.table({f"k{n}": column for n, column in enumerate(keys.columns)})
     counts = plain.group_by(plain.column_names).aggregate([([], "count_all")])
     double = counts.filter(pc.field("count_all") > 1)
@@ -123,13 +124,15 @@ def _duplicates(keys: pa.Table) -> Duplicates:
 
 @dataclass(frozen=True, slots=True)
 class Conservation:
-    """Rows of a table before and after its last batch, and what the batch wrote, beyond those that it wrote again.
-    `changed_keys` counts the keys of which it could delete rows, None where that is any row. `expected` are the rows
-    that the batch's events write, and those that they take the place of or delete, as its tasks counted them; None
-    where all rows were written again or an earlier release made the batch.
+    """The rows of a table before and after its last batch, and the rows that the batch wrote, without those that it
+    only copied from replaced files.
 
-    What is not seen: an event that is missing from `events` or was not read, for the tasks do not count it either; and
-    whether a key whose row went had to have one."""
+    `changed_keys` is the number of keys whose rows the batch may delete, None when it may delete any row. `expected` is
+    the number of rows that the batch's events write, and of those that they replace or delete, as its tasks counted
+    them; None when all rows were rewritten or an earlier release wrote the batch.
+
+    This does not detect events that are missing from `events` or were not read, because the tasks do not count them
+    either, nor whether a key whose row was removed should still have one."""
 
     before: int
     written: int
@@ -143,18 +146,18 @@ class Conservation:
 
     @property
     def holds(self) -> bool:
-        """No row is lost: only those of changed keys went. No row is there twice: none that was written is missing.
-        And the rows are those before, less those that the events took, with those that the events wrote."""
+        """Whether no row was lost (only rows of changed keys were removed) and none is duplicated or missing: the rows
+        are the earlier ones, without those that the events removed, and with those that the events wrote."""
         bounded = self.deleted >= 0 and (self.changed_keys is None or self.deleted <= self.changed_keys)
         return bounded and self.expected in (None, (self.written, self.deleted))
 
 
 def conservation(table: Table) -> Conservation:
-    """From the summaries of the snapshots that the last batch made."""
+    """Compute a table's conservation from the summaries of the snapshots that the last batch made."""
     changed_keys = table.properties.get(KEYS_TOUCHED, "")
     made, before = _last_batch(table)
     if before is None and made and made[-1].parent_snapshot_id is not None:
-        # Maintenance let it expire: there is nothing to compare with.
+        # Maintenance has expired the snapshot before the batch: there is nothing to compare with.
         rows = row_count(table, table.current_snapshot())
         return Conservation(rows, 0, rows, None)
     written = sum(max(0, _total(each, "added-records") - _live_rows_replaced(each)) for each in made)
@@ -172,7 +175,8 @@ def _expected(made: Sequence[Snapshot]) -> tuple[int, int] | None:
 
 
 def _live_rows_replaced(snapshot: Snapshot) -> int:
-    """Rows of the files that the snapshot took away: those that were deleted already went with their vectors."""
+    """Count the live rows in the files that the snapshot removed. Rows that were deleted already went with their
+    vectors."""
     gone = _total(snapshot, "deleted-records")
     return gone - _total(snapshot, "removed-position-deletes") if gone else 0
 
@@ -182,7 +186,7 @@ def _total(snapshot: Snapshot, name: str) -> int:
 
 
 def _last_batch(table: Table) -> tuple[list[Snapshot], Snapshot | None]:
-    """The snapshots that the last batch made, and the one before them."""
+    """Return the snapshots that the last batch made, newest first, and the snapshot before them."""
     head = table.current_snapshot()
     made: list[Snapshot] = []
     for snapshot in ancestors_of(head, table.metadata):
@@ -199,7 +203,8 @@ def _batch(snapshot: Snapshot | None) -> tuple[str | None, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class EventCounts:
-    """Events that the segments gave, those that are there, and those that went because later ones say it all."""
+    """The numbers of events that the segments gave, that are in `events`, and that were removed because later events
+    supersede them."""
 
     of_segments: int
     in_table: int
@@ -208,9 +213,11 @@ class EventCounts:
 
 @dataclass(frozen=True, slots=True)
 class UncountedLines:
-    """A segment of which not each line or record is an event, has its place in the quarantine or is explained: what its
-    decoder read (of records: what landed), the events that it gave, what could not be used by its own count, and what
-    the quarantine has of that; and `others`, as `Segment` has them."""
+    """A segment with lines or records that are not accounted for: each must be an event, be in the quarantine or be one
+    of `others`.
+
+    lines: what the decoder read; for records, what landed. events: the events that it gave. others: as in `Segment`.
+    rejected: what the decoder could not use. in_quarantine: what the quarantine holds of that."""
 
     segment: str
     lines: int
@@ -225,18 +232,20 @@ class UncountedLines:
 
 
 def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
-    """Of decoded segments whose lines or records were counted, in their order; reads `segments` and `quarantine` alone.
+    """Find decoded segments whose lines or records are not all accounted for, sorted by path; segments that were not
+    counted are left out. Reads `segments` and `quarantine` only.
 
-    Records that landed and were not read, or twice, are seen, and events that were not committed, or twice. What is not
-    seen: a record whose decoder takes it for one without a row, and one that the topic never gave."""
+    It detects records that landed and were not read or were read twice, and events that were not committed or were
+    committed twice. It does not detect a record that the decoder wrongly takes for one without a row, nor a record that
+    the topic never delivered."""
     columns = ["segment", "lines", "events", "others", "quarantined"]
-    # Summaries are also of segments that were not counted.
+    # Segments that were not counted can have summaries too.
     counted = (pc.field("state") == DECODED) & (pc.field("kind") != SUMMARY) & pc.field("lines").is_valid()
     rows = Segments(lake, feed).rows.filter(counted).select(columns)
     rows = rows.set_column(columns.index("others"), "others", _compute.fill_null(rows.column("others"), 0))
     kept: Counter[str] = Counter()
     for row in Quarantine(lake, feed).rows:
-        # Rows that a table could not take are events.
+        # Rows that a table could not take count as events.
         if row.state != "replayed" and row.error_class != BAD_VALUE:
             kept[row.segment] += row.count
     given = pc.field("events") + pc.field("others") + pc.field("quarantined")
@@ -252,8 +261,8 @@ def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
 
 @dataclass(frozen=True, slots=True)
 class CutTable:
-    """A table of a cut: the rows that the cut says, and those of the snapshot that it names; None where there is none
-    such, or it cannot be read."""
+    """A table of a cut: the rows that the cut recorded, and the rows of the snapshot that it names; `in_snapshot` is
+    None when that snapshot does not exist or cannot be read."""
 
     name: TableName
     rows: int
@@ -261,8 +270,8 @@ class CutTable:
 
 
 def cut_tables(lake: Lake, feed: FeedConfig) -> list[CutTable]:
-    """The tables of the last cut. From metadata: what the snapshots that were written for this cut hold is counted by
-    their files, of others it is what they say."""
+    """Return the tables of the last cut, with row counts from metadata: of a snapshot that was written for this cut,
+    the rows of its files; of other snapshots, what the snapshot itself states."""
     checkpoints, tables = Checkpoints(lake, feed.name), CurrentTables(lake, feed)
     cut = checkpoints.last().checkpoint_ts
     found: list[CutTable] = []
@@ -289,7 +298,8 @@ def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
 
 
 def changes_by_table(lake: Lake, feed: str, since: str | None) -> dict[TableName, Counter[str]]:
-    """Events by table and operation, of feed dates from `since` on, None for all. Reads three columns of `events`."""
+    """Count events by table and operation, for feed dates from `since` on, or all when it is None. Reads three columns
+    of `events`."""
     table = lake.load(system_table(feed, "events"))
     found: dict[TableName, Counter[str]] = {}
     if table is None:

@@ -1,7 +1,7 @@
-"""Spark's classes as a JVM has them in memory, in a file: one that is given it starts in half of the time, for it has
-nothing to parse and to verify (Java's class data sharing).
+"""The archive of Spark's classes (Java's class data sharing): a JVM that starts from it takes half of the time, because
+it does not parse and verify classes.
 
-A JVM sees by itself whether the file fits it and its classes, and goes on without it where it does not."""
+A JVM checks that the file fits it and its classes, and starts without it when it does not."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from typing import Final
 
 from cdc_lakehouse.lake.jars import PACKAGES
 
-# What it has to say of files that do not fit, and of classes that cannot be archived.
+# Silences the JVM's messages about archives that do not fit and classes that cannot be archived.
 _SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 ARCHIVE_COMMAND: Final = "python -m cdc_lakehouse.lake.spark --archive-classes"
-"""What makes the archive."""
+"""The command that makes the archive."""
 
 
 def class_archive() -> Path:
-    """Where the archive is of this environment's Spark and of the `java` that it starts; it need not be there."""
+    """Return the path of the archive for this environment's Spark and the `java` that it starts; the file may not
+    exist."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
     with contextlib.suppress(OSError):
@@ -39,15 +40,15 @@ def class_archive() -> Path:
 
 
 def archive_options() -> str:
-    """The JVM options to start from the archive; none where there is none."""
+    """Return the JVM options that start from the archive; empty when there is no archive."""
     archive = class_archive()
     return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_SILENT}" if archive.is_file() else ""
 
 
 @contextlib.contextmanager
 def archiving_options() -> Iterator[str]:
-    """The JVM options to make the archive: when it ends, within the block, of the classes that it has loaded. Some JVMs
-    make none. Raises `OSError` where the environment cannot be written."""
+    """Yield the JVM options that make a JVM write the archive of its loaded classes when it ends; it must end within
+    the block. Some JVMs write none. Raises `OSError` when the environment cannot be written."""
     archive = class_archive()
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:

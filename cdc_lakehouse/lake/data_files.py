@@ -1,7 +1,7 @@
-"""Data files of tables: which there are, their rows by field id, and new ones.
+"""Data files of tables: list them, read their rows by field id, and write new ones.
 
-Columns are known by field id everywhere: a file keeps the names that it was written with, and the table's may be others
-by now. Nothing here needs a JVM; what is written goes into the table by `iceberg_java.TableTransaction`.
+Columns are addressed by field id everywhere: a file keeps the names that it was written with, and the table's columns
+may have been renamed since. Nothing here needs a JVM; `iceberg_java.TableTransaction` adds written files to the table.
 """
 
 from __future__ import annotations
@@ -54,44 +54,44 @@ from cdc_lakehouse.lake.deletion_vectors import StoredVector, place_in_file, rea
 from cdc_lakehouse.lake.position_deletes import DATA_FILE, StoredPositions, read_positions
 
 POSITION: Final = "position"
-"""The column of `read_rows` with a row's position in its file, from 0."""
+"""The column of `read_rows` that holds a row's position in its file, from 0."""
 
 StoredDeletes = StoredVector | StoredPositions
-"""A deletion vector, or a file of positions, of one data file."""
+"""The deletes of one data file: a deletion vector or a file of positions."""
 
 Range = tuple[Any, Any]
-"""The least and the greatest value that are of interest, both included; None where there is no end."""
+"""The least and the greatest wanted value, both included; None for an open end."""
 
 _DATA, _POSITION_DELETES = 0, 1
 _ADDED, _DELETED = 1, 2
 _PUFFIN, _PARQUET = "PUFFIN", "PARQUET"
 _BATCH_ROWS: Final = 1 << 17
 _BATCH_BYTES: Final = 16 << 20
-"""Of what is read at once, about: larger pieces of memory are taken from the system and given back each time, which
-takes longer than to read them."""
+"""The approximate size of what is read at once. The allocator takes larger blocks from the system and returns them each
+time, which takes longer than reading them."""
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-"""Of rows in memory: about what writers that gather rows write at once."""
+"""The approximate size in memory of the rows that gathering writers write at once."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 _TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
 
-# PyIceberg's own reader of manifests leaves out what is new in version 3, such as where in its file a vector is.
+# PyIceberg's own reader of manifests omits the fields that are new in version 3, such as the offset of a vector.
 _ENTRY: Final = MANIFEST_ENTRY_SCHEMAS[3]
 _STATUS, _DATA_FILE = ([field.name for field in _ENTRY.fields].index(name) for name in ("status", "data_file"))
 _PLACES: Final = {field.name: place for place, field in enumerate(DATA_FILE_TYPE[3].fields)}
 
 
 def column(field_id: int) -> str:
-    """The name of a field's column in what `read_rows` gives."""
+    """Return the name of a field's column in the tables that `read_rows` yields."""
     return f"f{field_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A data file that a table has, and the deletes of its rows: a deletion vector, or files of positions.
+    """A data file of a table, and the deletes of its rows: a deletion vector, or files of positions.
 
-    size: in bytes. record_count: rows, deleted ones too. bounds: by field id the lower and the upper bound as in the
-    manifest (Iceberg's single-value serialization); of texts and binaries they may be cut, which makes them wider.
-    partition: the values of the partition's fields.
+    size: in bytes. record_count: rows, including deleted ones. bounds: by field id the lower and the upper bound as in
+    the manifest (Iceberg's single-value serialization); bounds of strings and binaries may be truncated, which makes
+    the range wider. partition: the values of the partition's fields.
     """
 
     path: str
@@ -117,21 +117,20 @@ def live_files(
     *,
     snapshot: Snapshot | None = None,
 ) -> list[StoredFile]:
-    """The data files of a snapshot of the table, by default of its current one; none where it has none.
+    """List the data files of a snapshot of the table, by default of the current one; empty when there is no snapshot.
 
-    `bounds_of` are the fields whose bounds are wanted, None for all: tables may have hundreds of columns, and files
-    are handed to tasks. `added_by` are the snapshots whose new files are wanted, None for all files. Raises
-    StoredFormError for files that are not the project's: those that are partitioned otherwise than the table was when
-    it was made, and deletes that are not by position, or not of one data file.
+    `bounds_of` are the fields whose bounds are wanted, None for all: tables may have hundreds of columns, and files are
+    sent to tasks. `added_by` are the snapshots whose added files are wanted, None for all files. Raises StoredFormError
+    for files that the project does not write: files of another partition spec than the table's first, and deletes that
+    are not positional or apply to more than one data file.
     """
     files, _ = _files_and_dangling(table, bounds_of, added_by, snapshot or table.current_snapshot())
     return files
 
 
 def dangling_deletes(table: Table) -> list[str]:
-    """Delete files of the current snapshot that delete nothing any more, as JSON of Iceberg's `ContentFileParser`: the
-    rows of their data file were written again. Of deletion vectors Iceberg itself leaves none. Raises StoredFormError
-    as `live_files`."""
+    """Return the delete files of the current snapshot whose data file is gone, as JSON of Iceberg's
+    `ContentFileParser`. Iceberg itself leaves no such deletion vectors. Raises StoredFormError as `live_files` does."""
     _, dangling = _files_and_dangling(table, (), None, table.current_snapshot())
     return dangling
 
@@ -171,7 +170,7 @@ def _in_force(deletes: Sequence[StoredDeletes], table: Table) -> tuple[StoredDel
 
 
 def _read_manifests(io: FileIO, manifests: Sequence[ManifestFile]) -> Iterable[list[tuple[int, Record]]]:
-    """The status and the data file of each manifest's live entries."""
+    """Yield for each manifest the status and the data file of its live entries."""
 
     def read(manifest: ManifestFile) -> list[tuple[int, Record]]:
         with AvroFile[Record](io.new_input(manifest.manifest_path), _ENTRY) as entries:
@@ -196,7 +195,7 @@ def _partition_of(entry: Record) -> tuple[str | None, ...]:
 
 
 def _deletes_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredDeletes]:
-    """The path of the data file that a delete file is of, and the deletes."""
+    """Return the path of the data file to which a delete file applies, and the deletes."""
     content, path, file_format, data_file = _values(
         entry, "content", "file_path", "file_format", "referenced_data_file"
     )
@@ -205,7 +204,7 @@ def _deletes_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredD
     )
     kind = file_format.upper() if content == _POSITION_DELETES else "others"
     if kind == _PARQUET:
-        # Writers that do not name the data file show it by the bounds.
+        # Some writers do not name the data file, but its path is both bounds of `file_path`.
         lower, upper = (bounds or {} for bounds in _values(entry, "lower_bounds", "upper_bounds"))
         least = lower.get(DATA_FILE.field_id)
         if data_file is None and least is not None and least == upper.get(DATA_FILE.field_id):
@@ -239,10 +238,10 @@ def _foreign(table: Table, why: str) -> StoredFormError:
 
 
 def may_contain(file: StoredFile, field: NestedField, lower: Any, upper: Any) -> bool:
-    """Whether a value of the field in [lower, upper] can be in the file, by the manifest's bounds.
+    """Whether the file can contain a value of the field in [lower, upper], by the manifest's bounds.
 
-    `field` is the table's of today: bounds from before a column was widened are understood. True where bounds are
-    missing or cannot be read; NULLs are not looked for.
+    `field` is the table's current field: bounds from before a column was widened are understood. True when bounds are
+    missing or cannot be read; NULLs are ignored.
     """
     least, greatest = file.bounds.get(field.field_id, (None, None))
     try:
@@ -257,14 +256,15 @@ def may_contain(file: StoredFile, field: NestedField, lower: Any, upper: Any) ->
 
 
 def _overlap(least: Any, greatest: Any, lower: Any, upper: Any) -> bool:
-    """Whether [least, greatest] and [lower, upper] have a value in common; None is no end."""
+    """Whether [least, greatest] and [lower, upper] have a value in common; None is an open end."""
     if greatest is not None and lower is not None and greatest < lower:
         return False
     return least is None or upper is None or not upper < least
 
 
 def _value(type: IcebergType, value: Any) -> Any:
-    """A Python value in the form in which values of its type are compared: texts by their bytes, times by number."""
+    """Convert a Python value to the form in which values of its type are compared: strings to bytes, times to
+    numbers."""
     match value:
         case str():
             return value.encode()
@@ -273,7 +273,7 @@ def _value(type: IcebergType, value: Any) -> Any:
         case datetime.date():
             return date_to_days(value)
         case float() if isinstance(type, FloatType):
-            # The nearest that a column of the type can have.
+            # The nearest value that a column of the type can hold.
             with np.errstate(over="ignore"):
                 return float(np.float32(value))
         case _:
@@ -298,12 +298,14 @@ def read_rows(
     between: Mapping[int, Range] | None = None,
     as_dictionaries: Collection[int] = (),
 ) -> Iterator[pa.Table]:
-    """The live rows of a file, in the file's order: columns of the fields named `f{field_id}`, and `position` (int64).
+    """Read the live rows of a file, in the file's order, as tables with one column `f{field_id}` for each field, and
+    `position` (int64).
 
     Only these columns are read. They have the types of the schema, whatever the file has; a column that the file lacks
-    is its field's initial default. `between` has ranges of values by field id: row groups that have no value in one of
-    them by Parquet's statistics are not read (rows outside of it may still come, NULLs need not). The fields
-    `as_dictionaries`, strings of low cardinality, come as Arrow dictionaries where they are stored: that costs a fifth.
+    holds its field's initial default. `between` holds ranges of values by field id: row groups that have no value in
+    one of them by Parquet's statistics are skipped (rows outside the range can still appear, and NULLs can be missing).
+    The fields in `as_dictionaries`, strings of low cardinality, are returned as Arrow dictionaries where the file
+    stores them, which costs a fifth of the time. Raises ValueError for a field that the schema lacks.
     """
     fields = [_top_level(schema, field_id) for field_id in field_ids]
     deleted = np.frombuffer(read_deleted(io, file).to_array(), np.uint64).astype(np.int64)
@@ -334,7 +336,7 @@ def read_rows(
 
 
 def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
-    """The positions of a file's deleted rows, from 0. Raises StoredFormError when its deletes are damaged."""
+    """Return the positions of a file's deleted rows, from 0. Raises StoredFormError when its deletes are damaged."""
     found = BitMap64()
     for each in file.deletes:
         found |= read_vector(io, each) if isinstance(each, StoredVector) else read_positions(io, each, file.path)
@@ -350,7 +352,8 @@ def _top_level(schema: Schema, field_id: int) -> NestedField:
 
 @dataclass(frozen=True, slots=True)
 class _FileColumn:
-    """A column of a Parquet file; `leaf` is its number among the leaf columns, where it is one."""
+    """A column of a Parquet file; `leaf` is its index among the leaf columns (for a nested column, of its first
+    leaf)."""
 
     name: str
     leaf: int
@@ -390,7 +393,7 @@ def _group_may_contain(chunk: pq.ColumnChunkMetaData, type: IcebergType, ends: R
 
 
 def _raw_value(type: IcebergType, raw: Any) -> Any:
-    """A value of Parquet's statistics as it is stored there, in the form in which values of its type are compared."""
+    """Convert a value of Parquet's statistics to the form in which values of its type are compared."""
     if not isinstance(type, DecimalType):
         return raw
     unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
@@ -400,7 +403,7 @@ def _raw_value(type: IcebergType, raw: Any) -> Any:
 def _typed(
     batch: pa.RecordBatch, fields: Sequence[NestedField], position: int, as_dictionaries: Collection[int] = ()
 ) -> pa.Table:
-    # By id: a name with a dot selects more than its own column.
+    # Columns are found by id: a name with a dot selects more than its own column.
     by_id = {_field_id(each): batch.column(number) for number, each in enumerate(batch.schema)}
     columns: dict[str, pa.Array] = {}
     for each in fields:
@@ -422,7 +425,8 @@ def _arrow_type(type: IcebergType) -> pa.DataType:
 
 
 def _without(rows: pa.Table, deleted: np.ndarray[Any, Any], position: int) -> pa.Table:
-    """The rows that are not deleted; `position` is that of the first, `deleted` are the positions in order."""
+    """Return the rows that are not deleted; `position` is that of the first row, `deleted` holds the sorted
+    positions."""
     first, last = np.searchsorted(deleted, (position, position + rows.num_rows))
     if first == last:
         return rows
@@ -435,10 +439,11 @@ def _without(rows: pa.Table, deleted: np.ndarray[Any, Any], position: int) -> pa
 
 
 class DataFileWriter:
-    """Writes one Parquet file, a row group for each `write`. `properties` are the table's: `write.parquet.*` and
-    `write.metadata.metrics.*` count. `partition` are the values of the partition's fields. `plain` are columns whose
-    values hardly repeat: no dictionary is tried for them. `repeated` are columns of texts that mostly come as Arrow
-    dictionaries: their texts are not looked up one by one."""
+    """Writes one Parquet file, a row group for each `write`.
+
+    `properties` are the table's; `write.parquet.*` and `write.metadata.metrics.*` are used. `partition` holds the
+    values of the partition's fields. `plain` are columns whose values hardly repeat: they get no dictionary. `repeated`
+    are string columns that are mostly passed as Arrow dictionaries: their values are not looked up one by one."""
 
     def __init__(
         self,
@@ -462,16 +467,16 @@ class DataFileWriter:
             self._stream,
             self._target,
             use_dictionary=encoded,
-            # As Iceberg has it: a reader may rely on it.
+            # Iceberg writes decimals like this, and a reader may rely on it.
             store_decimal_as_integer=True,
             store_schema=False,
             **_compression(properties),
         )
 
     def write(self, rows: pa.Table) -> None:
-        """The columns of `rows` have names of the schema's fields and are cast to their types; a field that has no
-        column is written as NULL. Raises ValueError for a column that the schema lacks, pyarrow.ArrowInvalid for a
-        value that does not fit."""
+        """Write rows. Their columns have names of the schema's fields and are cast to the fields' types; a field
+        without a column is written as NULL. Raises ValueError for a column that the schema lacks, pyarrow.ArrowInvalid
+        for a value that does not fit."""
         table = _complete(rows, self._schema, self._target)
         self._writer.write_table(table, row_group_size=_rows_per_group(rows, self._properties))
 
@@ -494,8 +499,8 @@ class DataFileWriter:
 
 
 class GatheringWriter:
-    """Writes rows to a file once many have come: each `flush` is a row group. `waiting` and `written` are bytes of rows
-    in memory."""
+    """Collects rows, and writes them to a file as one row group at each `flush`. `waiting` and `written` are bytes of
+    rows in memory."""
 
     def __init__(self, writer: DataFileWriter) -> None:
         self._writer = writer
@@ -509,7 +514,7 @@ class GatheringWriter:
         return rows.nbytes
 
     def flush(self) -> int:
-        """Write what waits; gives how much that was."""
+        """Write the waiting rows; return their size in bytes."""
         done, self.waiting = self.waiting, 0
         if self._rows:
             self._writer.write(pa.concat_tables(self._rows))
@@ -518,13 +523,14 @@ class GatheringWriter:
         return done
 
     def close(self) -> str:
-        """As `DataFileWriter.close`."""
+        """Flush, close the file and return its JSON, as `DataFileWriter.close` does."""
         self.flush()
         return self._writer.close()
 
 
 def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str]) -> str:
-    """Write rows as one Parquet file (see `DataFileWriter`). Raises ValueError also for no rows."""
+    """Write rows as one Parquet file; return its JSON (see `DataFileWriter`). Raises ValueError also when there are no
+    rows."""
     if not rows.num_rows:
         raise ValueError("a data file has rows")
     writer = DataFileWriter(io, path, schema, properties)
@@ -533,12 +539,13 @@ def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties
 
 
 def new_path(location: str, properties: Mapping[str, str], ending: str) -> str:
-    """Where a new file of the table at this location goes; the table's properties say how files are laid out."""
+    """Return the path for a new file of the table at this location, in the layout that the table's properties
+    define."""
     return load_location_provider(location, dict(properties)).new_data_location(f"{uuid.uuid4()}{ending}")
 
 
 def _file_schema(schema: Schema) -> Schema:
-    """The schema with names that every reader of Parquet takes, as Iceberg's own writers make them, each once."""
+    """Return the schema with unique names that every reader of Parquet accepts, as Iceberg's own writers make them."""
     try:
         return sanitize_column_names(schema)
     except ValueError:
@@ -556,7 +563,7 @@ def _file_schema(schema: Schema) -> Schema:
 
 
 def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
-    """The rows with all columns of the schema, in its order, with the names and types of the file."""
+    """Return the rows with all columns of the schema, in its order, with the names and types of the file."""
     unknown = set(rows.column_names) - {each.name for each in schema.fields}
     if unknown:
         raise ValueError(f"the schema has no columns {sorted(unknown)}")
@@ -573,7 +580,7 @@ def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
 
 
 def _dictionary(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The texts as indices of one dictionary."""
+    """Encode strings as indices of one dictionary."""
     if not pa.types.is_dictionary(texts.type):
         texts = texts.cast(pa.string()).dictionary_encode()
     return texts.cast(_TEXTS).unify_dictionaries()
@@ -589,7 +596,7 @@ def _compression(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _rows_per_group(rows: pa.Table, properties: Mapping[str, str]) -> int:
-    """Rows of a row group: not more than the properties allow, by number and by size before it is encoded."""
+    """Return the rows per row group that the properties allow, by count and by size before encoding."""
     most = int(properties.get(TableProperties.PARQUET_ROW_GROUP_LIMIT, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
     group_bytes = int(
         properties.get(
@@ -600,7 +607,7 @@ def _rows_per_group(rows: pa.Table, properties: Mapping[str, str]) -> int:
 
 
 def _metrics_properties(schema: Schema, file_schema: Schema, properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties, with those of single columns under the names that the file has."""
+    """Return the properties, with the metrics modes of single columns under the names that the file uses."""
     prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
     renamed = {
         f"{prefix}.{written.name}": mode
@@ -611,10 +618,10 @@ def _metrics_properties(schema: Schema, file_schema: Schema, properties: Mapping
 
 
 def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
-    """The metrics of a data file as in the JSON of `ContentFileParser`.
+    """Compute the metrics of a data file, as in the JSON of `ContentFileParser`.
 
-    PyIceberg's own aggregation is not used: its bounds leave out row groups without statistics, as a text of some
-    kilobytes makes them, and it fails on a date that Python does not have.
+    PyIceberg's own aggregation is not used: its bounds omit row groups without statistics, which strings of some
+    kilobytes cause, and it fails on a date that Python cannot represent.
     """
     ids = parquet_path_to_id_mapping(schema)
     plan = compute_statistics_plan(schema, dict(properties))
@@ -656,7 +663,7 @@ def _first_page(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _bounds(chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsCollector) -> tuple[str | None, str | None]:
-    """Lower and upper bound of a column in hexadecimal; None where a row group does not say."""
+    """Return a column's lower and upper bound in hexadecimal; None when a row group has no statistics."""
     with_values = [c for c in chunks if not (c.is_stats_set and c.statistics.null_count == c.num_values)]
     if not with_values or not all(c.is_stats_set and c.statistics.has_min_max for c in with_values):
         return None, None
@@ -686,7 +693,7 @@ def _lower_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes:
 
 
 def _upper_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes | None:
-    """None where no shorter value is as great."""
+    """Return the truncated upper bound; None when no shorter value is an upper bound."""
     match type:
         case StringType():
             text = truncate_upper_bound_text_string(value.decode(), width)

@@ -1,7 +1,7 @@
-"""Deletion vectors of Iceberg v3: which rows of a data file are deleted, as a bitmap of positions in a Puffin file.
+"""Deletion vectors of Iceberg v3: the deleted rows of a data file, as a bitmap of positions in a Puffin file.
 
-A data file has at most one vector. Whoever deletes further rows of it writes a vector that holds the earlier rows too,
-and takes the earlier vector away in the same commit.
+A data file has at most one vector. A writer that deletes further rows writes a vector that also holds the earlier rows,
+and removes the earlier vector in the same commit.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _BLOB_TYPE: Final = "deletion-vector-v1"
 _BLOB_MAGIC: Final = b"\xd1\xd3\x39\x64"
 _LENGTH_BYTES: Final = 4
 _CRC_BYTES: Final = 4
-# Iceberg's reserved field of a row's position in its file.
+# Iceberg's reserved field for a row's position in its file.
 _POSITION_FIELD_ID: Final = 2147483645
-# The snapshot and the sequence number are those of the commit that the file goes into.
+# The file takes the snapshot and the sequence number of the commit that adds it.
 _INHERITED: Final = -1
 _NO_FLAGS: Final = bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVector:
-    """A deletion vector that a table has.
+    """A deletion vector of a table.
 
-    offset, size: where its blob is in the Puffin file at `path`, in bytes. cardinality: deleted rows.
+    offset, size: position and length of its blob in the Puffin file at `path`, in bytes. cardinality: deleted rows.
     content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove it from the table.
     """
 
@@ -46,7 +46,7 @@ class StoredVector:
 
 
 def read_vector(io: FileIO, stored: StoredVector) -> BitMap64:
-    """The positions of the deleted rows, from 0. Only the vector's own bytes are read.
+    """Return the positions of the deleted rows, from 0. Only the vector's own bytes are read.
 
     Raises StoredFormError when they are not a deletion vector, or are damaged.
     """
@@ -62,11 +62,11 @@ def read_vector(io: FileIO, stored: StoredVector) -> BitMap64:
 def write_vectors(
     io: FileIO, path: str, vectors: Mapping[str, BitMap64], partitions: Mapping[str, Sequence[str | None]] | None = None
 ) -> list[str]:
-    """Write one Puffin file with the vectors of one commit, by the path of the data file that each is of; `partitions`
-    are those of the data files, where the table has any.
+    """Write one Puffin file with the vectors of one commit. `vectors` maps the path of a data file to its deleted
+    positions; `partitions` maps it to its partition's values, for partitioned tables.
 
-    Returns the delete file of each as JSON for Iceberg's `ContentFileParser`. A data file without deleted rows gets
-    none; where no file has any, nothing is written.
+    Returns the delete file of each vector as JSON for Iceberg's `ContentFileParser`. A data file without deleted rows
+    gets none; when no file has any, nothing is written.
     """
     vectors = {data_file: positions for data_file, positions in vectors.items() if positions}
     if not vectors:

@@ -1,4 +1,4 @@
-"""What goes wrong with Spark, its JVM, the catalog and the stores, told from what is wrong with one table."""
+"""Tell faults of Spark, its JVM, the catalog and the stores from faults of one table."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _AWAY: Final = (
     SourceUnreachableError,
 )
 _OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
-"""Errors of the system about one file: to try again changes nothing."""
+"""Errors of the operating system about one file, which a retry does not repair."""
 _OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "ConnectionError", "TimeoutError", "EOFError"})
 _CATALOG_AWAY: Final = (CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError)
 
 _JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)
-"""In a trace: an error, and those that it was caused by."""
+"""Matches the errors in a Java stack trace: the first one and its causes."""
 _JAVA_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
 _JAVA_CATALOG_AWAY: Final = re.compile(
     r"\[SQLITE_(?:BUSY|LOCKED|IOERR|CANTOPEN)|java\.sql\.SQL(?:Transient|Recoverable|NonTransientConnection|Timeout)"
@@ -59,18 +59,18 @@ _WORKER_ENDED: Final = "Python worker exited unexpectedly"
 _JVM_OBJECT: Final = re.compile(r"\bo\d+\.")
 """Py4J's number of an object. It differs in every run, and reasons are compared between runs."""
 _JAVA_SAID: Final = re.compile(r"^(org\.apache\.iceberg\.exceptions\.(?:NotFound|Validation)Exception: .*)$")
-"""What Iceberg says of files. Java's other words may hold a password."""
+"""Iceberg's messages about files. Other messages of Java may hold a password."""
 
 
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
-    """Errors of Spark and of its JVM in the block as `EngineError`."""
+    """Convert errors of Spark and of its JVM in the block to `EngineError`."""
     try:
         yield
     except Py4JError as error:
         raise _spark_failed(error) from error
     except ConnectionError as error:
-        # Who asks a JVM that has ended. Sources and catalogs have errors of their own.
+        # A call to a JVM that has ended raises it. Sources and catalogs have errors of their own.
         raise _no_jvm(error) from error
     except Exception as error:
         if not _is_of_spark(error):
@@ -79,8 +79,8 @@ def engine_errors() -> Iterator[None]:
 
 
 def engine_fault(error: Exception) -> CdcError | None:
-    """The project's error for one that says nothing of the table at which it came up: Spark, its JVM, the catalog or
-    the store of the warehouse failed. It may pass. None for any other."""
+    """Return the project's error for a fault of Spark, its JVM, the catalog or the warehouse's store, which says
+    nothing about the table at which it occurred and may pass. None for any other error."""
     if isinstance(error, CdcError):
         return error if isinstance(error, _AWAY) else None
     if isinstance(error, Py4JJavaError):
@@ -99,7 +99,7 @@ def engine_fault(error: Exception) -> CdcError | None:
 
 
 def described(error: Exception) -> str:
-    """An error in one line: its type, and what it says where that holds no secret."""
+    """Describe an error in one line: its type, and its message when that holds no secret."""
     if isinstance(error, CdcError):
         return str(error)
     if not (isinstance(error, Py4JError) or _is_of_spark(error)):
@@ -108,7 +108,7 @@ def described(error: Exception) -> str:
     return said[0] if said else _of_engine(error)
 
 
-# Commands that read a lake without Spark come here too: PySpark and DuckDB are loaded when something goes wrong.
+# Commands that read a lake without Spark import this module too, so PySpark and DuckDB are imported only on errors.
 
 
 def _is_of_spark(error: Exception) -> bool:
@@ -155,12 +155,12 @@ def _lines(error: Exception) -> list[str]:
     try:
         return [found[1] for found in _JAVA.finditer(str(error))]
     except (Py4JError, ConnectionError):
-        # The words are in the JVM, which has ended.
+        # The message is in the JVM, which has ended.
         return ["java.lang.InterruptedException"]
 
 
 def _is_of_the_table(error: Exception) -> bool:
-    """Whether Spark refused a statement, or code of a task could not go on, for what it found in rows."""
+    """Whether Spark refused a statement or code of a task failed because of the rows that it read."""
     from pyspark.errors import AnalysisException, PythonException  # noqa: PLC0415
 
     if not isinstance(error, PythonException):

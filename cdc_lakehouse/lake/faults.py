@@ -1,7 +1,7 @@
-"""What goes wrong with the catalog, said by the keys that name it.
+"""Convert faults of the catalog to errors that name the configuration key.
 
-What no other try mends is a `ConfigurationError`; what may pass is a `CatalogUnreachableError`. No text of them holds a
-URI: it may hold a password."""
+What no retry repairs is a `ConfigurationError`; what may pass is a `CatalogUnreachableError`. No message holds a URI,
+which may hold a password."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, Configuratio
 from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog
 
 _PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
-"""What installs a driver, where it is called otherwise."""
+"""The packages that install a driver, where they are not called like its module."""
 
 _LOCKED: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _UNUSABLE: Final = (
@@ -40,9 +40,9 @@ _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
 
 
 def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog:
-    """The catalog of a kind (PyIceberg's `type`), whose own later errors are the project's too.
+    """Open the catalog of a kind (PyIceberg's `type`); its later database errors are converted too.
 
-    Raises `ConfigurationError` for what no other try mends, and `CatalogUnreachableError`."""
+    Raises `ConfigurationError` for what no retry repairs, and `CatalogUnreachableError`."""
     implementation = {"type": kind}
     if kind == "sql":
         _check_uri(properties.get("uri", ""))
@@ -81,7 +81,7 @@ def _check_uri(uri: str) -> None:
             advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql://host/database",
         ) from None
     except (ArgumentError, ValueError):
-        # What the error says can hold a part of a password.
+        # The message of the error can hold a part of a password.
         raise ConfigurationError(
             "lake.catalog.uri: is not an SQLAlchemy URI",
             advice="write driver://user:password@host:port/database, with @, :, / and % of a password percent-encoded",
@@ -89,14 +89,14 @@ def _check_uri(uri: str) -> None:
 
 
 def _in_its_place(context: ExceptionContext) -> BaseException | None:
-    """What is raised in the place of an error of the database; None for those that PyIceberg handles."""
+    """Return the error to raise instead of a database error; None for errors that PyIceberg handles."""
     return _of_database(context.original_exception, context.sqlalchemy_exception)
 
 
 def _of_database(found: BaseException | None, wrapped: object) -> CdcError | None:
     code: str | None = getattr(found, "sqlite_errorname", None)
     if code is None:
-        # Of another database. What PyIceberg itself handles are errors of other classes.
+        # Another database. PyIceberg handles errors of other classes itself.
         return _unreachable(type(found).__name__) if isinstance(wrapped, OperationalError) else None
     if code.startswith(_LOCKED):
         return CatalogUnreachableError(

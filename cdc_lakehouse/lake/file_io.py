@@ -1,6 +1,7 @@
-"""How PyIceberg and Iceberg on Spark reach the warehouse, from the one section of the configuration that says it.
+"""Settings with which PyIceberg and Iceberg on Spark reach the warehouse, made from the `storage` section of the
+configuration.
 
-Iceberg's own FileIO is used, not Hadoop's file systems: one bundle of the service's SDK, and no settings but these."""
+Iceberg's own FileIO is used, not Hadoop's file systems: one bundle of the service's SDK, and only these settings."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageCon
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources.object_store import Location
 
-# The newest of each that is published; they hold the services' SDKs alone, so they may be older than the runtime.
+# The newest published release of each; they hold the services' SDKs only, so they may be older than the runtime.
 _AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 _GCP_BUNDLE: Final = "org.apache.iceberg:iceberg-gcp-bundle:1.11.0"
 _AZURE_BUNDLE: Final = "org.apache.iceberg:iceberg-azure-bundle:1.10.0"
 
-# Hadoop's own starts a process, `chmod`, for each file and directory that it makes; this one asks Java to set the mode.
+# Hadoop's own file system starts a `chmod` process for each file and directory that it creates; this one sets the mode
+# in Java.
 _LOCAL_FILES: Final = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 _LOCAL_FILE_SYSTEM: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
@@ -28,11 +30,11 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 @dataclass(frozen=True)
 class FileIO:
-    """What is needed for a warehouse on a service. `repr` shows no settings: they hold secrets."""
+    """PyIceberg's settings for a warehouse. `repr` shows none of them: they hold secrets."""
 
     pyiceberg: dict[str, str] = field(default_factory=dict, repr=False)
     expires_at: datetime.datetime | None = None
-    """When the credentials among `pyiceberg` end."""
+    """The expiry of the credentials in `pyiceberg`."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,11 @@ class SparkFileIO:
     system: dict[str, str] = field(default_factory=dict, repr=False)
     """System properties of the JVM, from which the service's SDK takes credentials."""
     local_files: str | None = None
-    """The class of Hadoop's file system for a warehouse on a disk."""
+    """The class of Hadoop's file system for a warehouse on a local disk."""
 
 
 def packages(warehouse: str) -> tuple[str, ...]:
-    """The jars that a warehouse needs beside Iceberg's own."""
+    """Return the jars that a warehouse needs in addition to Iceberg's own."""
     needed = {"s3": _AWS_BUNDLE, "gs": _GCP_BUNDLE, "abfss": _AZURE_BUNDLE, "file": _LOCAL_FILES}
     package = needed.get(_scheme(warehouse))
     return () if package is None else (package,)
@@ -101,9 +103,10 @@ def _pyiceberg_s3(settings: S3Storage) -> FileIO:
     if settings.anonymous:
         properties["s3.anonymous"] = "true"
     region, expires_at = settings.region, None
-    # PyArrow's own chain knows the environment, the default profile and the instance, and renews what they give.
+    # PyArrow's own chain reads the environment, the default profile and the instance, and renews credentials from
+    # these.
     if any(getattr(settings, key) is not None for key in settings.CREDENTIALS):
-        # It brings boto3, which is slow to load.
+        # The import loads boto3, which is slow.
         from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
 
         provide = s3_credentials(settings)
@@ -156,7 +159,7 @@ def _spark_s3(settings: S3Storage) -> SparkFileIO:
 
 
 def _aws_system(settings: S3Storage) -> dict[str, str]:
-    """The SDK's own names for what says who asks."""
+    """Return the settings that identify the client, under the SDK's own names."""
     named = {
         "aws.profile": settings.profile,
         "aws.roleArn": settings.role_arn if settings.web_identity_token_file is not None else None,
@@ -172,7 +175,7 @@ def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
     _name_key_file(settings)
     properties = _given(**{"gcs.service.host": settings.endpoint})
     if settings.anonymous:
-        # PyArrow always asks for a token; an emulator takes any.
+        # PyArrow always sends a token; an emulator accepts any.
         properties |= {"gcs.oauth2.token": "anonymous", "gcs.oauth2.token-expires-at": "4102444800000"}
     return FileIO(properties)
 
@@ -189,7 +192,8 @@ def _spark_gs(settings: GcsStorage) -> SparkFileIO:
 
 
 def _name_key_file(settings: GcsStorage) -> None:
-    """Neither PyArrow nor Iceberg takes a key file but from the environment, as Google's libraries do."""
+    """Set the environment variable for the key file: PyArrow and Iceberg take a key file only from there, as Google's
+    libraries do."""
     if settings.service_account_file is not None:
         os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = settings.service_account_file
 

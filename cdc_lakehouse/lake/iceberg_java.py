@@ -1,7 +1,7 @@
-"""Iceberg's own table API, through the session's JVM: what Spark SQL cannot say.
+"""Iceberg's own table API, called through the session's JVM for what Spark SQL cannot express.
 
-Schema changes with initial defaults, and the transaction that makes schema, rows, deleted rows and properties
-visible as one commit. This is the only module that calls into the JVM.
+It changes schemas with initial defaults, and commits schema, rows, deleted rows and properties of a table in one
+transaction. This is the only module that calls Iceberg in the JVM.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cdc_lakehouse.lake.table_operations import (
 )
 
 _FEW_MANIFESTS: Final = 16
-"""So many are read one after the other: that takes no longer than to hand them to other threads and wait for these."""
+"""The number of manifests up to which one thread reads them all: handing them to other threads would take as long."""
 
 
 class IcebergJavaApi:
@@ -47,19 +47,19 @@ class IcebergJavaApi:
     @cached_property
     def _catalog(self) -> Any:
         session: Any = self._spark
-        # A catalog takes its settings from the active session when it is first asked for.
+        # A catalog takes its settings from the session that is active when it is first used.
         session._get_j_spark_session_class(self._jvm).setActiveSession(session._jsparkSession)
         manager = session._jsparkSession.sessionState().catalogManager()
         return manager.catalog(CATALOG).icebergCatalog()
 
     def load(self, identifier: Identifier) -> Any:
-        """The Java table; raises where there is none."""
+        """Return the Java table; raises `Py4JJavaError` when it does not exist."""
         return self._catalog.loadTable(self._java_identifier(identifier))
 
     def transaction(self, identifier: Identifier, expected_snapshot: int | None) -> TableTransaction:
-        """A transaction on a table whose current snapshot is the expected one (None: it has none).
+        """Begin a transaction on a table whose current snapshot is the expected one (None: it has none).
 
-        Raises TransientError when it is another.
+        Raises TransientError when the current snapshot is another.
         """
         return TableTransaction(self, self.load(identifier).newTransaction(), expected_snapshot)
 
@@ -70,11 +70,11 @@ class IcebergJavaApi:
         location: str,
         properties: Mapping[str, str],
     ) -> None:
-        """Make an empty table of (name, Iceberg type) columns, all optional."""
+        """Create an empty table of (name, Iceberg type) columns, all optional."""
         nested = self._jvm.org.apache.iceberg.types.Types.NestedField
         fields = self._jvm.java.util.ArrayList()
         for position, (name, type_name) in enumerate(columns, start=1):
-            # Ids of nested elements must differ from those of columns; the catalog numbers all of them anew.
+            # Ids of nested elements must differ from those of columns; the catalog renumbers all of them.
             fields.add(nested.optional(position, name, self._type(type_name, 1_000_000 + position)))
         builder = self._catalog.buildTable(
             self._java_identifier(identifier), self._jvm.org.apache.iceberg.Schema(fields)
@@ -88,7 +88,7 @@ class IcebergJavaApi:
         self._catalog.renameTable(self._java_identifier(source), self._java_identifier(target))
 
     def remove_tags(self, identifier: Identifier, names: Iterable[str]) -> None:
-        """Remove tags of a table, in one commit. Raises `TransientError` when one of them is gone by now."""
+        """Remove tags of a table, in one commit. Raises `TransientError` when one of them no longer exists."""
         manage = self.load(identifier).manageSnapshots()
         with _lost_races("IllegalArgumentException"):
             for name in names:
@@ -96,9 +96,8 @@ class IcebergJavaApi:
             manage.commit()
 
     def remove_deletes(self, identifier: Identifier, snapshot_id: int | None, content_files: Sequence[str]) -> None:
-        """Remove delete files that delete no row any more, in a commit of their own; JSON of `ContentFileParser`.
-
-        Raises `TransientError` when the table's current snapshot is another than the one that they are of."""
+        """Remove delete files that no longer delete any row, in a separate commit; `content_files` are JSON of
+        `ContentFileParser`. Raises `TransientError` when the table's current snapshot is not `snapshot_id`."""
         table = self.load(identifier)
         snapshot = table.currentSnapshot()
         if snapshot is None or snapshot.snapshotId() != snapshot_id:
@@ -110,10 +109,10 @@ class IcebergJavaApi:
             rewrite.commit()
 
     def expire_snapshots(self, identifier: Identifier, snapshots: Iterable[int]) -> None:
-        """Let these snapshots of a table expire, no other ones, and delete the files that only they name. Raises
-        `TransientError` when one of them is named by a branch or a tag by now."""
+        """Expire exactly these snapshots of a table, and delete the files that only they reference. Raises
+        `TransientError` when a branch or a tag now references one of them."""
         expire = self.load(identifier).expireSnapshots()
-        # Without this, those that are older than the table's own setting would expire too.
+        # Without this, snapshots that are older than the table's own setting would expire too.
         expire.expireOlderThan(0)
         for snapshot in snapshots:
             expire.expireSnapshotId(snapshot)
@@ -121,7 +120,8 @@ class IcebergJavaApi:
             expire.commit()
 
     def _static(self, class_name: str, member: str) -> Any:
-        """A static method of a class of Iceberg's or Java's. A look-up by package asks the JVM for every part of it."""
+        """Return a static method of a class of Iceberg or Java. A lookup by package would ask the JVM for each part of
+        the name."""
         found = self._statics.get((class_name, member))
         if found is None:
             full_name = class_name if class_name.startswith("java.") else f"org.apache.iceberg.{class_name}"
@@ -135,7 +135,7 @@ class IcebergJavaApi:
         return self._static(executors, "newDirectExecutorService")()
 
     def _json(self, text: str) -> Any:
-        """A JSON document as Iceberg's parsers take it."""
+        """Parse a JSON document into the tree that Iceberg's parsers take."""
         if self._mapper is None:
             self._mapper = self._static("util.JsonUtil", "mapper")()
         return self._mapper.readTree(text)
@@ -176,14 +176,14 @@ class IcebergJavaApi:
         return self._types[name]
 
     def _literal(self, value: Any, type_name: str) -> Any:
-        """An Iceberg literal from a Python value, as `schema_plan.Add` has it. Raises ValueError for a value that the
-        type does not have: Iceberg itself would take it for no default at all."""
+        """Return an Iceberg literal for a Python value, in the form that `schema_plan.Add` holds. Raises ValueError for
+        a value that the type cannot hold: Iceberg itself would treat it as no default."""
         of = self._static("expressions.Literal", "of")
         match value:
             case bytes():
                 literal = of(self._static("java.nio.ByteBuffer", "wrap")(value))
             case datetime.datetime():
-                # As text: of a number of microseconds that is small, Iceberg makes no timestamp.
+                # As text: Iceberg makes no timestamp of a small number of microseconds.
                 moment = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
                 literal = of(f"{moment.isoformat()}{'+00:00' if type_name == 'timestamptz' else ''}")
             case datetime.date():
@@ -203,8 +203,8 @@ class IcebergJavaApi:
 class TableTransaction:
     """Changes of one table that readers see together or not at all: schema, rows, deleted rows, properties.
 
-    It is made by `IcebergJavaApi.transaction` and committed once. Any commit of another writer since it was made makes
-    it fail: nothing is applied to another state of the table than the one it was planned on.
+    `IcebergJavaApi.transaction` makes it, and it is committed once. It fails when another writer has committed since it
+    was made, so that changes are only applied to the state of the table that they were planned on.
     """
 
     def __init__(self, api: IcebergJavaApi, transaction: Any, expected_snapshot: int | None) -> None:
@@ -218,13 +218,13 @@ class TableTransaction:
             raise _changed_by_another()
 
     def upgrade(self, format_version: int) -> None:
-        """Let the table have this format version from here on: there is no way back."""
+        """Upgrade the table to this format version, which cannot be undone."""
         self._transaction.updateProperties().set("format-version", str(format_version)).commit()
         self._upgraded = True
 
     def change_schema(self, steps: Iterable[Iterable[SchemaOperation]]) -> None:
-        """Change the schema in steps. The names in a step are those before it: a name that a column gives up can be
-        another's only in a later one."""
+        """Change the schema in steps. The names in a step are those before the step: another column can take a name
+        that a column gives up only in a later step."""
         for step in steps:
             operations = tuple(step)
             if operations:
@@ -232,7 +232,7 @@ class TableTransaction:
                 self._changed = True
 
     def schema_json(self) -> str:
-        """The schema as it is inside the transaction, with field ids, as Iceberg's JSON."""
+        """Return the schema inside the transaction, with field ids, as Iceberg's JSON."""
         return self._api._static("SchemaParser", "toJson")(self._table.schema())
 
     def commit(
@@ -248,15 +248,17 @@ class TableTransaction:
         summary: Mapping[str, str] | None = None,
         tags: TagChanges = NO_TAG_CHANGES,
     ) -> int | None:
-        """Commit everything at once; return the new snapshot's id, None where there is none.
+        """Commit everything at once; return the new snapshot's id, None when no snapshot was made.
 
-        The files are JSON of `ContentFileParser`, as `data_files.write_file` and `row_deletes.delete_rows` give them.
-        data_files, delete_files: added. replaced_deletes: delete files that are taken away; a data file has one delete
-        file. replace_all: the rows before go, all of them. mark: where no file changes, make a snapshot without rows of
-        its own, so that what is read by snapshot has the new schema or the summary. summary: entries of the new
-        snapshot's summary. tags: they alone are no reason for a commit.
+        The files are JSON of `ContentFileParser`, as `data_files.write_file` and `row_deletes.delete_rows` return them.
 
-        Raises TransientError when another writer has changed the table. With nothing to do, nothing is committed.
+        data_files, delete_files: files to add. replaced_deletes: delete files to remove; a data file has one delete
+        file. replace_all: remove all earlier rows. mark: when no file changes, make a snapshot without rows, so that
+        reads by snapshot see the new schema or the summary. summary: entries of the new snapshot's summary. tags:
+        changes of tags; they alone cause no commit.
+
+        Raises TransientError when another writer has changed the table, ValueError for `replace_all` with deletes. When
+        there is nothing to do, nothing is committed.
         """
         if replace_all and (delete_files or replaced_deletes):
             raise ValueError("all rows go: none is left to be deleted by a vector")
@@ -283,11 +285,11 @@ class TableTransaction:
             return made
 
     def _pin(self) -> None:
-        """Make the transaction fail when the table is another by the time it is committed.
+        """Make the transaction fail when another writer changes the table before it is committed.
 
-        A transaction is applied anew to what another writer has committed meanwhile, and properties and marks would be
-        without anybody seeing that they were meant for an earlier state. A schema change is not applied anew, also one
-        that changes nothing.
+        Iceberg reapplies a transaction to what another writer has committed meanwhile, so properties and marks would
+        silently be applied to a state that they were not meant for. It does not reapply a schema change, even one that
+        changes nothing.
         """
         self._transaction.updateSchema().commit()
 
@@ -322,9 +324,9 @@ class TableTransaction:
         _summarized(overwrite, summary).commit()
 
     def _in_this_thread(self, update: Any) -> Any:
-        """The update, set to work without Iceberg's pool of threads where there is little to do.
+        """Make the update work without Iceberg's thread pool when there is little to do.
 
-        Iceberg looks every 10 ms whether the pool is done, and that several times a commit: most of the time of one.
+        Iceberg polls every 10 ms whether the pool is done, several times a commit, which is most of a commit's time.
         """
         update.writeManifestsWith(self._api._direct_executor, 1)
         if self._expected is None or self._manifest_count() <= _FEW_MANIFESTS:
@@ -332,7 +334,7 @@ class TableTransaction:
         return update
 
     def _manifest_count(self) -> int:
-        # Iceberg keeps what it has read: the commit asks for the manifests of the same snapshot.
+        # Iceberg caches what it has read, and the commit needs the manifests of the same snapshot.
         return self._table.currentSnapshot().allManifests(self._table.io()).size()
 
     def _change_properties(self, properties: Mapping[str, str], removed: Sequence[str]) -> None:
@@ -397,7 +399,7 @@ class _Files:
         return self._parsed(len(self._data) + len(self._delete_files), len(self._replaced))
 
     def referenced(self) -> Any:
-        """A Java list of the paths of the data files that the delete files are of."""
+        """Return a Java list of the paths of the data files to which the delete files apply."""
         return self._api._static("util.JsonUtil", "getStringList")("referenced", self._document)
 
     def _parsed(self, start: int, count: int) -> Iterator[Any]:
@@ -428,7 +430,8 @@ def _summarized(update: Any, summary: Mapping[str, str]) -> Any:
 
 @contextmanager
 def _lost_races(*others: str) -> Iterator[None]:
-    """`others`: further errors of Iceberg's that say that another writer has changed the table."""
+    """Convert errors that show a conflict with another writer to `TransientError`, and an unknown commit state to
+    `CatalogUnreachableError`. `others` are further names of Iceberg's errors that show a conflict."""
     try:
         yield
     except Py4JJavaError as error:

@@ -1,4 +1,4 @@
-"""What the JVM writes to stderr, without what it says at every start. All else goes to this process's stderr."""
+"""Pass the JVM's stderr on to this process's stderr, without the messages of every start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AT_EVERY_START: Final = re.compile(
     r"|Using Spark's default log4j profile"
     r"|Setting (?:default|Spark) log level to"
     r"|To adjust logging level use"
-    # Before the session's own log level counts.
+    # Written before the session's own log level applies.
     r"|\S+ \S+ WARN (?:Utils: (?:Your hostname|Set SPARK_LOCAL_IP)|NativeCodeLoader:)"
 )
 _RESOLVER: Final = re.compile(
@@ -30,7 +30,8 @@ _REASON: Final = re.compile(r"::::|Exception|UNRESOLVED|module not found", re.IG
 
 @contextlib.contextmanager
 def filtered_stderr() -> Iterator[int]:
-    """A file descriptor for the stderr of a process that is started in the block. A thread passes on what it writes."""
+    """Yield a file descriptor for the stderr of a process that is started in the block. A thread passes its output
+    on."""
     reader, writer = os.pipe()
     threading.Thread(target=_pass_on, args=(reader,), name="stderr of the JVM", daemon=True).start()
     try:
@@ -42,15 +43,15 @@ def filtered_stderr() -> Iterator[int]:
 def _pass_on(reader: int) -> None:
     with open(reader, encoding="utf-8", errors="replace") as lines:
         for line in filtered(lines):
-            # Whoever has taken its place meanwhile; it may be closed where the process ends.
+            # `sys.stderr` may have been replaced meanwhile, and may be closed when the process ends.
             with contextlib.suppress(ValueError, OSError):
                 sys.stderr.write(line)
                 sys.stderr.flush()
 
 
 def filtered(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without those of every start. One sentence stands for those of the resolver, which come in full where
-    it has failed."""
+    """Return the lines without those of every start. One sentence replaces the resolver's lines, which are all shown
+    when it has failed."""
     kept: list[str] = []
     fetches = False
     for line in lines:

@@ -1,4 +1,4 @@
-"""Names of the source as names of the lake.
+"""Convert names of the source to names of the lake.
 
 Names from the source go into SQL through `quote` and into paths through `path_part`, nowhere else.
 
@@ -16,30 +16,30 @@ from dataclasses import dataclass
 from typing import Final
 
 CATALOG: Final = "lake"
-"""Name of the catalog, the same for Spark and PyIceberg: SQL catalogs keep it in their rows."""
+"""The name of the catalog, the same for Spark and PyIceberg: SQL catalogs store it in their rows."""
 
 _SAFE_IN_PATH: Final = frozenset(string.ascii_letters + string.digits + "-_")
-# A percent sign is escaped only where it reads as an escape itself, so that no two names meet and `100%` stays itself.
+# A percent sign is escaped only where it would read as an escape, so that no two names collide and `100%` is kept.
 _TABLE_UNFIT: Final = re.compile(r"[/\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
-# What begins with cdc_ is a feed's machinery: no database of the source may write there.
+# Namespaces that begin with cdc_ hold a feed's own tables: no database of the source may write there.
 _NAMESPACE_UNFIT: Final = re.compile(r"[./\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})|^[cC](?=[dD][cC]_)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Identifier:
-    """A table of the lake: names as the catalog has them, encoded already."""
+    """A table of the lake: names as the catalog has them, already encoded."""
 
     namespace: str
     name: str
 
     @property
     def parts(self) -> tuple[str, str]:
-        """For PyIceberg."""
+        """Namespace and name, for PyIceberg."""
         return self.namespace, self.name
 
     @property
     def sql(self) -> str:
-        """For Spark SQL, quoted."""
+        """The quoted name, for Spark SQL."""
         return f"{CATALOG}.{quote(self.namespace)}.{quote(self.name)}"
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Identifier:
 
 
 def quote(name: str) -> str:
-    """An identifier for Spark SQL."""
+    """Quote an identifier for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -56,12 +56,13 @@ def encode_table(name: str) -> str:
 
 
 def encode_namespace(name: str) -> str:
-    """A namespace of current-state tables. A dot would make a nested one; `cdc_` begins those of the machinery."""
+    """Return the namespace of a database's current-state tables. Escapes dots, which would make a nested namespace, and
+    a leading `cdc_`, which marks a feed's own tables."""
     return _NAMESPACE_UNFIT.sub(_escape, name)
 
 
 def path_part(name: str) -> str:
-    """A name as one harmless part of a storage path (readable, not reversible)."""
+    """Convert a name to one safe part of a storage path (readable, not reversible)."""
     return "".join(c if c in _SAFE_IN_PATH else "_" for c in name)
 
 

@@ -1,7 +1,8 @@
-"""Position deletes of Iceberg v2: which rows of a data file are deleted, as their positions in a Parquet file.
+"""Position deletes of Iceberg v2: the deleted rows of a data file, as their positions in a Parquet file.
 
-The project writes a file of them for each data file, as it writes vectors: whoever deletes further rows writes a file
-that holds the earlier rows too, and takes the earlier one away in the same commit. Other writers add files instead."""
+The project writes one such file for each data file, as it does for vectors: a writer that deletes further rows writes a
+file that also holds the earlier rows, and removes the earlier file in the same commit. Other writers add files
+instead."""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ from cdc_lakehouse.errors import StoredFormError
 DATA_FILE: Final = NestedField(2147483546, "file_path", StringType(), required=True)
 POSITION: Final = NestedField(2147483545, "pos", LongType(), required=True)
 COLUMNS: Final = Schema(DATA_FILE, POSITION)
-"""Iceberg's reserved fields, sorted by both."""
+"""Iceberg's reserved fields; rows are sorted by both."""
 
 BATCH_ROWS: Final = 1 << 17
-"""So many are read and written at a time: each has the whole path of its data file."""
+"""The number of rows that are read and written at a time: each row holds the whole path of its data file."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPositions:
-    """A file with deleted rows of one data file that a table has.
+    """A file of a table with the deleted rows of one data file.
 
     cardinality: deleted rows. content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove
     it from the table.
@@ -41,7 +42,7 @@ class StoredPositions:
 
 
 def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMap64:
-    """The positions of the data file's deleted rows, from 0. Raises StoredFormError when they cannot be read."""
+    """Return the positions of the data file's deleted rows, from 0. Raises StoredFormError when they cannot be read."""
     found = BitMap64()
     names = [DATA_FILE.name, POSITION.name]
     try:

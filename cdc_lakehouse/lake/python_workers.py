@@ -1,8 +1,8 @@
-"""The process from which Spark forks its Python workers.
+"""The daemon from which Spark forks its Python workers.
 
-Spark puts jars and PySpark as a zip on Python's path, and before each task a worker reads the directories of all
-archives there: half a second of CPU. Nothing is imported from jars, and PySpark is installed where the project is. What
-tasks import is imported here, once for all workers."""
+Spark puts jars and PySpark as a zip on Python's path, and before each task a worker reads the directories of all these
+archives, which takes half a second of CPU. Nothing is imported from jars, and PySpark is installed with the project, so
+the archives are removed from the path. This module imports what tasks import, once for all workers."""
 # ruff: noqa: E402 - The archives go before anything is imported from them.
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cdc_lakehouse.lake.tables import segment_decoding  # noqa: F401
 
 
 def main() -> None:
-    # Arrow's own allocators give memory back to the system after each piece of work, and get it page by page for the
-    # next one: a third of a task's CPU.
+    # Arrow's own allocators return memory to the system after each piece of work, and get it page by page for the next
+    # one, which takes a third of a task's CPU.
     pa.set_memory_pool(pa.system_memory_pool())
     add_path = worker_util.add_path
 
@@ -34,9 +34,9 @@ def main() -> None:
         if not path.endswith(".jar"):
             add_path(path)
 
-    # Each task names them anew.
+    # Each task adds the jars again.
     worker_util.add_path = add_no_jar
-    # A worker looks for garbage after each task: in all that is imported, that takes as long as a small task does.
+    # A worker collects garbage after each task: with all imported objects that takes as long as a small task does.
     gc.freeze()
     daemon.manager()
 

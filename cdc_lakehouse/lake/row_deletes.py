@@ -1,4 +1,4 @@
-"""Deletes of rows, as a table's format version has them: deletion vectors, or files of positions."""
+"""Delete rows in the way of a table's format version: deletion vectors, or files of positions."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def delete_rows(
     files: Sequence[StoredFile],
     deleted: Mapping[str, BitMap64],
 ) -> tuple[list[str], list[str]]:
-    """Write the deletes of the files that rows are deleted of, by path, to new files of the table at this location;
-    return these delete files, and those that they take the place of, as JSON for Iceberg's `ContentFileParser`. A data
-    file has one: the new one holds the rows of the old ones too, also where these are of version 2 and it is a
+    """Write the deletes of data files to new files of the table at this location. `deleted` maps the path of a data
+    file to the positions to delete.
+
+    Returns the new delete files, and those that they replace, as JSON for Iceberg's `ContentFileParser`. A data file
+    has one delete file: the new one also holds the rows of the old ones, even when those are of version 2 and it is a
     vector."""
     touched = [file for file in files if deleted.get(file.path)]
     pool = ExecutorFactory.get_or_create()
@@ -49,9 +51,9 @@ def delete_rows(
 
 
 def write_positions(io: FileIO, path: str, file: StoredFile, positions: BitMap64, properties: Mapping[str, str]) -> str:
-    """Write one file with the positions of a data file's deleted rows; `properties` are the table's. Returns the
-    delete file as JSON for Iceberg's `ContentFileParser`."""
-    # Readers find the deletes of a data file by whole paths.
+    """Write one file with the positions of a data file's deleted rows; `properties` are the table's. Returns the delete
+    file as JSON for Iceberg's `ContentFileParser`."""
+    # Readers match the deletes of a data file by whole paths, so the bounds must not be truncated.
     own = {name: value for name, value in properties.items() if name.startswith("write.parquet.")}
     own[TableProperties.DEFAULT_WRITE_METRICS_MODE] = "full"
     writer = DataFileWriter(io, path, COLUMNS, own, file.partition)

@@ -1,5 +1,4 @@
-"""Spark: the settings that make a session of the configuration, the same for Dagster, the command line and the
-tests."""
+"""Start Spark sessions from the configuration, the same for Dagster, the command line and the tests."""
 
 from __future__ import annotations
 
@@ -36,14 +35,14 @@ _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 _HOST: Final = {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _SOCKET_DIRECTORY_LIMIT: Final = 60
-"""Bytes of its path: of a socket's path the system takes about 100, and Spark's name has 42."""
+"""The longest path in bytes: the system limits a socket's path to about 100 bytes, and Spark's name takes 42."""
 
 
 def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
-    """A JVM with the Spark settings; None when this process has one, which keeps what it was started with.
+    """Start a JVM with the Spark settings; return None when this process has one, which keeps its settings.
 
-    The settings are handed over in a file that only this user may read, and that is gone when the JVM runs. Spark's own
-    `spark-defaults.conf` still counts, for what is not among them.
+    The settings are passed in a file that only this user may read, and that is deleted once the JVM runs. Spark's own
+    `spark-defaults.conf` still applies to settings that are not among them.
     """
     if SparkContext._gateway is not None:
         return None
@@ -58,16 +57,18 @@ def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
             _JVM_OPTIONS_VARIABLE: f"{archive_options()} {os.environ.get(_JVM_OPTIONS_VARIABLE, '')}",
         }
         if settings["spark.master"].startswith("local") and not os.environ.keys() & _HOST:
-            # It is all on this machine: no other has to reach its ports, and the machine's name need not resolve.
+            # All of it runs on this machine: no other has to reach its ports, and the machine's name need not resolve.
             variables["SPARK_LOCAL_HOSTNAME"] = "localhost"
         with _environment(variables), filtered_stderr() as stderr:
             return launch_gateway(popen_kwargs={"stderr": stderr})
 
 
 def _socket_settings(master: str) -> dict[str, str]:
-    """On one machine the JVM and Python's workers talk by sockets in a directory that only this user may enter. By TCP
-    each task waits 40 ms, for one side holds a packet back until the other has acknowledged the one before, which does
-    that late. On a cluster it stays TCP: other machines do not have the directory."""
+    """Return the settings that let the JVM and Python's workers talk by sockets in a directory that only this user may
+    enter.
+
+    With TCP each task waits 40 ms, because one side holds a packet back until the other's delayed acknowledgement of
+    the packet before. On a cluster it stays TCP: other machines do not have the directory."""
     if not master.startswith("local"):
         return {}
     directory = tempfile.mkdtemp(prefix="cdc-lakehouse-")
@@ -79,7 +80,7 @@ def _socket_settings(master: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """The process has these variables in the block: a JVM gets what the process has."""
+    """Set environment variables in the block: a JVM inherits the environment of the process."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -92,7 +93,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escape(text: str) -> str:
-    """As a word of a Java properties file: in units of UTF-16, those with a meaning there by their number."""
+    """Escape a text for a Java properties file: UTF-16 units that are not alphanumeric ASCII become `\\uXXXX`."""
     units = text.encode("utf-16-be")
     numbers = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
     return "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else f"\\u{unit:04x}" for unit in numbers)
@@ -101,10 +102,10 @@ def _escape(text: str) -> str:
 _PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
 
 _JVM_OPTIONS: Final = (
-    # Throughput of decode and apply is what counts, not pauses.
+    # Throughput of decode and apply matters, not pauses.
     "-XX:+UseParallelGC",
-    # Ten times the defaults: a run that is over in seconds has little use of what the second compiler makes, and spends
-    # a third of its CPU on it. What runs for minutes still gets it.
+    # Ten times the defaults: a run of a few seconds gains little from code of the second compiler, and spends a third
+    # of its CPU on compiling it. Code that runs for minutes is still compiled.
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
@@ -112,8 +113,8 @@ _JVM_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
 )
 _WORKERS_VARIABLES: Final = {
-    # A worker makes and gives up pieces of some MiB all the time. The GNU C library would hand each back to the system,
-    # which fills the next one with zeros, page by page: a twelfth of a task. So one keeps up to 64 MiB for the next.
+    # A worker allocates and frees blocks of some MiB all the time. The GNU C library would return each to the system,
+    # which zeroes the next one page by page: a twelfth of a task's time. So a worker keeps up to 64 MiB for reuse.
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
@@ -127,24 +128,24 @@ _DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "16",
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     _PREFIX: "org.apache.iceberg.spark.SparkCatalog",
-    # PyIceberg and the table API commit beside Spark's SQL: a cached table would be a stale one.
+    # PyIceberg and the table API commit beside Spark's SQL: a cached table would be stale.
     f"{_PREFIX}.cache-enabled": "false",
-    # Where in Python an expression was made: asked of every one of them, and of no use in an error of ours.
+    # Records the Python call site of every expression, which costs time and does not help in the project's errors.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.daemon.module": "cdc_lakehouse.lake.python_workers",
     **_WORKERS_VARIABLES,
 }
 
-# Time zones are applied by name where text is read: the session has none of its own.
+# Time zones are applied by name when text is parsed: the session's own zone is not used.
 _FIXED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
 
 def spark_settings(config: LakeConfig) -> dict[str, str]:
-    """The Spark settings of a configuration, but for the catalog's; `lake.spark.conf` goes over the defaults."""
+    """Return the Spark settings of a configuration, without the catalog's; `lake.spark.conf` overrides the defaults."""
     settings = {**_DEFAULTS, "spark.master": config.spark.master, **config.spark.conf}
     directory = jar_directory(config)
     if directory.is_dir():
-        # Jars of packages also go onto the path of Python's workers, which read each of them again for every task.
+        # Jars of packages are also put onto the path of Python's workers, which read each of them again for every task.
         settings.pop("spark.jars.packages", None)
         own = [settings["spark.jars"]] if "spark.jars" in settings else []
         settings["spark.jars"] = ",".join([*own, *sorted(path.as_uri() for path in directory.iterdir())])
@@ -154,12 +155,11 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
 
 
 _starting: Final[list[Future[SparkSession]]] = []
-"""The start that is under way, if there is one."""
+"""The start that is in progress, if there is one."""
 
 
 def start_session(config: LakeConfig, storage: StorageConfig) -> None:
-    """Begin to start the session, in a thread, where there is no JVM yet. `build_session` waits for it, and raises what
-    went wrong in it."""
+    """Start the session in a thread when there is no JVM yet. `build_session` waits for it and raises its errors."""
     if SparkContext._gateway is None and not _starting:
         starter = ThreadPoolExecutor(1, thread_name_prefix="start of Spark")
         _starting.append(starter.submit(_build_session, config, storage))
@@ -167,11 +167,12 @@ def start_session(config: LakeConfig, storage: StorageConfig) -> None:
 
 
 def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
-    """The session of this process, with the settings of the configuration; it is started where there is none."""
+    """Return the session of this process, with the settings of the configuration; start it when there is none. Raises
+    the errors of a start that `start_session` began."""
     if _starting:
         _starting.pop().result()
     session = _build_session(config, storage or StorageConfig.nothing())
-    # The JVM keeps for each thread of Python which session it uses, and finds its settings by that.
+    # The JVM keeps the active session for each Python thread, and finds its settings by that.
     sessions: Any = SparkSession._get_j_spark_session_class(session.sparkContext._jvm)  # pyright: ignore[reportArgumentType]
     sessions.setActiveSession(session._jsparkSession)
     return session
@@ -179,8 +180,8 @@ def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> S
 
 def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
     settings = spark_settings(config)
-    # The workers must be an interpreter that has the project: this one, where it is not another on a cluster. PySpark
-    # looks for it here, not in its settings.
+    # The workers need an interpreter that has the project: this one, unless the settings name another on a cluster.
+    # PySpark reads it from the environment, not from its settings.
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     gateway = start_jvm(settings)
     builder = SparkSession.builder
@@ -196,7 +197,7 @@ def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
 
 
 def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
-    """Copy the jars that the resolver found: all of a set, or none."""
+    """Copy the jars that the resolver found into their directory, all of them or none."""
     directory = jar_directory(config)
     own = config.spark.conf.get("spark.jars", "").split(",")
     found = session.sparkContext.getConf().get("spark.jars") or ""
@@ -214,7 +215,7 @@ def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
 
 
 def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfig) -> SparkSession:
-    """Give a session the catalog and the warehouse of a configuration."""
+    """Set the catalog and the warehouse of a configuration in a session."""
     file_io = spark_file_io(config.warehouse, storage)
     system: Any = session.sparkContext._jvm
     for key, value in file_io.system.items():
@@ -228,14 +229,15 @@ def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfi
 
 
 def _use_local_files(session: SparkSession, implementation: str) -> None:
-    """Spark has one of Hadoop's before it has the jars: that is closed, and the next one follows the settings."""
+    """Replace Hadoop's local file system, which Spark opened before the jars were loaded: it is closed, and the next
+    one follows the settings."""
     context: Any = session.sparkContext
     hadoop, file_system = context._jsc.hadoopConfiguration(), context._jvm.org.apache.hadoop.fs.FileSystem
     root = context._jvm.java.net.URI.create("file:///")
     if hadoop.get("fs.file.impl") != implementation:
         hadoop.set("fs.file.impl", implementation)
         file_system.get(root, hadoop).close()
-    # Without another file beside each, for its checksum: Iceberg's files have checksums of their own.
+    # No checksum file is written beside each file: Iceberg's files have checksums of their own.
     file_system.get(root, hadoop).setWriteChecksum(False)
 
 
@@ -253,7 +255,7 @@ def _catalog_settings(catalog: CatalogConfig, warehouse: str) -> dict[str, str]:
 
 
 def _jdbc(uri: str) -> dict[str, str]:
-    """The JDBC form of an SQLAlchemy URI (PyIceberg's), user and password as properties of their own."""
+    """Return the settings for JDBC from an SQLAlchemy URI (PyIceberg's); user and password are separate properties."""
     scheme, _, rest = uri.partition("://")
     if scheme.startswith("sqlite"):
         path = rest.removeprefix("/")
@@ -262,13 +264,13 @@ def _jdbc(uri: str) -> dict[str, str]:
     user, _, password = login.partition(":")
     settings = {f"{_PREFIX}.uri": f"jdbc:{scheme.partition('+')[0]}://{host}"}
     if at:
-        # A URI has them percent-encoded, as SQLAlchemy reads it.
+        # They are percent-encoded in a URI, as SQLAlchemy reads it.
         settings |= {f"{_PREFIX}.jdbc.user": unquote(user), f"{_PREFIX}.jdbc.password": unquote(password)}
     return settings
 
 
 def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
-    """Fetch the jars of such a warehouse and catalog, so that the first run does not wait for them."""
+    """Fetch the jars for such a warehouse and catalog, so that the first run does not wait for them."""
     catalog = CatalogConfig.model_validate({"type": "sql", "uri": catalog_uri})  # Never opened.
     spark = SparkConfig.model_validate({"conf": {"spark.jars.packages": further} if further else {}})
     config = LakeConfig(warehouse=warehouse, catalog=catalog, spark=spark)
@@ -277,7 +279,7 @@ def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
 
 
 def _archive_classes() -> None:
-    """Make the archive from which later sessions of this environment start, where there is none."""
+    """Make the archive from which later sessions of this environment start, unless it exists."""
     if class_archive().is_file():
         return
     with archiving_options() as options, tempfile.TemporaryDirectory() as warehouse:
@@ -287,7 +289,8 @@ def _archive_classes() -> None:
         session.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
         session.stop()
         gateway: Any = SparkContext._gateway
-        # The JVM ends with its input, and writes the archive then. The next session of this process has another.
+        # The JVM ends when its input is closed, and writes the archive then. The next session of this process starts
+        # another.
         gateway.proc.stdin.close()
         ended = gateway.proc.wait()
         SparkContext._gateway = SparkContext._jvm = None
@@ -296,7 +299,7 @@ def _archive_classes() -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Fetch jars and archive classes, as the words of a command line say."""
+    """Fetch jars and archive classes, as the command line arguments say."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--prefetch", action="store_true", help="fetch Spark's jars, for a warehouse and a catalog")
     parser.add_argument(
@@ -308,7 +311,7 @@ def main(words: Sequence[str]) -> None:
     arguments = parser.parse_args(words)
     if not (arguments.prefetch or arguments.archive_classes):
         parser.error("say --prefetch, --archive-classes or both")
-    # In this order: the archive is made by a JVM that begins for it.
+    # The archive is first: it must be made by a JVM that is started for it.
     if arguments.archive_classes:
         _archive_classes()
     if arguments.prefetch:

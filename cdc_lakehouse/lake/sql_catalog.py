@@ -1,4 +1,4 @@
-"""PyIceberg's catalog in a database, where the metadata of a table is read once for each of its versions."""
+"""PyIceberg's SQL catalog, with a cache of metadata: each version of a table's metadata is read once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _KEPT: Final = 256
 
 
 class CachingSqlCatalog(SqlCatalog):
-    """A run loads a table many times. Its metadata file is never written again: another version has another file."""
+    """A SQL catalog that caches metadata files, because a run loads a table many times. A metadata file never changes:
+    another version has another file."""
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
@@ -26,14 +27,15 @@ class CachingSqlCatalog(SqlCatalog):
         self._lock = threading.Lock()
 
     def create_tables(self) -> None:
-        """Create the catalog's own tables, of which another process may create some at the same time."""
+        """Create the catalog's own tables; another process may create some at the same time."""
         for _ in SqlCatalogBaseTable.metadata.tables:
             with contextlib.suppress(DatabaseError):
                 return super().create_tables()
         return super().create_tables()
 
     def metadata_file(self, identifier: tuple[str, ...]) -> str | None:
-        """Where a table's metadata should be, read from the database alone; None where there is no such table."""
+        """Return the location of a table's metadata file, read from the database only; None when there is no such
+        table."""
         with Session(self.engine) as session:
             return session.scalar(
                 select(IcebergTables.metadata_location).where(

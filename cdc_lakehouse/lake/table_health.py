@@ -1,4 +1,4 @@
-"""How well a table can be read: its files, deleted rows, manifests and snapshots. No JVM is started."""
+"""Measure how well a table can be read, by its files, deleted rows, manifests and snapshots. No JVM is started."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from cdc_lakehouse.lake.data_files import StoredFile, live_files
 from cdc_lakehouse.lake.properties import COMPACTED_AT, summary_of
 
 SMALL_SHARE: Final = 4
-"""A file that is smaller than the target divided by this is small."""
+"""A file is small when it is smaller than the target size divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """From the table's metadata alone. bytes: of data files and deletes. rows: in data files, those that are
-    deleted too. compacted_at: in UTC, None where maintenance never rewrote files."""
+    """The health of a table, from its metadata only.
+
+    bytes: of data files and deletes. rows: in data files, including deleted rows. compacted_at: in UTC, None when
+    maintenance never rewrote files."""
 
     files: int = 0
     bytes: int = 0
@@ -39,7 +41,7 @@ class TableHealth:
 
 
 def health_document(health: TableHealth) -> dict[str, Any]:
-    """A table's health as it is in JSON documents."""
+    """Return a table's health as JSON documents contain it."""
     return {
         "files": health.files,
         "bytes": health.bytes,

@@ -1,4 +1,4 @@
-"""A table that is made, written, read and removed: whether the catalog, its rights and its store can be used."""
+"""Test the catalog, its permissions and its store with a table that is created, written, read and removed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ROWS: Final = pa.table({"n": pa.array([1, 2, 3], pa.int64())})
 
 
 def try_table(lake: Lake) -> None:
-    """Make a namespace with a table, commit rows to it, read them, and remove both with their files.
+    """Create a namespace with a table, commit rows to it, read them, and remove both with their files.
 
-    Raises whatever the catalog or its store raises, and `ConfigurationError` where the rows are not those that were
+    Raises the errors of the catalog or its store, and `ConfigurationError` when other rows are read than were
     written."""
     namespace = f"cdc_doctor_{uuid.uuid4().hex[:12]}"
     lake.catalog.create_namespace((namespace,))
@@ -30,7 +30,7 @@ def try_table(lake: Lake) -> None:
     finally:
         lake.catalog.drop_namespace((namespace,))
         if lake.config.warehouse.startswith("file:"):
-            # The files are gone. Their directories are left.
+            # The files are deleted, but their directories are left.
             shutil.rmtree(Path(unquote(urlsplit(lake.location(namespace)).path)), ignore_errors=True)
     if found != _ROWS:
         raise ConfigurationError(
@@ -39,7 +39,7 @@ def try_table(lake: Lake) -> None:
 
 
 def _written(lake: Lake, identifier: tuple[str, str]) -> pa.Table:
-    """The rows that a table has after they were written to it."""
+    """Create a table, write rows to it, remove the table, and return the rows that were read."""
     table = lake.catalog.create_table(identifier, _ROWS.schema, properties={"format-version": "2"})
     try:
         table.append(_ROWS)
@@ -49,6 +49,7 @@ def _written(lake: Lake, identifier: tuple[str, str]) -> pa.Table:
 
 
 def _made(lake: Lake, identifier: tuple[str, str]) -> None:
-    """A table of format version 3. A REST catalog makes it by itself; for others Spark does, which is not started."""
+    """Create and remove a table of format version 3. A REST catalog can create it; for other catalogs Spark does, which
+    is not started here."""
     lake.catalog.create_table(identifier, _ROWS.schema, properties={"format-version": "3"})
     lake.catalog.purge_table(identifier)

@@ -1,5 +1,6 @@
-"""What goes wrong with the warehouse, said by the key that names it. What no other try mends is a `ConfigurationError`;
-what may pass is a `WarehouseFullError`."""
+"""Convert faults of the warehouse to errors that name the configuration key.
+
+What no retry repairs is a `ConfigurationError`; what may pass is a `WarehouseFullError`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.
 
 @contextlib.contextmanager
 def writing_to_warehouse() -> Iterator[None]:
-    """Errors of the file system, where the block writes to the warehouse, as the project's; others as they are."""
+    """Convert errors of the file system in the block, which writes to the warehouse, to the project's errors; others
+    are passed on."""
     try:
         yield
     except OSError as error:
@@ -27,7 +29,7 @@ def writing_to_warehouse() -> Iterator[None]:
 
 
 def warehouse_fault(error: OSError) -> CdcError | None:
-    """The project's error for one that says that the warehouse is full, or may not be written; None for any other."""
+    """Return the project's error when the warehouse is full or not writable; None for any other error."""
     if error.errno in _NO_ROOM:
         return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}")
     if error.errno in _NOT_WRITABLE or "ACCESS_DENIED" in str(error):

@@ -1,4 +1,4 @@
-"""Messages to the receivers of alerts: what they say, and how they are sent. No error names an address."""
+"""Format and send messages to the receivers of alerts. No error names an address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORDS: Final = {"opened": "new", "reminder": "still there", "over": "over"}
 
 
 def receiver_label(receiver: AlertReceiver, position: int) -> str:
-    """A receiver's name for people: its place in the configuration, and what it is."""
+    """Return a receiver's name for people: its place in the configuration, and its type."""
     return f"alerts[{position}] ({receiver.type})"
 
 
@@ -36,7 +36,7 @@ def send(receiver: AlertReceiver, notifications: Sequence[Notification]) -> None
 
 
 def send_test(receiver: AlertReceiver) -> None:
-    """Send a message that says that it is a test. Raises `AlertNotSentError`."""
+    """Send a test message. Raises `AlertNotSentError`."""
     _deliver(receiver, "a test", ["This is a test: alerts of cdc_lakehouse reach you."], [])
 
 
@@ -62,7 +62,7 @@ def _deliver(
     if isinstance(receiver, EmailReceiver):
         _mail(receiver, subject, text)
     elif isinstance(receiver, SlackReceiver):
-        # Slack's three characters of control. A name of the source is no mention and no link.
+        # Slack's three control characters. A name of the source must not become a mention or a link.
         escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         _post(receiver.url, {}, {"text": f"*cdc_lakehouse*\n{escaped}"})
     else:
@@ -71,7 +71,7 @@ def _deliver(
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would make a GET of a POST, and take headers to another host."""
+    """Refuses redirects: a redirect would turn a POST into a GET, and send headers to another host."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -95,7 +95,7 @@ def _post(url: str, headers: Mapping[str, str], document: dict[str, Any]) -> Non
 
 def _mail(receiver: EmailReceiver, subject: str, text: str) -> None:
     message = email.message.EmailMessage()
-    # A header has one line, whatever a table is called.
+    # A header has one line, whatever the table's name is.
     message["Subject"] = "[cdc_lakehouse] " + " ".join(subject.split())
     message["From"], message["To"] = receiver.sender, ", ".join(receiver.to)
     message["Date"], message["Message-ID"] = email.utils.localtime(), email.utils.make_msgid(domain="cdc-lakehouse")
@@ -119,7 +119,7 @@ def _mail(receiver: EmailReceiver, subject: str, text: str) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """What is wrong, without the texts of errors, which may hold an address."""
+    """Describe an error without its message, which may hold an address."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     known = reason.strerror if isinstance(reason, OSError) and reason.errno is not None else None
     return f"{type(reason).__name__}: {known}" if known else type(reason).__name__

@@ -1,7 +1,7 @@
-"""Step 4, current: every table's rows as of the checkpoint-ts.
+"""Step 4, current: bring every table to the checkpoint-ts.
 
-The tables with changes are found, one job does the work of all of them, and each that went well is one commit; these
-come one after the other within moments."""
+The tables with changes are found, one job computes the updates of all of them, and each successful one is committed
+separately; the commits follow each other within moments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ from cdc_lakehouse.pipeline.taken_tables import is_taken, left_ts
 
 _Item = TypeVar("_Item", TableChanges, PlannedUpdate)
 _TRIES: Final = 3
-"""So often a table is updated whose files another writer rewrites meanwhile, or at which the engine fails."""
+"""The number of times a table is updated whose files another writer rewrites meanwhile, or at which the engine
+fails."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,11 @@ class AppliedTable:
 
 @dataclass(frozen=True)
 class Applied:
-    """`lives` are the tables of the feed as of the checkpoint that it takes, `tables` those that this run published,
-    `held` the reason by incarnation (or by name, without one) for those that could not go on, `left` the tables that
-    have got a name which the feed does not take, `waiting` those with changes that the run was not to apply."""
+    """The result of the step.
+
+    lives: the taken tables of the feed as of the checkpoint. tables: those that this run published. held: the reason by
+    incarnation (or by name, when there is none) for held tables. left: the tables that were renamed to a name that the
+    feed does not take. waiting: those with changes that the run was told not to apply."""
 
     checkpoint_ts: int
     lives: Mapping[str, Incarnation]
@@ -69,7 +72,7 @@ class Applied:
 
 
 def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) -> Applied:
-    """Bring every table that has something new, and is not held, to the checkpoint; with `only` none but these."""
+    """Bring every table that has changes and is not held to the checkpoint; with `only`, none but these."""
     incarnations = run.history.history.incarnations()
     known = {id: life for id, whole in incarnations.items() if (life := whole.upto(upto)) is not None}
     lives = {id: life for id, life in known.items() if is_taken(run.feed.tables, life)}
@@ -105,7 +108,7 @@ def _update_tables(
     changed: Sequence[TableChanges],
     holds: Holds,
 ) -> tuple[list[AppliedTable], Holds]:
-    """What was applied, and all holds with those of tables that could not be updated."""
+    """Update tables; return what was applied, and all holds, including those of tables that could not be updated."""
     run.events.ensure()
     job = UpdateJob(run.spark, run.lake.catalog.properties)
     updated: dict[int, UpdatedTable] = {}
@@ -152,7 +155,8 @@ def _update_tables(
 
 
 def _reader(run: FeedRun, planned: Sequence[PlannedUpdate]) -> EventReader:
-    """Reads the events of some tables, as they are and as they were before segments were decoded again."""
+    """Return a reader of the events of some tables, in their current state and from before segments were decoded
+    again."""
     spans = [span for each in planned for span in each.table.spans]
     segments = (segment for each in planned for segment in each.changes.redecoded)
     earlier = {segment.replaces_snapshot for segment in segments if segment.replaces_snapshot is not None}
@@ -160,7 +164,7 @@ def _reader(run: FeedRun, planned: Sequence[PlannedUpdate]) -> EventReader:
 
 
 def _give_up_unreadable(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation]) -> None:
-    """Tables that a person asks to recompute, and that cannot be read, make way for those that take their place."""
+    """Drop unreadable tables that a person asked to recompute from the catalog, so that they can be recreated."""
     for life in lives.values():
         if life.last.name in run.rebuild and life.dropped_ts is None:
             identifier = tables.drop_unreadable(life)
@@ -169,8 +173,8 @@ def _give_up_unreadable(run: FeedRun, tables: CurrentTables, lives: Mapping[str,
 
 
 def _rewritten(tables: CurrentTables, changed: Sequence[TableChanges], failed: Holds) -> list[TableChanges]:
-    """Those of the tables that failed which another writer has given other files with the same rows, as they are
-    now."""
+    """Return the failed tables whose files another writer has replaced by others with the same rows, with their new
+    state."""
     found: list[TableChanges] = []
     for each in changed:
         now = None
@@ -187,8 +191,8 @@ def _rewritten(tables: CurrentTables, changed: Sequence[TableChanges], failed: H
 def _retried(
     tables: CurrentTables, away: Mapping[str, CdcError], changed: Sequence[TableChanges], tries: int
 ) -> list[TableChanges]:
-    """The tables at which the engine failed, to be updated once more. Raises its error where tries are used up, or the
-    table is not as it was: the next run goes on from what is committed, and nothing is said of the table."""
+    """Return the tables at which the engine failed, to be updated again. Raises the engine's error when no tries are
+    left or the table has changed: the next run continues from what is committed, and no table is held."""
     found: list[TableChanges] = []
     for each in changed:
         fault = away.get(each.life.id)
@@ -224,8 +228,9 @@ def _commit_all(
 def _each(
     run: FeedRun, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate]
 ) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
-    """The work done for each table, one after the other; those that fail are held. With the errors of the engine, by
-    the table at which they came up. Raises one that comes up at two tables in a row: others would not fare better."""
+    """Do the work for each table, one after the other; return the results, holds for tables that failed, and the
+    engine's errors by the table at which they occurred. Raises the engine's error when it occurs at two tables in a
+    row: others would fail too."""
     done: list[PlannedUpdate] = []
     reasons: dict[str, str] = {}
     away: dict[str, CdcError] = {}
@@ -252,8 +257,8 @@ def _each(
 def _audit(
     run: FeedRun, planned: Sequence[PlannedUpdate], updated: Mapping[int, UpdatedTable]
 ) -> tuple[list[PlannedUpdate], Holds]:
-    """The tables that can be committed: all their rows can be used, or they go on without: by policy, or because a
-    person discarded each one that cannot."""
+    """Return the tables that can be committed and holds for the others. A table with unusable rows can be committed
+    when the policy skips them, or a person discarded each of them."""
     sound: list[PlannedUpdate] = []
     rejected: list[Rejected] = []
     reasons: dict[str, str] = {}
@@ -287,16 +292,16 @@ def _rename(run: FeedRun, now: Identifier, wanted: Identifier) -> None:
 
 
 def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
-    """Tables that are held and were dropped meanwhile stay as they are: nothing waits for them any more. One that
-    cannot be marked is held for that, so that the next run marks it."""
+    """Mark held tables that were dropped meanwhile as dropped; they stay unchanged and are no longer held. A table that
+    cannot be marked stays held, so that the next run marks it."""
     dropped = [id for id in holds.reasons if id in lives and lives[id].dropped_ts is not None]
     reasons = {id: _mark_dropped(run, tables, lives[id], lives[id].dropped_ts, holds.reasons[id]) for id in dropped}
     return holds.without(dropped) | Holds({id: reason for id, reason in reasons.items() if reason is not None})
 
 
 def _close_left(run: FeedRun, tables: CurrentTables, left: Mapping[str, Incarnation]) -> Holds:
-    """Tables that have got a name which is not taken since the last cut are marked as dropped: to readers they are.
-    Gives those that cannot be marked."""
+    """Mark tables that were renamed since the last cut to a name that is not taken as dropped, which they are to
+    readers. Return holds for those that cannot be marked."""
     cut = run.last_cut
     reasons: dict[str, str] = {}
     for life in left.values():
@@ -313,7 +318,7 @@ def _close_left(run: FeedRun, tables: CurrentTables, left: Mapping[str, Incarnat
 def _mark_dropped(
     run: FeedRun, tables: CurrentTables, life: Incarnation, commit_ts: int | None, why: str
 ) -> str | None:
-    """Mark a table as dropped at a commit-ts, unless it is marked; gives what stood in the way."""
+    """Mark a table as dropped at a commit-ts, unless it is marked already; return the reason when that fails."""
     try:
         state = tables.find(life)
         if state is None or state.dropped_ts is not None:
@@ -327,9 +332,9 @@ def _mark_dropped(
 
 
 def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Sequence[Rejected]) -> None:
-    """Rows that their tables cannot take; earlier ones that are taken now, or are no more, are resolved.
+    """Quarantine rows that their tables cannot take, and resolve earlier ones that are taken now or no longer exist.
 
-    To be called before anything is committed: a row that its table passes by must not be lost where a run ends."""
+    This must be called before anything is committed: a row that its table skips must not be lost when the run ends."""
     names = ((each, each.changes.target.name) for each in sound)
     of_table = {(name.database, name.table): each for each, name in names}
 
@@ -337,7 +342,7 @@ def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Seq
         found = of_table.get((row.database or "", row.table or ""))
         if row.error_class != BAD_VALUE or found is None:
             return False
-        # A table that goes on without its bad rows has passed them by.
+        # A table that continues without its bad rows has skipped them.
         redecoded = row.segment in {segment.segment for segment in found.changes.redecoded}
         passed_by = run.feed.policy.quarantine == "skip" or row.state == "discarded"
         return redecoded or found.changes.is_rebuilt or not passed_by

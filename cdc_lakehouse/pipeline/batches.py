@@ -1,4 +1,4 @@
-"""Batches of files: each is one Spark job, and one commit that a run which ends early has done."""
+"""Batches of files: each is one Spark job and one commit, which stays done when a run ends early."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Batches:
-    """Numbers of batches from `number` on, of which none has more files or bytes than it may."""
+    """Assigns batch numbers from `number` on, so that no batch exceeds `max_files` or `max_bytes`."""
 
     number: int
     max_files: int
@@ -16,7 +16,7 @@ class Batches:
     size: int = 0
 
     def of_file(self, size: int) -> int:
-        """The batch of the next file, of so many bytes."""
+        """Return the batch of the next file of `size` bytes."""
         if self.files and (self.files == self.max_files or self.size + size > self.max_bytes):
             self.number, self.files, self.size = self.number + 1, 0, 0
         self.files, self.size = self.files + 1, self.size + size

@@ -1,7 +1,7 @@
-"""A Canal server as a source: its entries land in `records`, and are acknowledged when they are there.
+"""A Canal server as a source: its entries land in `records`, and are acknowledged once they have landed.
 
-A run that ends between the two, or before the next step knows of them, is made up for by the next one: entries that
-come again are known, and what landed last stands with `records`."""
+A run that ends between the two, or before the next step has recorded them, is completed by the next run: redelivered
+entries are recognized, and `records` holds the batch that landed last."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cdc_lakehouse.sources.canal.rounds import BatchRounds
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 
 _PATIENCE_SECONDS: Final = 30
-"""For a server that is gone, before the next run tries again."""
+"""How long to wait for an unreachable server before the run fails and the next one tries again."""
 
 
 class CanalServer(RecordSource):
-    """`Source` of a destination of a Canal server. It raises also when the server ends before it has given anything."""
+    """The `Source` for a destination of a Canal server. Raises when the server fails before any entry has landed."""
 
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run = self._run

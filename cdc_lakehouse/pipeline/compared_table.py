@@ -1,4 +1,4 @@
-"""How a table is read in the source and in the lake, to be compared as of a cut."""
+"""How a table is read in the source and in the lake, to compare both as of a cut."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _MOST_BUCKETS: Final = 1 << 20
 
 
 class NotComparableError(PermanentError):
-    """The table cannot be compared as it is."""
+    """The table cannot be compared in its current state."""
 
     default_advice = "run the feed, then verify again"
 
 
 @dataclass(frozen=True)
 class Sides:
-    """A table as it is on both sides. `key` are the columns of its key, `left_out` those that are not compared, with
-    the reasons."""
+    """A table on both sides. `key` are the columns of its key, `left_out` the columns that are not compared, with the
+    reasons."""
 
     life: Incarnation
     source: ComparedTable
@@ -59,8 +59,8 @@ class Sides:
 
 
 def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: int | None = None) -> Sides:
-    """The table in the last cut, and in the database as it is read now. `buckets` is their number, None for one that
-    fits the table. Raises `NotComparableError`."""
+    """Return both sides of the table: in the last cut, and in the current state of the database. `buckets` is their
+    number, None for one that suits the table's size. Raises `NotComparableError`."""
     checkpoint_ts = run.last_cut.checkpoint_ts
     row = _cut_row(run, name, checkpoint_ts)
     life = _life(run, name, checkpoint_ts)
@@ -117,7 +117,7 @@ def _life(run: FeedRun, name: TableName, checkpoint_ts: int) -> Incarnation:
 
 
 def _snapshot(run: FeedRun, name: TableName, life: Incarnation, row: CutRow) -> tuple[Table, Snapshot | None, Schema]:
-    """The table, its snapshot in the cut (None for no rows), and the schema to read that with."""
+    """Return the table, its snapshot in the cut (None for no rows), and the schema to read the snapshot with."""
     tables = CurrentTables(run.lake, run.feed)
     identifier = tables.identifier(name)
     table = tables.load(identifier)
@@ -128,7 +128,7 @@ def _snapshot(run: FeedRun, name: TableName, life: Incarnation, row: CutRow) -> 
     snapshot = table.snapshot_by_id(row.snapshot_id)
     if snapshot is None:
         raise NotComparableError("the snapshot of the cut has expired")
-    # A change of the schema alone makes no snapshot: the current one is read as the table is now.
+    # A change of only the schema makes no snapshot: the current snapshot is read with the table's current schema.
     if snapshot.schema_id is None or row.snapshot_id == table.metadata.current_snapshot_id:
         return table, snapshot, table.schema()
     return table, snapshot, table.schemas()[snapshot.schema_id]
@@ -136,7 +136,8 @@ def _snapshot(run: FeedRun, name: TableName, life: Incarnation, row: CutRow) -> 
 
 @dataclass(frozen=True)
 class _Compared:
-    """A column: as the schema history has it, by its name and type in the database, and its form in a row's text."""
+    """A compared column: the schema history's column, its name and type in the database, and its form in a row's
+    text."""
 
     own: Column
     declared: str
@@ -145,7 +146,8 @@ class _Compared:
 
 
 def _compared(database: SourceDatabase, version: TableVersion) -> tuple[list[_Compared], dict[str, str]]:
-    """The columns that can be compared, and the others with the reasons."""
+    """Return the columns that can be compared, and the others with the reasons. Raises `NotComparableError` when the
+    columns of both sides differ."""
     declared = {each.name.lower(): each for each in database.columns(version.name)}
     if not declared:
         raise NotComparableError("the source has no such table", advice="or the user may not SELECT from it")

@@ -1,4 +1,4 @@
-"""What a run has before its source is opened: the feed, its tables in the lake, and Spark when it is needed."""
+"""The context of a run before its source is opened: the feed, its tables in the lake, and Spark on demand."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ class FeedContext:
 
     @functools.cached_property
     def landed_at(self) -> datetime.datetime:
-        """When the segments landed that the run lands: one time for all of them, by which they are told from those of
+        """The landing time of the run's segments: one time for all of them, which distinguishes them from those of
         other runs."""
         return self.clock()
 
     @functools.cached_property
     def spark(self) -> SparkSession:
-        """Started at the first use: a run that has nothing to do starts no JVM."""
+        """The session, started at the first use: a run without work starts no JVM."""
         return self.spark_session()
 
     @functools.cached_property
     def iceberg(self) -> IcebergJavaApi:
-        """One for the run: it keeps what it has looked up in the JVM."""
+        """The API, one for the run: it caches what it has looked up in the JVM."""
         return IcebergJavaApi(self.spark)
 
     @functools.cached_property
@@ -83,7 +83,7 @@ class FeedContext:
 
     @functools.cached_property
     def raw(self) -> SourceFiles:
-        """Where the content of segments is read."""
+        """The reader of the content of segments."""
         archived = self.feed.storage_sink.archive
         return Archive(self.lake, self.feed.name, self.store) if archived else SourceFiles(self.store)
 
@@ -130,15 +130,15 @@ class FeedContext:
         return self.checkpoints.rows(self.last_cut.checkpoint_ts)
 
     def forget_cut(self) -> None:
-        """This run has published one: what it does next goes on from there."""
+        """Forget the last cut after this run has published one, so that the next steps use the new one."""
         for name in ("checkpoints", "last_cut", "last_cut_rows"):
             vars(self).pop(name, None)
 
     @functools.cached_property
     def settings(self) -> str:
-        """Hash of the settings that the content of tables depends on. When it changes, every table is looked at."""
+        """A hash of the settings that the content of tables depends on. When it changes, every table is checked."""
         settings = {
-            # By the names of the configuration; those that nobody has set may be added by a release.
+            # By the names of the configuration, without defaults, so that a release can add settings.
             "policy": self.feed.policy.model_dump(mode="json", exclude_defaults=True, exclude={"max_quarantined_rows"}),
             "tables": {
                 name: settings
@@ -152,7 +152,7 @@ class FeedContext:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
     def events_snapshot(self) -> int | None:
-        """Of the `events` table as it is now; needs no Spark."""
+        """Return the id of the current snapshot of the `events` table; needs no Spark."""
         table = self.lake.load(system_table(self.feed.name, "events"))
         return None if table is None else table.metadata.current_snapshot_id
 

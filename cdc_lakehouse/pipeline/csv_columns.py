@@ -1,9 +1,10 @@
-"""Which columns the values of csv rows are.
+"""Find which columns the values of CSV rows belong to.
 
-A csv row is told apart by position alone, and TiCDC leaves out virtual generated columns and the hidden columns of
-expression indexes, which its schema files list like all others. What decides is, in this order: the file's header where
-it has as many names as the rows have values, the number of values where it is that of all columns, the configuration,
-the statements of the log. Where nothing does, nothing is guessed: the files wait, and their table with them.
+The values of a CSV row are identified by position only, and TiCDC omits virtual generated columns and the hidden
+columns of expression indexes, which its schema files list like all others. The columns are determined, in this order,
+by the file's header, when it has as many names as the rows have values; by the number of values, when it is that of all
+columns; by the configuration; by the DDL statements of the log. When none of these decides, nothing is guessed: the
+files wait, and their table with them.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.sources.sink.paths import table_directory
 
 _HEAD: Final = 1024 * 1024
-"""Bytes of a file in which its first row is looked for, before the whole file is."""
+"""Bytes of a file in which its first row is searched, before the whole file is."""
 _WHOLE: Final = 1024 * 1024 * 1024
 _AT_ONCE: Final = 16
 _FILES_READ: Final = 5
-"""Files of a table's version whose first row is looked at, until one fits: one broken row says nothing."""
+"""Files of a table's version whose first row is read, until one fits: a single broken row proves nothing."""
 _SMALLEST_TSO: Final = 1 << 40
 
 
 @dataclass
 class Layouts:
-    """By segment: its layout, or why it has none."""
+    """The layouts of segments, or the reasons why they have none."""
 
     found: dict[str, Layout] = field(default_factory=dict[str, Layout])
     reasons: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def find_layouts(run: FeedContext, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
-    """Layouts of csv segments. Raises `SourceError` when no row of a new feed fits the configured options."""
+    """Find the layouts of CSV segments. Raises `SourceError` when no row of a new feed fits the configured options."""
     layouts = Layouts()
     groups = _groups(segments)
     mistakes: dict[str, str] = {}
@@ -51,7 +52,7 @@ def find_layouts(run: FeedContext, options: CsvOptions, files: SchemaFiles, segm
         for place, change in changes.items()
         if change is not None
     }
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # In a store, each look is a request.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # In a store, each read is a request.
         tried = pool.map(
             lambda place: inferences[place].layout_of(_first_rows(run, options, groups[place])), inferences
         )
@@ -94,7 +95,7 @@ def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segmen
 
 
 def _candidates(run: FeedContext, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
-    """Columns that rows may have, the surest first."""
+    """Yield the columns that rows may have, the most certain first."""
     names = tuple(column.name for column in change.columns)
     yield names
     configured = run.feed.settings_of(change.database, change.table).virtual_columns
@@ -114,7 +115,8 @@ def _is_hidden(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _FirstRow:
-    """Of a file: the names of its header, and the fields of its first row, none when no record of it is one."""
+    """The start of a file: the names of its header, and the fields of its first row; None when there is no header or no
+    record is a row."""
 
     names: Sequence[str] | None
     fields: Sequence[str | None] | None
@@ -131,8 +133,8 @@ def _first_rows(run: FeedContext, options: CsvOptions, group: Sequence[Segment])
 
 
 class _ColumnInference:
-    """Finds the layout that a first row fits, and else says why there is none; `mistake` is a reason that an option of
-    the configuration gives."""
+    """Finds the layout that a first row fits, or the reason why there is none; `mistake` is a reason that an option of
+    the configuration causes."""
 
     def __init__(self, options: CsvOptions, change: SchemaChange, candidates: Iterator[tuple[str, ...]]) -> None:
         self._options = options
@@ -149,7 +151,7 @@ class _ColumnInference:
         candidates: list[tuple[str, ...]] | None = None
         for row in rows:
             if row.fields is None:
-                # Its records are told one by one, unless it is the same with all files.
+                # Its records are reported one by one, unless it is the same with all files.
                 self.mistake = "no record is csv by the options delimiter and quote"
                 continue
             self.mistake = self._mistake_in(row.fields)
@@ -171,7 +173,7 @@ class _ColumnInference:
         return Layout(tuple(names), self._options.output_handle_key)
 
     def _mistake_in(self, fields: Sequence[str | None]) -> str | None:
-        """Which option the first row contradicts."""
+        """Return the contradiction between the first row and an option; None when there is none."""
         if fields[0] not in ("I", "U", "D") or len(fields) < 4:
             begin = str(fields[0])[:20]
             return f"a row begins with {begin!r}, which is no operation by the options delimiter and quote"

@@ -1,9 +1,9 @@
-"""Files that were cut off, such as by a crash, and whose rows have been sent again since.
+"""Resolve quarantine rows of files that were cut off, such as by a crash, and whose rows have been sent again since.
 
-The line in which such a file ends is bad, and holds its table like any other bad line. It is resolved once a later file
-of the table has all of the cut one's records again, one after the other, and the record that was cut off, whole: the
-changefeed has started again before them, so what followed in the cut file comes again too. It is proved by the content
-of both files; where it cannot be, the table stays held."""
+The last line of such a file is incomplete, and holds its table like any other bad line. It is resolved once a later
+file of the table contains all of the file's records again, in sequence, and the incomplete record in full: the
+changefeed has restarted before them, so everything after them is sent again too. The contents of both files must prove
+this; otherwise the table stays held."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT
 
 _LINE_ENDS: Final = (b"\n", b"\r")
 _LOOKED_AT: Final = 8
-"""Later files that are read for one that was cut off, at most."""
+"""The most later files that are read for one file that was cut off."""
 
 
 def resolve_redelivered(run: FeedContext) -> None:
-    """Resolve the open rows of the quarantine that stand for the end of a file whose rows have come again. Reads such
-    files and the later ones that can have their rows; none where nothing is open. Needs no JVM."""
+    """Resolve the open rows of the quarantine that stand for the end of a file whose rows were sent again. Reads such
+    files and the later ones that can have their rows; none when nothing is open. Needs no JVM."""
     by_segment: dict[str, list[Quarantined]] = defaultdict(list)
     for row in run.quarantine.open():
         if row.line is not None and row.error_class != BAD_VALUE:
@@ -43,7 +43,7 @@ def resolve_redelivered(run: FeedContext) -> None:
 
 
 def _redelivery(run: FeedContext, cut: Segment) -> Segment | None:
-    """The later segment that has the rows of one that was cut off, and more."""
+    """Return the later segment that contains the rows of one that was cut off, and more; None when there is none."""
     if cut.kind != FILE or cut.state != DECODED or not cut.events or cut.quarantined != 1:
         return None
     candidates = _candidates(run, cut)
@@ -61,7 +61,7 @@ def _redelivery(run: FeedContext, cut: Segment) -> Segment | None:
 
 
 def _candidates(run: FeedContext, cut: Segment) -> list[Segment]:
-    """The segments that were written later and can have all of the cut one's rows and more, by their counts."""
+    """Return the later segments that, by their counts, can contain all rows of the incomplete one and more."""
     same_table = (pc.field("database") == cut.database) & (pc.field("table") == cut.table)
     covers = (pc.field("min_commit_ts") <= cut.min_commit_ts) & (pc.field("max_commit_ts") >= cut.max_commit_ts)
     decoded = (pc.field("kind") == FILE) & (pc.field("state") == DECODED) & (pc.field("events") > cut.events)
@@ -75,7 +75,7 @@ def _candidates(run: FeedContext, cut: Segment) -> list[Segment]:
 
 def _is_later(segment: Segment, cut: Segment) -> bool:
     if _place(segment)[:2] == _place(cut)[:2] and segment.dispatcher != cut.dispatcher:
-        # Each dispatcher has numbers of its own.
+        # Each dispatcher numbers its own files.
         before, after = cut.modified_at, segment.modified_at
         return before is not None and after is not None and after > before
     return _place(segment) > _place(cut)
@@ -91,13 +91,13 @@ def _bad_lines(run: FeedContext, segment: Segment) -> Iterator[Quarantined]:
 
 
 def _is_cut_off_there(row: Quarantined, content: bytes) -> bool:
-    """Whether a bad line is the end of a file that was cut off itself: all lines before it are sound."""
+    """Whether a bad line is the end of a file that was itself cut off: all lines before it are valid."""
     raw = row.raw
     return raw is not None and 0 < len(raw) < RAW_LIMIT and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
 
 
 def _content(run: FeedContext, segment: Segment) -> bytes | None:
-    """None where it cannot be read, or is another by now."""
+    """Read a segment; return None when it cannot be read or has changed."""
     try:
         return run.raw.store.read(run.raw.place(segment), limit=SEGMENT_LIMIT, etag=run.raw.etag(segment))
     except SourceError as error:

@@ -1,9 +1,9 @@
-"""Reads the source database into a dump of the lake's own, from which its rows are loaded like those of any other.
+"""Read the source database into a dump in the lake, from which its rows are loaded like those of any other dump.
 
-Spark's tasks read ranges of keys, each with a connection of its own. A range that was read is not read again, whatever
-ends when. Without a lock: each table has the position before its first range, the dump the one after the last (see
-`sources.database.snapshot`). Rows of a table whose definition has changed in between are read anew, from a later
-position. Where one of them cannot be read the others are, and it is told why."""
+Spark's tasks read ranges of keys, each with its own connection. A range that was read is not read again, whenever a run
+ends. No lock is needed: each table has the log position before its first range, the dump the position after the last
+(see `sources.database.snapshot`). The rows of a table whose definition changed in between are read again, from a later
+position. When a table cannot be read, the others still are, and the reason is recorded."""
 
 from __future__ import annotations
 
@@ -57,19 +57,20 @@ from cdc_lakehouse.sources.dump.database import (
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
-# Arrow makes its functions when it is imported: no type checker knows them.
+# Arrow creates its functions when it is imported: type checkers do not know them.
 _compute: Any = pyarrow.compute
 
 _MOST_ROUNDS: Final = 20
-"""In which tables are read whose definitions changed in the one before."""
+"""The most rounds in which tables are read again because their definitions changed."""
 _PART_BYTES: Final = 256 << 20
-"""Of rows in a file, before they are compressed: what a task of the load reads at least."""
+"""The size of rows in a file before compression: the least that a task of the load reads."""
 _ALL: Final = "*"
 
 
 @dataclass(frozen=True)
 class _PlannedTable:
-    """What is read of a table: `directory` is its own in the dump's, `position` that of the log before."""
+    """The plan for one table: `directory` is its own within the dump's, `position` the log position before it is
+    read."""
 
     definition: TableDefinition
     directory: str
@@ -105,7 +106,7 @@ class _PlannedTable:
 
 @dataclass
 class _Plan:
-    """What a dump is to have. `wanted` are names of tables, or `*`; `begun` is how many directories have been given to
+    """The plan of a dump. `wanted` are names of tables, or `*`; `begun` is the number of directories assigned to
     tables."""
 
     wanted: list[str]
@@ -136,7 +137,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _RangeRead:
-    """A range that is to be read into a directory."""
+    """A range to read into a directory."""
 
     table: TableDefinition
     directory: str
@@ -145,7 +146,7 @@ class _RangeRead:
 
 
 class DatabaseDump:
-    """The dump that a feed begins with, or that tables are loaded from again, made where it is not there.
+    """The dump that a feed begins with, or that tables are loaded from again; it is made when it does not exist.
 
     `store` is that of `location_of`; `takes` says which tables are read."""
 
@@ -159,7 +160,7 @@ class DatabaseDump:
         self._store = store
         self._takes = takes
         self._failed = f"failed_{secrets.token_hex(4)}"
-        """What this run writes beside the ranges of a table that it could not read: the next one tries again."""
+        """The name of the file that this run writes for a table that it could not read: the next run tries again."""
 
     def read(self) -> Dump:
         """Raises `SourceUnreachableError`, and `SourceError` where the database cannot be read."""
@@ -170,7 +171,7 @@ class DatabaseDump:
         return read_database_dump(self._store, number)
 
     def _number(self, wanted: Sequence[str]) -> int:
-        """Of the dump that is there, or that is to be made or gone on with."""
+        """Return the number of the finished dump, or of the one to make or continue."""
         numbers = last_number(self._store)
         if not self._run.reload_tables:
             finished = (number for number in range(numbers, 0, -1) if has_document(self._store, number, DUMP))
@@ -196,7 +197,7 @@ class DatabaseDump:
             self._read_ranges(plan, number)
             with SourceDatabase(self._database, texts=True) as database:
                 until = self._end(database, plan)
-            # A table that was away for a moment can be the same again.
+            # A table that was briefly missing can be unchanged.
             if until is not None and not self._left(plan, number):
                 self._finish(plan, number, until)
                 return
@@ -209,9 +210,9 @@ class DatabaseDump:
     # --- What is read ---
 
     def _plan_tables(self, database: SourceDatabase, plan: _Plan, number: int) -> None:
-        """Tables that are not planned yet, and have not changed while the position was taken, which is theirs."""
+        """Plan the tables that are not planned yet and did not change while their position was taken."""
         if plan.position is not None and plan.position.tso is not None:
-            return  # All are, at once.
+            return  # All tables are planned at once.
         before, known = self._definitions(database, plan), set(plan.tables)
         missing = [name for name in plan.wanted if name != _ALL and name not in map(str, before)]
         if missing and not plan.tables:
@@ -242,8 +243,8 @@ class DatabaseDump:
         return definitions_of(database, takes)
 
     def _position(self, database: SourceDatabase) -> DumpPosition:
-        """Where the log is. Raises `SourceError`, before anything is read, where the feed's log is another, or begins
-        behind it."""
+        """Return the current log position. Raises `SourceError`, before anything is read, when the feed's log is
+        another one, or begins after it."""
         run, asked = self._run, self._initial.snapshot_ts
         if asked is not None and not database.is_tidb:
             raise SourceError("the database is not a TiDB", advice="leave out source.initial.snapshot_ts")
@@ -264,11 +265,12 @@ class DatabaseDump:
             except TableChangedError:
                 continue
             except SourceError:
-                ranges = [KeyRange()]  # Why is told when it is read.
+                ranges = [KeyRange()]  # Reading it reports the reason.
             plan.tables[table.name] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
 
     def _end(self, database: SourceDatabase, plan: _Plan) -> DumpPosition | None:
-        """The position behind all that was read; None where tables have to be read that are others by now, or new."""
+        """Return the position after everything that was read; None when tables have changed or are new and must be
+        read."""
         if plan.position is not None and plan.position.tso is not None:
             return plan.position
         until = position_of(database)
@@ -296,7 +298,7 @@ class DatabaseDump:
         self._run.log.info("read %d rows of %d tables of the database", rows, len(tables))
 
     def _failure(self, directory: str, objects: Iterable[StoredObject]) -> str | None:
-        """Why this run could not read a table, of what is in its directory."""
+        """Return why this run could not read a table, from the table's directory; None when it did not fail."""
         path = f"{directory}{self._failed}"
         if all(each.path != path for each in objects):
             return None
@@ -308,7 +310,7 @@ class DatabaseDump:
     # --- Rows ---
 
     def _left(self, plan: _Plan, number: int) -> list[_RangeRead]:
-        """The ranges that have not been read."""
+        """Return the ranges that have not been read."""
         objects = list_dump(self._store, number)
         left: list[_RangeRead] = []
         for table in plan.tables.values():
@@ -347,7 +349,7 @@ def _read_shares(
     shares: Sequence[Sequence[_RangeRead]],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: its ranges, one after the other. Those of a table that is another by now are left out."""
+    """Read the ranges of a task, one after the other, and skip those of a table that has changed."""
     files = load_file_io(dict(io), root)
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -378,11 +380,11 @@ def _read_share(
                     over.add(each.directory)
                     with files.new_output(f"{each.directory}{failed}").create(overwrite=True) as file:
                         file.write((str(error) if isinstance(error, SourceError) else in_one_line(error)).encode())
-                    break  # Rows of it may still be on their way in this session.
+                    break  # Rows of it may still be in transit in this session.
 
 
 def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
-    """Into files, and a mark when all of them are there. Raises `TableChangedError`."""
+    """Read a range into files, and write a marker file when all are complete. Raises `TableChangedError`."""
     token, count, part = secrets.token_hex(8), 0, 0
     batches = rows_of(database, of.table, of.range)
     batch = next(batches, None)
@@ -402,7 +404,7 @@ def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
 
 
 def csv_lines(rows: Sequence[Row]) -> pa.Buffer:
-    """Rows as `sources.dump.database.notation_of` says."""
+    """Format rows in the notation of `sources.dump.database.notation_of`."""
     cells: list[pa.Array] = []
     for values in zip(*rows, strict=True):
         text = pa.array(values, pa.string())

@@ -1,5 +1,5 @@
-"""How far the reading of a database is (`database_load`), by the files that are there: for the run that reads, and for
-whoever asks meanwhile. Needs no Spark."""
+"""The progress of reading a database (`database_load`), from the files that exist: for the run that reads, and for the
+status. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 _EVERY_SECONDS: Final = 10.0
 _WINDOW: Final = datetime.timedelta(minutes=10)
-"""What was read before says little of how quick it is now: a run may have ended in between."""
+"""The period from which the speed is computed: a run may have ended before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingProgress:
-    """`rows` and `bytes` (compressed) are of ranges that are read whole. `estimated_rows` is how many all tables have,
-    as the statistics and the ranges say. `seconds_left` is None where it cannot be told."""
+    """The progress of a dump. `rows` and `bytes` (compressed) are of ranges that were completely read. `estimated_rows`
+    is the number of rows of all tables, from statistics and ranges. `seconds_left` is None when it cannot be
+    estimated."""
 
     tables: int
     tables_read: int
@@ -55,12 +56,13 @@ class ReadingProgress:
 
 
 def location_of(lake: Lake, feed: str) -> str:
-    """URI of the directory of what was read of a feed's database."""
+    """Return the URI of the directory with the dumps that were read from a feed's database."""
     return lake.location(system_table(feed, "").namespace, "initial")
 
 
 def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
-    """How far a feed is that begins with its database; None where nothing is being read. Raises as stores do."""
+    """Return the reading progress of a feed that begins with its database; None when nothing is being read. Raises as
+    stores do."""
     if feed.initial is None or feed.initial.database is None:
         return None
     store = open_store(location_of(lake, feed.name), lake.storage)
@@ -71,7 +73,7 @@ def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
 
 
 def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingProgress:
-    """Of a dump that has its plan. Raises as stores do."""
+    """Compute the progress of a dump that has its plan. Raises as stores do."""
     objects = list_dump(store, number)
     tables = tables_read = ranges = ranges_read = rows = estimated = size = 0
     ended: list[tuple[datetime.datetime, int]] = []
@@ -92,7 +94,7 @@ def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingPr
 
 
 def _seconds_left(ended: Iterable[tuple[datetime.datetime, int]], rows: int) -> int | None:
-    """By how quick the last ranges were."""
+    """Estimate the remaining time from the speed of the last ranges."""
     times = sorted(ended)
     recent = [each for each in times if each[0] > times[-1][0] - _WINDOW]
     if len(recent) < 2:
@@ -124,5 +126,5 @@ class ProgressReporter:
             try:
                 self._log.info("%s", read_progress(*self._of))
             except CdcError as error:
-                # The tasks are told of it, if it is one for them.
+                # The tasks get the error too, if it concerns them.
                 self._log.debug("how far the load is, is not known: %s", error)

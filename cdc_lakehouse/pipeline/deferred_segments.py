@@ -26,7 +26,8 @@ _SEE_SPARK: Final = "see the log of Spark, and whether its workers have memory f
 
 
 def find_unreadable(run: FeedContext, segments: Sequence[Segment]) -> dict[str, str]:
-    """The segments that cannot be read, or are others by now, with the reason: the next listing has those as such."""
+    """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
+    ones."""
 
     def look(segment: Segment) -> tuple[str, str | None]:
         try:
@@ -65,11 +66,12 @@ def decode_isolated(
 
 
 def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Mapping[str, str]]) -> Sequence[Segment]:
-    """Split a batch. Segments with a fault stay in it and are tried again by every run; the rest move to a new batch,
-    for a batch is decoded as a whole. So do those that were deferred and can be decoded now: numbers of batches rise in
-    the order of their commits, and tables look for what came after the batch that they have applied.
+    """Split a batch. Segments with a fault stay in it, and every run tries them again; the rest move to a new batch,
+    because a batch is decoded as a whole. Deferred segments that can be decoded now move too: batch numbers rise in the
+    order of commits, and tables look for batches after the one that they have applied.
 
-    faults: reasons by segment, by error class. Gives the segments to decode now; writes `quarantine` and `segments`."""
+    `faults` maps error classes to reasons by segment. Returns the segments to decode now; writes `quarantine` and
+    `segments`."""
     names = {segment.segment for segment in segments}
     rejected = [
         Rejected(s.segment, None, error_class, reasons[s.segment], None, s.database, s.table)

@@ -1,5 +1,5 @@
-"""What a configuration should say of a source, by looking at it: its paths, the first of its files or messages. Nothing
-is written, and no JVM is started."""
+"""Derive the configuration of a source from its paths and its first files or messages. Nothing is written, and no JVM
+is started."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from cdc_lakehouse.sources.sink.detection import (
 from cdc_lakehouse.sources.sink.paths import read_checkpoint
 
 _HEAD: Final = 4 << 20
-"""Bytes of a file that are looked at."""
+"""Bytes of a file that are read."""
 _MESSAGES: Final = 200
-"""Messages of a topic that are looked at."""
+"""Messages of a topic that are read."""
 _MESSAGE_BYTES: Final = 16 << 20
 _SHOWN: Final = 12
 _CANAL_PASSWORD: Final = "CANAL_PASSWORD"
@@ -46,16 +46,16 @@ _FORMS: Final = (
     "canal://host:11111/destination"
 )
 _SNAPSHOT, _INCREMENTAL = "snapshot", "incremental"
-"""Directories side by side: the convention of TiDB's users for a dump and the sink that follows it."""
+"""The names of adjacent directories that TiDB's users conventionally give a dump and the sink that follows it."""
 
 
 @dataclass(frozen=True)
 class Detected:
-    """What was seen of a source.
+    """What was detected about a source.
 
-    name: a name for the feed. source: the keys of `source`. storage: the keys of `storage`, with `${NAME}` for
-    secrets; secrets: their values by NAME, as the URI had them. start_date: the first feed date. found: sentences on
-    what was seen. unsure: sentences on what does not show, and has to be looked at by who knows the source."""
+    name: a name for the feed. source: the keys of `source`. storage: the keys of `storage`, with `${NAME}` for secrets.
+    secrets: their values by NAME, as in the URI. start_date: the first feed date. found: sentences on what was
+    detected. unsure: sentences on what cannot be detected, and must be checked by someone who knows the source."""
 
     name: str
     source: dict[str, Any]
@@ -67,11 +67,11 @@ class Detected:
 
 
 def detect_source(uri: str, base: Path) -> Detected:
-    """Look at the source of a URI: a sink (a path is relative to `base`), `kafka://brokers/topics` or
+    """Inspect the source at a URI: a sink (a path is relative to `base`), `kafka://brokers/topics` or
     `canal://servers/destination`.
 
     Raises `ConfigurationError` for a URI that names no source, `SourceUnreachableError` and `SourceError` as opening
-    and listing do, and `SourceError` for what is no change log."""
+    and listing do, and `SourceError` for something that is no change log."""
     if uri.startswith("kafka://"):
         return _detect_topics(uri)
     if uri.startswith("canal://"):
@@ -80,7 +80,8 @@ def detect_source(uri: str, base: Path) -> Detected:
 
 
 def detect_initial(uri: str, base: Path) -> tuple[dict[str, Any], str]:
-    """The keys of `source.initial` for the dump at a URI, and a sentence on it. Raises as `detect_source`."""
+    """Return the keys of `source.initial` for the dump at a URI, and a sentence on it. Raises as `detect_source`
+    does."""
     path, _ = split_query(uri)
     storage, secrets = store_options(uri)
     root = anchor_uri(path, base)
@@ -98,7 +99,7 @@ def _initial(root: str, store: ObjectStore) -> tuple[dict[str, Any], str]:
 
 
 def _open(root: str, storage: dict[str, Any], secrets: dict[str, str]) -> ObjectStore:
-    """The store at an absolute URI, with the secrets in the place of their names."""
+    """Open the store at an absolute URI, with the names of secrets replaced by the secrets."""
 
     def resolved(value: Any) -> Any:
         if isinstance(value, dict):
@@ -117,7 +118,7 @@ def _detect_sink(uri: str, base: Path) -> Detected:
     initial: dict[str, Any] | None = None
     found: list[str] = []
     if {_SNAPSHOT, _INCREMENTAL} <= set(store.directories()):
-        # In the sink's own bucket, which is reached in the same way.
+        # It is in the sink's own bucket, which has the same settings.
         snapshot = f"{root}/{_SNAPSHOT}"
         initial, said = _initial(snapshot, _open(snapshot, storage, secrets))
         found.append(said)
@@ -142,7 +143,7 @@ def _detect_sink(uri: str, base: Path) -> Detected:
 
 
 def _checkpoint(store: ObjectStore, root: str, seen: DetectedSink) -> str:
-    """A sentence on the sink's checkpoint-ts. Raises `SourceError` where a directory below is the sink."""
+    """Return a sentence on the sink's checkpoint-ts. Raises `SourceError` when a directory below is the sink."""
     try:
         checkpoint = read_checkpoint(store, utc_now())
     except SourceError as error:
@@ -228,7 +229,7 @@ def _detect_topics(uri: str) -> Detected:
 
 
 def _first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
-    """Values of the first messages that the topics still have."""
+    """Return the values of the first messages that the topics still have."""
     ranges = [
         OffsetRange(
             LogPartition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES

@@ -1,6 +1,6 @@
-"""Whether a configuration can work on this machine: each part is tried, and says what to do where it fails.
+"""Check whether a configuration works on this machine: each part is tried, and a failure comes with advice.
 
-Nothing that is tried stays: what is written to the catalog and to the warehouse is removed. No JVM with Spark is
+Nothing remains afterwards: what is written to the catalog and to the warehouse is removed. No JVM with Spark is
 started."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _REFUSED: Final = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What one part showed. advice: what to do; None where nothing is to be done."""
+    """The result of one part. advice: what to do; None when nothing is to be done."""
 
     part: str
     outcome: Outcome
@@ -62,8 +62,8 @@ class Finding:
 
 
 def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
-    """A finding for each part, as it is tried: this machine, the catalog and the warehouse, then each feed's source.
-    Raises nothing of what a part fails with."""
+    """Yield a finding for each part as it is tried: this machine, the catalog and the warehouse, then each feed's
+    source. Failures of parts are findings, not exceptions."""
     lake = Lake(config.lake, config.storage)
     parts: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
@@ -75,7 +75,7 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
     ]
     for feed in config.feeds:
         monitor = open_monitor(lake, feed)
-        # The source is asked once, when the first part needs it.
+        # The source is queried once, when the first part needs it.
         status = functools.cache(monitor.status)
         parts += [
             (f"{feed.name}: source", lambda monitor=monitor, status=status: _source(monitor, status())),

@@ -1,7 +1,8 @@
-"""A dump as a source: its files are read as rows of their tables at the dump's position, before the log goes on there.
+"""A dump as a source: its files are read as rows of their tables at the dump's position, from which the log continues.
 
-Rows are synthetic events of op `R` at the position's commit-ts, where each table of the dump begins anew: changes of
-the log at or below the position are of its earlier incarnation and count for nothing, in whatever order they come."""
+Rows are synthetic events of op `R` with the position's commit-ts, at which each table of the dump begins a new
+incarnation: changes of the log at or below the position belong to its earlier incarnation and are ignored, in whatever
+order they arrive."""
 
 from __future__ import annotations
 
@@ -45,14 +46,14 @@ if TYPE_CHECKING:
 
 _MAX_FILES: Final = 2_000
 _MAX_BYTES: Final = 16 << 30
-"""Of a batch: what a run that ends early has not to do again."""
+"""The limits of a batch, and so of the work that a run which ends early has to repeat."""
 
 
 @dataclass(frozen=True)
 class PendingLoad:
-    """What is left of an initial load: tables and files that are not in `events`, and the bytes of these. None of what
-    only a look at the database can tell: `reading` is how far its tables are read, where that has begun. `waits` is a
-    sentence on what the log has to have before."""
+    """The rest of an initial load: tables and files that are not in `events`, and the bytes of these; None when only
+    the database could tell. `reading` is the progress of reading its tables, once that has begun. `waits` is a sentence
+    on what the log must reach first."""
 
     tables: int | None
     files: int | None
@@ -62,7 +63,7 @@ class PendingLoad:
 
 
 class DumpSource:
-    """`Source` of a feed's initial dump."""
+    """The `Source` of a feed's initial dump."""
 
     kind: Kind = DUMP
     schema_faults = frozenset({BAD_TABLE_OF_DUMP})
@@ -93,14 +94,14 @@ class DumpSource:
 
     @property
     def _taken(self) -> TakenNames:
-        """As the history tells by now: evolving adds to it."""
+        """The names that are taken by the current history; evolving adds to it."""
         lives = self._run.history.history.incarnations().values()
         return TakenNames.of(self._run.feed.tables, lives, self._run.last_cut.checkpoint_ts)
 
     @property
     def has_rows_left(self) -> bool:
-        """Whether rows of a table that is taken are not in `events` yet, or a table could not be loaded. Needs no look
-        at the dump once it has been loaded."""
+        """Whether a taken table has rows that are not in `events` yet, or could not be loaded. Once the dump is loaded,
+        this does not read the dump."""
         loads = loads_of(self._run.history)
         return (
             not loads
@@ -110,7 +111,7 @@ class DumpSource:
         )
 
     def pending(self) -> PendingLoad | None:
-        """None when nothing is left. Neither loads anything nor asks the database."""
+        """Return the rest of the load; None when nothing is left. Neither loads anything nor queries the database."""
         if not self.has_rows_left:
             return None
         if self._initial.database is not None and not loads_of(self._run.history):
@@ -136,7 +137,7 @@ class DumpSource:
         return Landed(new)
 
     def _wanted_tables(self) -> list[DumpedTable]:
-        """Those that are taken and not loaded yet, and those that are to be loaded again."""
+        """Return the taken tables that are not loaded yet, and those to load again."""
         run, names = self._run, {str(table.name): table.name for table in self._dump.tables}
         taken_names = self._taken
         taken = {name for name, known in names.items() if taken_names.takes_name(known)}
@@ -156,7 +157,7 @@ class DumpSource:
         ]
 
     def _landed(self) -> Mapping[TableName, set[int | None]]:
-        """The positions that tables are landed at, decoded or not."""
+        """Return the positions at which tables have landed, decoded or not."""
         rows = self._run.segments.rows.filter(pc.field("kind") == DUMP)
         found: dict[TableName, set[int | None]] = {}
         for row in rows.group_by(["database", "table", "table_version"]).aggregate([]).to_pylist():
@@ -164,7 +165,7 @@ class DumpSource:
         return found
 
     def _segments(self, table: DumpedTable, batches: Batches) -> Iterator[Segment]:
-        """Its files; of a table without rows its schema file stands for them."""
+        """Yield the segments of a table's files; for a table without rows, its schema file."""
         at = self._at(table)
         files = [(file.path, file.size, file.etag, file.modified) for file in table.files]
         for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
@@ -278,15 +279,15 @@ class DumpSource:
 
     @property
     def load_ts(self) -> Sequence[int]:
-        """The commit-ts of rows of tables, in order."""
+        """The commit-ts of the rows of all tables, in order."""
         return sorted({self._at(table) for table in self._dump.tables} or {self.checkpoint_ts()})
 
     def _at(self, table: DumpedTable) -> int:
-        """The commit-ts of its rows."""
+        """Return the commit-ts of a table's rows."""
         return self._reached(table.position or self._dump.position)
 
     def checkpoint_ts(self) -> int:
-        """Where the dump's rows, with what the log has up to there, are those of one point."""
+        """Return the commit-ts at which the dump's rows, together with the log up to there, are consistent."""
         return self._reached(self._dump.until or self._dump.position)
 
     def _reached(self, position: DumpPosition) -> int:
@@ -301,25 +302,25 @@ class DumpSource:
 
     @property
     def waits(self) -> str | None:
-        """What the log has to have before the dump can be loaded, as a sentence."""
+        """A sentence on what the log must reach before the dump can be loaded; None when it can be loaded."""
         if self._initial.database is not None and not self._has_log_begun:
             return "the tables are read when the log has begun: nothing of it has landed"
         return self._join(self._dump.until or self._dump.position).waits
 
     @property
     def _has_log_begun(self) -> bool:
-        """Where the log only shows where it begins when something of it has landed."""
+        """Whether the log has begun: some logs show their beginning only when something of them has landed."""
         return self._run.source.dump_comes_first or self._run.segments.rows.num_rows > 0
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
-        """A load of each table that can be loaded, at a commit-ts up to `upto`; and all those that cannot."""
+        """Return a load of each table that can be loaded, at a commit-ts up to `upto`, and all tables that cannot."""
         changes: list[SchemaChange] = []
         rejected = list(self._unread())
         counted, loads, landed = self._counted(), loads_of(self._run.history), self._landed()
         for table in self._dump.tables:
             at = self._at(table)
             if loads and at not in {loads.get(table.name), *landed.get(table.name, ())}:
-                continue  # Of a later dump, a table that is not loaded again.
+                continue  # A table of a later dump that is not loaded again.
             name, origin = table.name, _segment_name(at, table.schema_path)
             try:
                 columns = self._without_rows(table)
@@ -338,7 +339,7 @@ class DumpSource:
         return changes, rejected
 
     def _unread(self) -> Iterator[Rejected]:
-        """Tables that are taken, and of which the dump does not say the columns."""
+        """Yield the taken tables whose columns the dump does not contain."""
         taken, loads = self._taken, loads_of(self._run.history)
         for table in self._dump.unread:
             if table.name not in loads and taken.takes_name(table.name):
@@ -347,8 +348,8 @@ class DumpSource:
                 yield Rejected(origin, None, BAD_TABLE_OF_DUMP, table.reason, None, name.database, name.table)
 
     def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
-        """The columns that the configuration says rows do not have. Raises `DdlError` for a table that cannot be
-        loaded: its rows lack columns that those of the log have."""
+        """Return the columns that the rows lack by the configuration. Raises `DdlError` for a table that cannot be
+        loaded because its rows lack columns that those of the log have."""
         definition, name = table.definition, table.name
         configured = self._run.feed.settings_of(name.database, name.table).virtual_columns or ()
         virtual = {each.lower() for each in configured}
@@ -368,7 +369,7 @@ class DumpSource:
         return tuple(each for each in apply.created(definition).columns if each.name.lower() in virtual)
 
     def _counted(self) -> Mapping[TableName, int]:
-        """Rows in the files of each table of which all are decoded."""
+        """Count the rows in the files of each table that is completely decoded."""
         rows = self._run.segments.find(self._files)
         waiting = {(row.database, row.table) for row in rows.values() if row.state == LANDED}
         found: Counter[TableName] = Counter()
@@ -387,7 +388,7 @@ def is_cut_missing(run: FeedRun) -> bool:
 
 
 def _segment_name(commit_ts: int, path: str) -> str:
-    """A table may be loaded again, from files of the same names."""
+    """Return the segment name of a file: a table may be loaded again, from files of the same names."""
     return f"//dump/{commit_ts}/{path}"
 
 

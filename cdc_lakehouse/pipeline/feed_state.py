@@ -1,5 +1,5 @@
-"""The state of a feed as numbers: one reading for the status, for alerts and for metrics. No JVM starts, and the source
-is not asked."""
+"""The state of a feed as numbers: one reading for the status, for alerts and for metrics. No JVM is started, and the
+source is not queried."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from cdc_lakehouse.lake.tables.segments import Segments
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """checkpoint_ts: a TSO, of the published cut; None where nothing is published, as lag_seconds. cut: its tables.
-    tables: these, and those that are held with the last row that shows them, None where there is none. held: reasons by
-    table. quarantined: open rows by table, None for those of no table. discarded: rows that a person gave up. read_at:
-    in UTC."""
+    """The state of a feed.
+
+    checkpoint_ts: of the published cut, a TSO; None when nothing is published, like lag_seconds. cut: its tables.
+    tables: these and the held ones, each held one with the last row that shows it, None when there is none. held:
+    reasons by table. quarantined: open rows by table, None for those without a table. discarded: rows that a person
+    discarded. read_at: in UTC."""
 
     checkpoint_ts: int | None
     lag_seconds: float | None
@@ -38,13 +40,13 @@ class FeedState:
     read_at: datetime.datetime
 
     def lag_of(self, table: TableName) -> float | None:
-        """Seconds by which what readers see of a table is behind; None for one that they have not seen."""
+        """Return the seconds by which the readers' view of a table lags; None when they have not seen it."""
         row = self.tables.get(table)
         return None if row is None else lag_seconds(row.checkpoint_ts, self.read_at)
 
     @property
     def checkpoint_time(self) -> datetime.datetime | None:
-        """What the tables show, in UTC."""
+        """The time that the tables show, in UTC."""
         return None if self.checkpoint_ts is None else commit_time(self.checkpoint_ts)
 
     @property
@@ -59,14 +61,15 @@ class FeedState:
 
 @dataclass(frozen=True, slots=True)
 class FeedSizes:
-    """events: rows of the table `events`. segments_waiting: those that are landed and not decoded."""
+    """The sizes of a feed. events: rows of the `events` table. segments_waiting: segments that have landed and are not
+    decoded."""
 
     events: int
     segments_waiting: int
 
 
 def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> FeedState:
-    """Raises `CatalogUnreachableError` where the lake cannot be read."""
+    """Read the state of a feed. Raises `CatalogUnreachableError` when the lake cannot be read."""
     checkpoints = Checkpoints(lake, feed.name)
     cut = checkpoints.last()
     published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
@@ -107,7 +110,7 @@ def held_of_cut(lake: Lake, feed: str, cut: Cut) -> dict[TableName, str]:
 
 
 def stale_tables(feed: FeedConfig, state: FeedState) -> Iterator[tuple[TableName, float, int]]:
-    """Tables that are further behind than their own `freshness_minutes`: by so many seconds, and these minutes."""
+    """Yield the tables that lag more than their `freshness_minutes` allow, with the seconds and these minutes."""
     for table in sorted(state.tables, key=lambda name: (name.database, name.table)):
         lag, allowed = state.lag_of(table), feed.settings_of(table.database, table.table).freshness_minutes
         if allowed is not None and lag is not None and lag > allowed * 60:
@@ -115,7 +118,8 @@ def stale_tables(feed: FeedConfig, state: FeedState) -> Iterator[tuple[TableName
 
 
 def read_sizes(lake: Lake, feed: str) -> FeedSizes:
-    """Of the tables `events` and `segments`. Raises `CatalogUnreachableError` where the lake cannot be read."""
+    """Read the sizes of the `events` and `segments` tables. Raises `CatalogUnreachableError` when the lake cannot be
+    read."""
     events = lake.load(system_table(feed, "events"))
     return FeedSizes(
         0 if events is None else row_count(events, events.current_snapshot()), Segments(lake, feed).waiting()
@@ -123,7 +127,7 @@ def read_sizes(lake: Lake, feed: str) -> FeedSizes:
 
 
 def read_health(lake: Lake, feed: FeedConfig, name: TableName) -> TableHealth | None:
-    """Of a current-state table as it is now; None where it is not at its place, or cannot be read."""
+    """Read the health of a current-state table; None when it does not exist, or cannot be read."""
     tables = CurrentTables(lake, feed)
     try:
         table = tables.load(tables.identifier(name))

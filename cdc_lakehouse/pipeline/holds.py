@@ -1,4 +1,5 @@
-"""Which tables are held, and why. Each run derives the holds from the lake: when the reason is gone, so is the hold."""
+"""Determine which tables are held, and why. Each run derives the holds from the lake: when the reason is gone, so is
+the hold."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from cdc_lakehouse.pipeline.taken_tables import is_taken
 
 _SHOWN: Final = 5
 _LONGEST: Final = 400
-"""Characters of a statement: a reason is kept with each cut, and statements can have a million."""
+"""The most characters of a statement that are shown: each cut keeps the reason, and statements can have a million
+characters."""
 _OF_QUARANTINED: Final = (
     "What is mended in the source is taken by the next run. `cdc-lakehouse quarantine list` shows the rows, "
     "`cdc-lakehouse quarantine replay` decodes them again where a setting was mended, and `cdc-lakehouse quarantine "
@@ -40,9 +42,10 @@ _OF_GAP: Final = "Restore the files, or set policy.index_gap to skip"
 
 @dataclass(frozen=True)
 class Holds:
-    """Why tables are held: a sentence by incarnation, or by the identity of the name of a table without a history.
+    """The reasons why tables are held: a sentence by incarnation, or by the identity of the name of a table without a
+    history.
 
-    Each step returns the holds that it found; `|` merges them, and the reason that was found first stays.
+    Each step returns the holds that it found; `|` merges them and keeps the reason that was found first.
     """
 
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -59,7 +62,7 @@ class Holds:
 
 @dataclass
 class _Reasons:
-    """Why one table is held, and what to do: dicts, for nothing is said twice."""
+    """The reasons why one table is held, and what to do. They are dicts to avoid repetitions."""
 
     said: dict[str, None] = field(default_factory=dict[str, None])
     ways_out: dict[str, None] = field(default_factory=dict[str, None])
@@ -77,8 +80,8 @@ class _Reasons:
 
 
 def hold_reason(error: Exception, what: str, table: TableName) -> str:
-    """Why a table is held at whose own work, such as `be renamed`, an error came up. Raises what is a fault of the
-    engine, the catalog or the warehouse: it says nothing of the table, and may pass."""
+    """Return the reason to hold a table after an error in its own work, such as `be renamed`. Raises faults of the
+    engine, the catalog or the warehouse: they say nothing about the table, and may pass."""
     fault = engine_fault(error)
     if fault is not None:
         raise fault from (None if fault is error else error)
@@ -96,8 +99,8 @@ def ddl_advice(table: TableName) -> str:
 
 
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
-    """The holds that follow from the history, the quarantine and missing files, and those by a person, of the tables
-    that are taken. `lives` are all tables of the feed, for a path may be of one that is left out."""
+    """Find the holds of taken tables that follow from the history, the quarantine and missing files, and those by a
+    person. `lives` are all tables of the feed, because a path may belong to one that is left out."""
     reasons: dict[str, _Reasons] = defaultdict(_Reasons)
     directory = _Directory(lives, run.feed.tables)
     for hold in run.manual_holds.all():
@@ -121,7 +124,7 @@ def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
         case problems.BAD_WATERMARK:
             return "skip"
         case problems.BAD_TABLE_OF_DUMP:
-            return "hold"  # What is missing may be all of the table: only a person gives that up.
+            return "hold"  # What is missing may be the whole table: only a person can discard that.
         case problems.MISSING_FILE | problems.UNREADABLE_INDEX:
             return feed.policy.index_gap
         case _:
@@ -136,8 +139,8 @@ def manual_reason(hold: ManualHold) -> str:
 
 
 def find_unapproved(run: FeedRun, lives: Mapping[str, Incarnation]) -> Holds:
-    """The tables that wait for a person to approve a rewrite of their rows, where the policy says so; and those that
-    cannot be read."""
+    """Find the tables that wait for a person to approve a rewrite of their rows, when the policy demands it, and those
+    that cannot be read."""
     tables = CurrentTables(run.lake, run.feed)
     reasons: dict[str, str] = {}
     for id, life in lives.items():
@@ -152,7 +155,7 @@ def find_unapproved(run: FeedRun, lives: Mapping[str, Incarnation]) -> Holds:
 def unapproved(
     run: FeedRun, life: Incarnation, find: Callable[[Incarnation], TableState | None]
 ) -> Sequence[TableVersion]:
-    """The versions whose rewrites wait. A table that has no rows yet has none to rewrite."""
+    """Return the versions whose rewrites wait for approval. A table without rows has none to rewrite."""
     name = life.last.name
     if run.feed.rewrite_of(name.database, name.table) == "apply" or life.dropped_ts is not None:
         return ()
@@ -170,7 +173,7 @@ def unapproved(
 
 
 def _fills_rows(run: FeedRun, before: TableVersion, version: TableVersion, name: TableName) -> bool:
-    """Whether rows of before get values of new columns by being written again: format version 2 has no defaults."""
+    """Whether earlier rows must be rewritten to get values of new columns: format version 2 has no defaults."""
     if run.feed.format_version_of(name.database, name.table) >= FIRST_WITH_VECTORS:
         return False
     value_format = run.value_format(version)
@@ -228,7 +231,7 @@ def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reason
 
 
 class _Directory:
-    """From what a path says to the incarnation that is meant."""
+    """Maps what a path or a row says to incarnations."""
 
     def __init__(self, lives: Mapping[str, Incarnation], tables: TablesConfig) -> None:
         self._lives = lives
@@ -244,7 +247,8 @@ class _Directory:
         return self._versions.get((name, commit_ts))
 
     def named(self, name: TableName) -> list[str]:
-        """The live tables of that name, else the last ones that had it, else the name itself."""
+        """Return the live tables of that name, otherwise the last one that had it, otherwise the identity of the
+        name."""
         ids = self._names.get(name, [])
         live = [id for id in ids if self._lives[id].dropped_ts is None and self._lives[id].last.name == name]
         unknown = [name.identity] if self._tables.takes(name.database, name.table) else []

@@ -1,4 +1,4 @@
-"""Which tables have been loaded from a dump, and whether the log goes on where the dump ends."""
+"""Which tables were loaded from a dump, and whether the log continues where the dump ends."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from cdc_lakehouse.sources.dump.contents import DumpPosition
 
 
 def loads_of(history: SchemaHistory) -> Mapping[TableName, int]:
-    """The tables that were loaded, by the names that they had in their dumps, with the commit-ts of their rows; of a
+    """Return the loaded tables, by the names that they had in their dumps, with the commit-ts of their rows; for a
     table that was loaded again, of the last dump."""
     return {TableName(each.database, each.table): each.commit_ts for each in load_changes(history)}
 
 
 def load_changes(history: SchemaHistory) -> list[SchemaChange]:
-    """The loads that are recorded, in the order of their commit-ts."""
+    """Return the recorded loads, in the order of their commit-ts."""
     return sorted((each for each in history.changes.values() if each.kind == "load"), key=lambda each: each.commit_ts)
 
 
 def require_no_gap(run: FeedContext, first_ts: int | None, loaded_ts: int | None = None) -> None:
-    """Raises `SourceError` when changes between a dump and the first of the log are missing. `first_ts` is the least
-    commit-ts from which on the log has them, as far as it shows it; `loaded_ts` that of the dump, of all that were
-    loaded where it is None."""
+    """Raises `SourceError` when changes between a dump and the start of the log are missing. `first_ts` is the
+    commit-ts from which on the log has changes, as far as it shows that; `loaded_ts` is that of the dump, None for all
+    loaded ones."""
     initial = run.feed.initial
     positions = loads_of(run.history).values() if loaded_ts is None else [loaded_ts]
     if initial is None or not positions:
@@ -45,7 +45,8 @@ def require_no_gap(run: FeedContext, first_ts: int | None, loaded_ts: int | None
 
 
 def join_at_tso(run: FeedContext, position: DumpPosition) -> JoinPoint:
-    """Where a dump stands in a log of TiDB. Raises `SourceError` for a dump of another database server."""
+    """Return the point at which a dump joins a log of TiDB. Raises `SourceError` for a dump of another database
+    server."""
     if position.tso is None or not is_commit_ts(position.tso):
         raise SourceError(
             f"the dump's position is not a TSO of TiDB ({position})",

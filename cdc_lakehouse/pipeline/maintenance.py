@@ -1,8 +1,8 @@
-"""Maintenance of a feed's tables: what each needs by measure, and doing it beside runs.
+"""Maintain a feed's tables: measure what each needs, and do it between runs.
 
-What changes a table is done with the feed's lease, one table at a time and a bounded part of a large one, so no run is
-under way then. Should the lease be lost, the commits are validated all the same: those of maintenance by Iceberg, those
-of a run against the snapshot that it planned on.
+Every change of a table is made with the feed's lease, one table at a time and a bounded part of a large one, so no run
+is active then. If the lease is lost, the commits are still validated: those of maintenance by Iceberg, those of a run
+against the snapshot that it planned on.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.retention import Removed, Retention
 from cdc_lakehouse.pipeline.superseded_events import SupersededEvents
 
-pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
+pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _EVENTS: Final = "events"
 _GROWING: Final = (_EVENTS, "records")
-"""Machinery tables that do not keep themselves small."""
+"""The feed's own tables that do not keep themselves small."""
 _MANY_MANIFESTS: Final = 30
 _PATIENCE: Final = datetime.timedelta(minutes=10)
-"""So long maintenance waits for a run that has the feed."""
+"""How long maintenance waits for a run that holds the feed."""
 _MB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What was done to a table, or in a dry run would be: data files and manifests that were rewritten, snapshots that
-    expired, files that were removed because no snapshot named them; events that went because later ones of their rows
-    say it all. `deferred` says why something was not done."""
+    """What was done to a table, or would be done in a dry run: rewritten data files and manifests, expired snapshots,
+    removed files that no snapshot referenced, and removed events that later events of their rows superseded. `deferred`
+    says why something was not done."""
 
     superseded_events: int = 0
     compacted_files: int = 0
@@ -77,7 +77,7 @@ class Actions:
     deferred: str | None = None
 
     def __add__(self, more: Actions) -> Actions:
-        """What was done and what came after it."""
+        """Add what was done later."""
         return Actions(
             self.superseded_events + more.superseded_events,
             self.compacted_files + more.compacted_files,
@@ -90,8 +90,8 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTable:
-    """`table` is the identifier in the lake, `source` the name in the source, None for `events` and `records`. `after`
-    is None in a dry run, and where something could not be done."""
+    """The maintenance of one table. `table` is the identifier in the lake, `source` the name in the source, None for
+    `events` and `records`. `after` is None in a dry run, and when something could not be done."""
 
     table: str
     source: TableName | None
@@ -102,8 +102,8 @@ class MaintainedTable:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """`forgotten_cut_rows` are rows of `checkpoints` of cuts that are older than is kept, `forgotten_quarantine_rows`
-    those that could be used after all. `removed` is what is kept for decoding again."""
+    """The maintenance of a feed. `forgotten_cut_rows` are rows of `checkpoints` of expired cuts,
+    `forgotten_quarantine_rows` rows that could be used after all. `removed` is what was kept for decoding again."""
 
     tables: tuple[MaintainedTable, ...]
     forgotten_cut_rows: int = 0
@@ -113,7 +113,7 @@ class Maintained:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A table. `unreadable` says why nothing is known of it."""
+    """A table to maintain. `unreadable` says why it cannot be read."""
 
     identifier: Identifier
     source: TableName | None = None
@@ -122,7 +122,7 @@ class _Target:
 
     @property
     def name(self) -> str:
-        """As people give it: the name in the source, or that of a machinery table."""
+        """The name that people give: the name in the source, or that of a feed's own table."""
         return self.identifier.name if self.source is None else str(self.source)
 
     @property
@@ -131,7 +131,7 @@ class _Target:
 
 
 class Maintenance:
-    """Maintenance of one feed. `clock` says how old snapshots and files are."""
+    """The maintenance of one feed. `clock` determines the age of snapshots and files."""
 
     def __init__(
         self,
@@ -150,16 +150,16 @@ class Maintenance:
         self._clock = clock
         self._run = f"{MAINTENANCE}{uuid.uuid4()}"
         self._forgotten_before: datetime.datetime | None = None
-        """In a dry run: cuts of before would be forgotten by now."""
+        """In a dry run: cuts from before this moment would be forgotten."""
 
     def maintain(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
         """Maintain all tables, or one: `database.table` of the source, `events` or `records`.
 
-        What fails at one table is said in its actions, and the others go on. Raises `ConcurrentRunError` when a run has
-        the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
+        A failure at one table is recorded in its actions, and the others continue. Raises `ConcurrentRunError` when a
+        run holds the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
         targets = self._targets()
         chosen = self._chosen(targets, wanted)
-        # Of one table the cuts are not forgotten: what their rows name stays.
+        # For one table no cuts are forgotten: what their rows name stays.
         rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
         removed = Removed() if wanted is not None else self._remove(dry_run=dry_run)
         self._forgotten_before = self._cutoff if dry_run and wanted is None else None
@@ -167,8 +167,8 @@ class Maintenance:
         return Maintained(self._each(chosen, maintain, dry_run=dry_run), *rows, removed)
 
     def compact(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
-        """Rewrite the files that need it of all current-state tables, or of one table, and do nothing else: what can
-        be done often. Raises as `maintain`."""
+        """Rewrite the worn files of all current-state tables, or of one table, and do nothing else, so that it can be
+        done often. Raises as `maintain` does."""
         chosen = [
             each for each in self._chosen(self._targets(), wanted) if wanted is not None or each.source is not None
         ]
@@ -194,8 +194,8 @@ class Maintenance:
         return tuple(done)
 
     def _targets(self) -> list[_Target]:
-        """The current-state tables, those that were dropped too, and the machinery tables that do not keep themselves
-        small."""
+        """Return the current-state tables, including dropped ones, and the feed's own tables that do not keep
+        themselves small."""
         tables = CurrentTables(self._lake, self._feed)
         lives = SchemaHistory(self._lake, self._feed.name).history.incarnations().values()
         found: dict[Identifier, _Target] = {}
@@ -229,7 +229,7 @@ class Maintenance:
         except ConcurrentRunError:
             raise
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
-            # What was done before it was done.
+            # What was done before the error stays done.
             actions += Actions(deferred=described(error))
         if actions.deferred is not None:
             self._log.warning("maintenance of %s: %s", target.identifier, actions.deferred)
@@ -262,7 +262,8 @@ class Maintenance:
         self._show_newest(target)
 
     def _remove_superseded(self, target: _Target, *, dry_run: bool = False) -> int:
-        """Events that are not kept any longer. Runs may come while they are looked for: what they add is later."""
+        """Remove superseded events that are no longer kept. Runs may be active during the search: what they add is
+        later."""
         if not target.is_events:
             return 0
         events = SupersededEvents(self._context())
@@ -294,7 +295,7 @@ class Maintenance:
             yield Actions(compacted_files=done)
 
     def _remove_dangling_deletes(self, target: _Target) -> None:
-        """Position deletes of data files that were written again: a compaction leaves them, unlike vectors."""
+        """Remove position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
         if target.state is None:
             return
         table = self._load(target)
@@ -324,8 +325,8 @@ class Maintenance:
         return options
 
     def _show_newest(self, target: _Target) -> None:
-        """The newest cut names the rewritten files of a table, also where maintenance ended right after it wrote them,
-        or another writer has rewritten them."""
+        """Make the newest cut name the rewritten files of a table, also when maintenance ended right after writing
+        them, or another writer has rewritten them."""
         if target.state is not None and len(self._same_rows(target)) > 1:
             with self._lease():
                 self._show(target)
@@ -350,7 +351,7 @@ class Maintenance:
 
     def _expire(self, target: _Target, targets: Sequence[_Target]) -> int:
         if self._tags_over(target, self._load(target)):
-            # A run's commit does it too, but for a table that has not changed since.
+            # A run's commit does it too, but not for a table that has not changed since.
             with self._lease():
                 self._iceberg.remove_tags(target.identifier, self._tags_over(target, self._load(target)))
         if not self._outdated_snapshots(target, self._load(target), targets):
@@ -362,15 +363,15 @@ class Maintenance:
         return len(outdated)
 
     def _tags_over(self, target: _Target, table: Table) -> tuple[str, ...]:
-        """Tags of cuts that are over, counted as runs do: by the newest cut's time."""
+        """Return the expired tags of cuts, by the newest cut's time as in runs."""
         newest = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
         if target.state is None or newest == BEGINNING:
             return ()
         return plan_tags(tags_of(table), None, newest, self._lake.config.cuts).removed
 
     def _outdated_snapshots(self, target: _Target, table: Table, targets: Sequence[_Target]) -> list[int]:
-        """Those that are older than cuts are kept, and that nothing needs: no kept cut, no branch or tag, and of
-        `events` no run that goes on after another one, or decodes again."""
+        """Return the snapshots that are older than cuts are kept and that nothing needs: no kept cut, no branch or tag,
+        and for `events` no run that continues another one or decodes again."""
         over = self._tags_over(target, table)
         named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
         needed = named | {table.metadata.current_snapshot_id}
@@ -386,8 +387,8 @@ class Maintenance:
         ]
 
     def _needed_of_events(self, table: Table, targets: Sequence[_Target]) -> set[int]:
-        """The snapshots of batches that are not marked as decoded, and those with what segments held before they were
-        decoded again: a table that has not come that far finds the keys there that it must recompute."""
+        """Return the snapshots of batches that are not marked as decoded, and those with the content of segments before
+        they were decoded again: a table that has not applied that yet finds the keys to recompute there."""
         rows = Segments(self._lake, self._feed.name).rows
         undecoded = pc.min(rows.filter(pc.field("state") == LANDED)["batch"]).as_py()
         current = CurrentTables(self._lake, self._feed)
@@ -405,7 +406,7 @@ class Maintenance:
     # --- The feed ---
 
     def _forget(self, *, dry_run: bool) -> tuple[int, int]:
-        """Rows of cuts, and of what was quarantined, that are not kept any longer."""
+        """Remove expired rows of cuts and of the quarantine; return their numbers."""
         days = self._settings.keep_replayed_days
 
         def count() -> tuple[int, int]:
@@ -420,7 +421,7 @@ class Maintenance:
             return cuts, 0 if days is None else self._quarantine.forget_replayed(self._days_ago(days))
 
     def _remove(self, *, dry_run: bool) -> Removed:
-        """Messages, copies and segments that are not kept any longer."""
+        """Remove expired messages, copies and segments."""
 
         found = Retention(self._context()).outdated()
         if dry_run or found == Removed():

@@ -1,5 +1,5 @@
-"""Parts of the source that a listing could not see: directories that cannot be read, last files that are not there, and
-index files that do not say which file is the last.
+"""Parts of the source that a listing could not see: directories that cannot be read, last files that are missing, and
+index files that do not name the last file.
 
 Each is a quarantine row until a later listing sees it, so that its table is held by the same rule as for a bad line."""
 
@@ -20,15 +20,15 @@ from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.sources.sink.incremental_listing import AT_ONCE
 from cdc_lakehouse.sources.sink.paths import IndexFile, Listing, read_index
 
-# What the clocks of the database and of the store may differ by.
+# The possible difference between the clocks of the database and of the store.
 _CLOCKS: Final = datetime.timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class LastFiles:
-    """What index files say of last data files. `missing` are those that should be there and are not, `unreadable` index
-    files that name none (sentences by path). `judged` are all index files of which that is known, also those that are
-    not there any more."""
+    """What index files say about last data files. `missing` are files that should exist and do not, `unreadable` are
+    index files that name none (sentences by path). `judged` are all index files for which that is known, including
+    those that no longer exist."""
 
     missing: Mapping[str, str]
     unreadable: Mapping[str, str]
@@ -36,8 +36,8 @@ class LastFiles:
 
 
 def quarantine_missing(run: FeedContext, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
-    """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may be one of
-    what is new: where directories could not be listed before, it is one of all."""
+    """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only cover
+    what is new: where directories could not be listed before, it is complete."""
 
     def rejected(error_class: str, found: Mapping[str, str]) -> list[Rejected]:
         return [
@@ -63,16 +63,17 @@ def quarantine_missing(run: FeedContext, listing: Listing, last: LastFiles, sche
 
 
 def covered_before(checkpoint_ts: int) -> datetime.datetime:
-    """All events of files that a store says were written before this time are at or below the checkpoint-ts."""
+    """Return the time such that all events in files written before it, by the store's clock, are at or below the
+    checkpoint-ts."""
     return commit_time(checkpoint_ts) - _CLOCKS
 
 
 def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> LastFiles:
     """See which last data files should be there and are not: a hole in the numbers does not show them.
 
-    Some versions of TiCDC write the index file before the data file that it names, so a file that is missing is one
-    that may still come, unless the checkpoint is younger than the index file: it promises all events of that time.
-    Each index file is read once, when the checkpoint passes it; one that names no file, until it does or is gone."""
+    Some versions of TiCDC write the index file before the data file that it names, so a missing file may still be
+    written, unless the checkpoint is later than the index file: it guarantees all events of that time. Each index file
+    is read once, when the checkpoint passes it; one that names no file is read until it does or is gone."""
     passed, covered = covered_before(run.last_cut.checkpoint_ts), covered_before(checkpoint_ts)
     rows = [row for row in run.quarantine.unresolved() if row.error_class == UNREADABLE_INDEX]
     before = {row.segment for row in rows}
@@ -86,7 +87,7 @@ def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> 
     last = {path: index for index, (path, _) in named.items() if path is not None}
     seen = {*run.segments.known(last), *(file.path for file in listing.data)}
     listed = {index.path for index in listing.indexes}
-    # The directories of the open ones are listed whole.
+    # The directories of the open ones are listed completely.
     gone = {row.segment for row in rows if row.state == "open" and row.segment not in listed}
     return LastFiles(
         missing={
@@ -100,7 +101,7 @@ def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> 
 
 
 def _named_by(run: FeedContext, index: IndexFile) -> tuple[str | None, str | None]:
-    """The last file, or why it is not known; neither where the index file has gone since it was listed."""
+    """Return the last file, or why it is unknown; neither when the index file has disappeared since it was listed."""
     try:
         return read_index(run.store, index), None
     except ObjectMissingError:
@@ -113,7 +114,7 @@ def _named_by(run: FeedContext, index: IndexFile) -> tuple[str | None, str | Non
 
 
 def _is_gone(run: FeedContext, path: str) -> bool:
-    """Whether it is not there, and not only in a directory that could not be listed."""
+    """Whether the file is missing, and not only in a directory that could not be listed."""
     try:
         run.store.head(path, 1)
     except ObjectMissingError:

@@ -30,7 +30,7 @@ from cdc_lakehouse.sources.sink.paths import DataFile, list_sink, read_checkpoin
 
 
 def open_monitor(lake: Lake, feed: FeedConfig) -> SourceMonitor:
-    """Of a feed's source, by its configuration."""
+    """Return the monitor of a feed's source, by its configuration."""
     match feed.source:
         case KafkaSource():
             return TopicMonitor(lake, feed)
@@ -41,7 +41,7 @@ def open_monitor(lake: Lake, feed: FeedConfig) -> SourceMonitor:
 
 
 class SinkMonitor:
-    """A storage sink shows its checkpoint-ts."""
+    """Monitors a storage sink, which shows its checkpoint-ts."""
 
     kind = SourceKind(
         "ticdc",
@@ -79,9 +79,9 @@ class SinkMonitor:
         return SourceState(str(shown), shown > published, shown > last, reason)
 
     def new_dates(self) -> list[str]:
-        # Listed from the frontier, so that a tick costs what is new.
+        # Listed from the frontier, so that the cost of a tick depends on what is new.
         takes = self._feed.tables.takes
-        # Where directories are called by ids, the tables' names are not known here.
+        # Where directories are named by ids, the tables' names are not known here.
         return sorted({f.feed_date or "" for f in self._new_files() if not f.table or takes(f.database, f.table)})
 
     def _new_files(self) -> list[DataFile]:
@@ -103,7 +103,7 @@ class SinkMonitor:
 
 
 class _RecordMonitor:
-    """What topics and Canal servers have in common: messages of a format."""
+    """Base of the monitors of topics and Canal servers, whose messages have a format."""
 
     has_files = False
 
@@ -124,7 +124,7 @@ class _RecordMonitor:
 
 
 class TopicMonitor(_RecordMonitor):
-    """Topics show their end offsets."""
+    """Monitors topics, which show their end offsets."""
 
     kind = SourceKind(
         "kafka",
@@ -152,9 +152,10 @@ class TopicMonitor(_RecordMonitor):
 
 
 class CanalMonitor(_RecordMonitor):
-    """A Canal server shows the first entry that waits.
+    """Monitors a Canal server, which shows the first waiting entry.
 
-    A destination has one consumer: asking for what waits takes it away from a run, and what was given is given back."""
+    A destination has one consumer: asking for waiting entries takes them away from a run, and what was delivered is
+    rolled back."""
 
     kind = SourceKind(
         "canal",
@@ -167,8 +168,8 @@ class CanalMonitor(_RecordMonitor):
         return landed_position(self._lake, self._feed.name, self._feed.canal.destination)
 
     def poll(self, asked: str | None) -> SourceState:
-        # The first that waits can be landed already, where a run ended before it was acknowledged: the next one does
-        # that.
+        # The first waiting entry may have landed already, when a run ended before acknowledging it: the next run
+        # acknowledges it.
         landed, _ = self._landed()
         with CanalClient(self._feed.canal, patience_seconds=0) as client:
             batch = client.get(batch_size=1, wait_seconds=0)
@@ -191,7 +192,7 @@ class CanalMonitor(_RecordMonitor):
 
 
 def state_of(pending: Pending, asked: str | None) -> SourceState:
-    """What topics show, by what of them is pending."""
+    """Return the state of topics by their pending offsets."""
     ranges = sorted((*partition, *offsets) for partition, offsets in pending.offsets.items())
     cursor = _digest(repr(ranges).encode())
     if not pending.records:
@@ -201,7 +202,7 @@ def state_of(pending: Pending, asked: str | None) -> SourceState:
 
 
 def _waiting(cursor: str, asked: str | None, reason: str) -> SourceState:
-    # One run for each state: a run that took a part is followed by another.
+    # One run for each state: a run that took only a part is followed by another.
     new = cursor != asked
     return SourceState(cursor, True, new, reason if new else "a run for this state of the source was asked for")
 

@@ -1,7 +1,7 @@
-"""Before the tables: rows that a DDL moved are written as synthetic events of its commit-ts. The source sends none.
+"""Write rows that a DDL moved as synthetic events with its commit-ts, before tables are updated. The source sends none.
 
-Of an EXCHANGE PARTITION these are the rows of both tables that change places, of a change of the key all rows that are
-live then. They are a segment of their own, and are written again when something from before the DDL was."""
+For EXCHANGE PARTITION these are the rows of both tables that swap places; for a change of the key, all rows that are
+live then. They are a segment of their own, which is rewritten when something from before the DDL was."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from cdc_lakehouse.pipeline.table_changes import EventEstimates, emptied_partiti
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 _DRIVER_EVENTS: Final = 50_000
-"""Of the tables of a DDL that moves rows: no more are read in the driver."""
+"""The most events, of all tables of a DDL that moves rows, that are read in the driver."""
 
 
 @dataclass(frozen=True)
 class _Table:
-    """One table's part of a move of rows: its `life` as far as the DDL, which made its last version."""
+    """One table's part of a move of rows: its `life` up to the DDL, which made its last version."""
 
     life: Incarnation
     key: tuple[Column, ...]
@@ -69,7 +69,8 @@ class _Table:
 
 @dataclass(frozen=True)
 class _RowMove:
-    """Rows that one DDL moves: one table whose key changes, or the partitioned and the plain table of an exchange."""
+    """The rows that one DDL moves: one table whose key changes, or the partitioned and the plain table of an
+    exchange."""
 
     tables: tuple[_Table, ...]
 
@@ -78,7 +79,7 @@ class _RowMove:
         return self.tables[0].version.commit_ts
 
     def fingerprint(self, run: FeedRun) -> str:
-        """Of what the rows depend on beside the events."""
+        """Return a digest of what the rows depend on other than the events."""
         inputs = [
             (schema_fingerprint(t.life, run.value_format(t.version)), [c.id for c in t.key], t.void_upto_ts)
             for t in self.tables
@@ -87,7 +88,7 @@ class _RowMove:
 
 
 def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
-    """Bring all synthetic events up to date. Returns the tables whose moved rows cannot be written."""
+    """Bring all synthetic events up to date. Return holds for the tables whose moved rows cannot be written."""
     moves, found = _moves(run, lives)
     for move in sorted(moves, key=lambda move: move.commit_ts):
         waiting = next((table for table in move.tables if table.life.id in holds | found), None)
@@ -103,8 +104,8 @@ def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Hold
 
 
 def _write(run: FeedRun, move: _RowMove) -> str | None:
-    """Write the rows of a move, unless they are written; gives what stood in the way. Raises `TransientError`: what is
-    written are events, which are of no table alone."""
+    """Write the rows of a move, unless they are current; return the reason when that fails. Raises `TransientError`:
+    events are written, which belong to more than one table."""
     try:
         if not _is_current(run, move):
             _carry_out(run, move)
@@ -143,7 +144,7 @@ def _table(run: FeedRun, life: Incarnation, version: TableVersion) -> _Table:
     upto = life.upto(version.commit_ts)
     assert upto is not None
     key = key_before_version(run.feed, life, version)
-    # The table's own moves of rows before this one take the place of what was before them.
+    # The table's earlier moves of rows replace everything before them.
     void = [v.commit_ts for v in key_changes(run.feed, upto) if v.commit_ts < version.commit_ts]
     return _Table(upto, key, max([upto.emptied_ts, *void]))
 
@@ -163,7 +164,7 @@ def _is_current(run: FeedRun, move: _RowMove) -> bool:
     names = [name for table in move.tables for name in table.life.names]
     lowest = pc.field("min_commit_ts")
     before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces_snapshot").is_null())
-    # Of a move that came after this one it is known when, also where it moved no row.
+    # The commit-ts of a later move is known even when it moved no row.
     before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move.commit_ts))
     return not run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
 
@@ -179,7 +180,7 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
         for key in [TableKey.of(table.key, table.life.versions, run.value_format(table.version))]
         for span in keyed_spans(table.life, key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
     ]
-    # In an exchange the rows of each go to the other.
+    # In an exchange, the rows of each table go to the other.
     others = [tables[1].version, tables[0].version] if len(tables) > 1 else [None]
     readers = [_reader(run, table, other) for table, other in zip(tables, others, strict=True)]
     with errors_of_tasks():
@@ -190,7 +191,7 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
 
 
 def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
-    """Of small tables: a job takes longer than its work."""
+    """Write the events of small tables in this process: a job takes longer than its work."""
     rows = read_rows_at(run.events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
     if any(_compute.any(each.column("partial")).as_py() for each in rows):
         raise _partial_rows(move)
@@ -231,7 +232,7 @@ def _reader(run: FeedRun, table: _Table, other: TableVersion | None) -> LiveRows
 
 
 def _parts(move: _RowMove) -> list[tuple[int, SyntheticEvents]]:
-    """What is written, by the number of the table whose rows it is made of."""
+    """Return the events to write, by the number of the table whose rows they are made from."""
     if len(move.tables) == 1:
         (table,) = move.tables
         return [(0, SyntheticEvents("I", table.version, table.segment, 0))]
@@ -245,7 +246,7 @@ def _parts(move: _RowMove) -> list[tuple[int, SyntheticEvents]]:
 
 
 def _require_known_rows(run: FeedRun, table: _Table) -> None:
-    """Rows that were written while the table had no key cannot be distinguished."""
+    """Raises `TableHeldError` for rows that were written while the table had no key: they cannot be distinguished."""
     if run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
         return
     events = run.events.frame()
@@ -263,7 +264,7 @@ def _require_known_rows(run: FeedRun, table: _Table) -> None:
 
 
 def _commit(run: FeedRun, move: _RowMove, data_files: Sequence[str]) -> None:
-    """Land, append, count: as for a segment of the source."""
+    """Land, append and count the events, as for a segment of the source."""
     now = run.clock()
     new = _landed(run, move)
     run.events.commit(data_files, new)
@@ -273,7 +274,7 @@ def _commit(run: FeedRun, move: _RowMove, data_files: Sequence[str]) -> None:
 
 
 def _landed(run: FeedRun, move: _RowMove) -> list[Segment]:
-    """The segments of a move, landed: those of a run that ended right after that, or new ones."""
+    """Return the landed segments of a move: those of a run that ended right after landing them, or new ones."""
     fingerprint, newest = move.fingerprint(run), run.segments.batch
     known = run.segments.find(table.segment for table in move.tables)
     waiting = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
@@ -302,7 +303,7 @@ def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: st
 
 
 def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
-    """Remove the synthetic events of DDL that is no longer in the history (or the configuration)."""
+    """Remove the synthetic events of DDL that is no longer in the history or the configuration."""
     rows = run.segments.select(pc.field("kind") == MOVED_ROWS)
     obsolete = [row for row in rows if row.segment not in wanted]
     over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]

@@ -1,4 +1,4 @@
-"""What the DDL that waits will do, worked out without changing anything."""
+"""Compute what pending DDL will do, without changing anything."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cdc_lakehouse.pipeline.table_update import converted_columns, target_of
 
 @dataclass(frozen=True)
 class PendingStatement:
-    """A statement that is not recorded yet. `waits` says that it is above the checkpoint; `columns` is the difference
-    that it makes, as lines; `hold` why its table cannot go on."""
+    """A statement that is not recorded yet. `waits` says that it is above the checkpoint; `columns` is its difference
+    in columns, as lines; `hold` says why its table is held."""
 
     commit_ts: int
     database: str
@@ -41,7 +41,7 @@ class PendingStatement:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What a current-state table will go through. `rewritten` are the rows that are written again."""
+    """The pending changes of a current-state table. `rewritten` is the number of rows that are rewritten."""
 
     table: str
     iceberg_table: str
@@ -61,8 +61,8 @@ class FeedPlan:
 
 
 def plan_ddl(run: FeedRun) -> FeedPlan:
-    """Read the source, the initial dump and the lake, and change none of them. Raises as reading the checkpoint and
-    listing the sink do."""
+    """Plan the pending DDL. Reads the source, the initial dump and the lake, and changes none of them. Raises the
+    errors of reading the checkpoint and listing the sink."""
     checkpoint, history = _foreseen(run)
     lives = history.incarnations()
     recorded = run.history.changes
@@ -169,7 +169,7 @@ def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: Tabl
 
 
 def _schema_statements(plan: Plan, state: TableState, converted: Iterable[str], filled: Iterable[str]) -> Iterator[str]:
-    """As SQL would say them; they are commits of metadata through Iceberg's own interface."""
+    """Yield the plan's operations as SQL; they are executed as commits of metadata through Iceberg's own API."""
     for step in plan.steps:
         for operation in step:
             yield f"ALTER TABLE {state.identifier.sql} {_words(operation)}"

@@ -1,4 +1,4 @@
-"""What a repair does, as a run is given it."""
+"""A repair in the form in which a run gets it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Literal
 from cdc_lakehouse.changelog.schema import TableName
 
 Image = Mapping[str, str | None]
-"""A row's texts by column, as the feed's events have them."""
+"""A row's texts by column, in the form of the feed's events."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRepair:
-    """I for a row that the lake lacks, U for one that it has with other values, D for one that the source lacks."""
+    """The repair of one row: I for a row that the lake lacks, U for one that it has with other values, D for one that
+    the source lacks."""
 
     op: Literal["I", "U", "D"]
     image: Image
@@ -22,7 +23,8 @@ class RowRepair:
 
 @dataclass(frozen=True, slots=True)
 class TableRepair:
-    """Of one table, by its name and incarnation, as of the cut at `checkpoint_ts`. `requested_by` says by whom."""
+    """The repair of one table, by its name and incarnation, as of the cut at `checkpoint_ts`. `requested_by` is the
+    person who requested it."""
 
     name: TableName
     incarnation: str

@@ -1,4 +1,4 @@
-"""What people are told of: problems of feeds, and which of them are new, over, or still there after a day."""
+"""Problems of feeds for alerts, and which of them are new, over, or still open after a day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ REMINDER_SECONDS: Final = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """subject: what of the feed it is about, such as a job, or a table that is held. text: a sentence for people."""
+    """A problem of a feed. subject: the affected part of the feed, such as a job or a held table. text: a sentence for
+    people."""
 
     feed: str
     kind: ProblemKind
@@ -24,11 +25,11 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """The same for as long as it is the same problem: numbers in its text may change."""
+        """The identity of the problem: the numbers in its text may change."""
         return f"{self.feed} {self.kind} {self.subject}"
 
     def document(self) -> dict[str, Any]:
-        """In messages to receivers, and stored."""
+        """Return the problem as a document, in which it is sent to receivers and stored."""
         return {"feed": self.feed, "kind": self.kind, "subject": self.subject, "text": self.text}
 
 
@@ -65,8 +66,8 @@ class Notification:
 
 
 def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) -> Iterator[Problem]:
-    """What the lake shows: tables that are held, rows that could not be used, a cut or a table that is too old. Of a
-    feed that has published nothing the time counts since when it is watched."""
+    """Yield the problems that the lake shows: held tables, rows that could not be used, a cut or a table that is too
+    old. For a feed that has published nothing, its age counts from when it is watched."""
     for table, reason in sorted(state.held.items(), key=str):
         yield Problem(feed.name, "held", str(table), f"the table {table} is held: {reason}")
     for table, rows in sorted(state.quarantined.items(), key=str):

@@ -1,4 +1,4 @@
-"""Lines in the log that say how far long work is."""
+"""Log the progress of long work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EVERY_SECONDS: Final = 5.0
 
 
 class Progress:
-    """Counts what is done of `total`; a line every few seconds, and a last one. `what` is a plural."""
+    """Counts what is done of `total`; logs a line every few seconds, and a last one. `what` is a plural."""
 
     def __init__(self, log: logging.Logger, what: str, total: int) -> None:
         self._log, self._what, self._total = log, what, total
@@ -26,7 +26,7 @@ class Progress:
 
 
 def time_span(seconds: float) -> str:
-    """A time as people read it."""
+    """Format a time span for people."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = seconds / 60

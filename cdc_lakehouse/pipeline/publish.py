@@ -1,4 +1,5 @@
-"""Step 5, checkpoint: one commit says which snapshot of every table shows the checkpoint-ts. Then purges are done."""
+"""Step 5, checkpoint: one commit records which snapshot of every table shows the checkpoint-ts. Then tables are
+purged."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from cdc_lakehouse.pipeline.table_changes import is_purged
 
 @dataclass(frozen=True)
 class Published:
-    """The newest cut after the run; `new` tells whether this run made it."""
+    """The newest cut after the run; `new` says whether this run published it."""
 
     cut: Cut
     rows: tuple[CutRow, ...]
@@ -27,13 +28,13 @@ class Published:
 
 
 def publish_cut(run: FeedRun, applied: Applied) -> Published:
-    """Publish the cut, unless nothing has changed since the last one. A held table is not part of it."""
+    """Publish the cut, unless nothing has changed since the last one. Held tables are not part of it."""
     held = tuple(sorted(applied.held.items()))
     cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), run.settings, held)
     if applied.checkpoint_ts == BEGINNING:
         return Published(run.last_cut, (), False)
     if applied.waiting:
-        # Not all tables are as of the checkpoint: there is no new cut yet.
+        # Not all tables have reached the checkpoint: there is no new cut yet.
         return Published(run.last_cut, tuple(run.last_cut_rows), False)
     before = {TableName(row.database, row.table): row for row in run.last_cut_rows}
     if cut == run.last_cut and not applied.tables:
@@ -64,10 +65,10 @@ def publish_cut(run: FeedRun, applied: Applied) -> Published:
 
 
 def purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
-    """Remove the dropped tables among `lives` whose policy is `purge`, with their data. A table of another feed stays.
+    """Remove the dropped tables among `lives` whose policy is `purge`, with their data. Tables of other feeds stay.
 
-    Each run looks at all of them: the one before may have ended between its cut and this. One that cannot be removed
-    stays, and is told in the log.
+    Each run checks all of them, because the previous run may have ended between its cut and this. A table that cannot
+    be removed stays, and the log says why.
     """
     tables = CurrentTables(run.lake, run.feed)
     for life in lives.values():

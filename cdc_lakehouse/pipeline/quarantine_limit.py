@@ -1,8 +1,9 @@
-"""`policy.max_quarantined_rows`: how many rows of what one run has landed may be quarantined before a run stops.
+"""Enforce `policy.max_quarantined_rows`: the number of quarantined rows, of what one run has landed, at which runs
+stop.
 
-The limit is judged by what the lake holds: each run stops until the rows are mended or discarded, or the limit is
-raised. Nothing is applied or published before that. The segments that one run landed, in one batch or several, are told
-by their time of landing."""
+The lake's state decides: each run stops until the rows are repaired or discarded, or the limit is raised. Nothing is
+applied or published before that. The segments that one run landed, in one batch or several, are identified by their
+landing time."""
 
 from __future__ import annotations
 
@@ -18,9 +19,8 @@ from cdc_lakehouse.pipeline.context import FeedContext
 
 
 def require_few_rejected(run: FeedContext, landed_at: Collection[datetime.datetime] | None = None) -> None:
-    """Raises `QuarantineLimitError` where what a run has landed (at these times, None: at any) has more open rows of
-    decoded segments than the policy lets a run go on with. Rows that a table cannot take are no fault of what landed,
-    and hold their table alone."""
+    """Raises `QuarantineLimitError` when what a run has landed (at these times, None: at any) has more open rows of
+    decoded segments than the policy allows. Rows that a table cannot take do not count: they only hold their table."""
     limit = run.feed.policy.max_quarantined_rows
     if limit is None:
         return

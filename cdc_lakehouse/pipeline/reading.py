@@ -1,6 +1,6 @@
-"""Rows of a current-state table as of a moment, for programs: the last cut, an earlier one, or any commit-ts.
+"""Read rows of a current-state table as of a moment, for programs: the last cut, an earlier one, or any commit-ts.
 
-A moment that a cut shows is read from that cut's snapshot. Between two cuts, and where a snapshot has expired, the rows
+A moment that a cut shows is read from that cut's snapshot. Between two cuts, and when a snapshot has expired, the rows
 are folded from `events` in this process, by the code that applies events to tables."""
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ Configuration = LakehouseConfig | str | os.PathLike[str]
 """A configuration, or the path of its file."""
 
 AsOf = datetime.datetime | int | str | None
-"""None: the last cut. A datetime with a zone: the newest cut at or below it. An int: exactly this commit-ts. A text: a
-tag (`cut_<checkpoint_ts>`, `day_<YYYY-MM-DD>`, or one that somebody else made on the table)."""
+"""None: the last cut. A datetime with a zone: the newest cut at or below it. An int: exactly this commit-ts. A string:
+a tag (`cut_<checkpoint_ts>`, `day_<YYYY-MM-DD>`, or one that another writer made on the table)."""
 
 _LAST_OF_MILLISECOND: Final = (1 << LOGICAL_BITS) - 1
 
 
 class NotReadableError(PermanentError):
-    """The lake does not have a table as of that moment."""
+    """The lake does not have the table as of that moment."""
 
 
 def read(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> pa.Table:
-    """Rows of a table (`database.table`, by the source's names as of then), in no order: its columns and
+    """Read the rows of a table (`database.table`, by the source's names at that moment), unordered: its columns and
     `_commit_ts`. No JVM is started.
 
     feed: for a table that several feeds have.
 
-    Raises `ConfigurationError` where no feed has the table, `NotReadableError` where it cannot be read as of then.
+    Raises `ConfigurationError` when no feed has the table, `NotReadableError` when it cannot be read as of that moment.
     """
     return _find(config, table, as_of, feed).arrow()
 
 
 def read_spark(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> DataFrame:
-    """The same rows as a DataFrame of the session of this process; one is started where there is none. Those of a cut
-    are read by Spark's tasks; those between cuts are folded in this process."""
+    """Read the same rows as `read` as a DataFrame of this process's session, which is started when there is none.
+    Spark's tasks read those of a cut; those between cuts are folded in this process."""
     loaded = _loaded(config)
     session = functools.partial(build_session, loaded.lake, loaded.storage)
     return _find(loaded, table, as_of, feed, spark_session=session).frame()
@@ -75,7 +75,7 @@ def read_spark(config: Configuration, table: str, as_of: AsOf = None, *, feed: s
 
 @dataclass(frozen=True)
 class ReadableTable:
-    """A table as of a moment: a snapshot of an Iceberg table (None for no rows), or a commit-ts to fold up to."""
+    """A table as of a moment: a snapshot of an Iceberg table (None for no rows), or a commit-ts up to which to fold."""
 
     run: FeedRun
     name: TableName
@@ -85,7 +85,7 @@ class ReadableTable:
     snapshot_id: int | None = None
 
     def head(self, limit: int) -> tuple[int, pa.Table]:
-        """How many rows there are, and the first so many of them."""
+        """Return the number of rows, and the first `limit` of them."""
         if self.snapshot_id is None or self.identifier is None:
             rows = self.arrow()
             return rows.num_rows, rows.slice(0, limit)
@@ -93,7 +93,7 @@ class ReadableTable:
         return row_count(table, table.snapshot_by_id(self.snapshot_id)), self.arrow(limit)
 
     def arrow(self, limit: int | None = None) -> pa.Table:
-        """All rows, or so many of them."""
+        """Return all rows, or `limit` of them."""
         if self.snapshot_id is None or self.identifier is None:
             return fold_upto(self.run, self.life, self.commit_ts).slice(0, limit)
         return self._table(self.identifier).scan(snapshot_id=self.snapshot_id, limit=limit).to_arrow()
@@ -112,8 +112,8 @@ class ReadableTable:
 
 
 def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list[ReadableTable]:
-    """The feed's tables, or the one of that name, as of a moment, in the order of their names. Raises
-    `NotReadableError` for a moment that the feed does not have."""
+    """Return the feed's tables, or the one of that name, as of a moment, sorted by name. Raises `NotReadableError` for
+    a moment that the feed does not have."""
     last = run.last_cut.checkpoint_ts
     if last == BEGINNING:
         return []
@@ -140,7 +140,7 @@ def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list
         each = ReadableTable(run, life.last.name, life, commit_ts)
         row = rows.get(each.name)
         if row is None and as_of is None:
-            row = run.checkpoints.last_of(each.name)  # Of a held table.
+            row = run.checkpoints.last_of(each.name)  # The row of a held table.
         found.append(_from_cut(each, tables, whole, row))
     return sorted(found, key=lambda each: (each.name.database, each.name.table))
 
@@ -151,13 +151,13 @@ def _is_taken(run: FeedRun, life: Incarnation, table: str | None) -> bool:
 
 
 def _from_cut(each: ReadableTable, tables: CurrentTables, whole: Incarnation, row: CutRow | None) -> ReadableTable:
-    """The table with the snapshot that the cut names, or that the cut's tag keeps, as long as it is there."""
+    """Return the table with the snapshot that the cut names, if it still exists."""
     if row is None or row.snapshot_id is None:
         return each
     try:
         state = tables.find(whole)
     except UnreadableTableError:
-        return each  # Its events are there.
+        return each  # Its events still exist.
     table = None if state is None else each.run.lake.load(state.identifier)
     if state is None or table is None or table.snapshot_by_id(row.snapshot_id) is None:
         return each
@@ -181,7 +181,7 @@ def _with_foreign_tag(run: FeedRun, tag: str, name: str | None) -> list[Readable
 
 
 def _commit_ts(run: FeedRun, as_of: AsOf) -> tuple[int, bool]:
-    """The commit-ts that is meant, and whether it is meant exactly; else the newest cut at or below it is."""
+    """Return the commit-ts, and whether it is meant exactly; otherwise the newest cut at or below it is."""
     last = run.last_cut.checkpoint_ts
     commit_ts, exactly = last, True
     match as_of:
@@ -213,8 +213,8 @@ def _spoken(commit_ts: int) -> str:
 
 
 def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
-    """The rows that a table's events up to a commit-ts leave; `life` goes as far. All of its events are read, by this
-    process. Raises `NotReadableError` where they cannot be applied."""
+    """Return the rows that a table's events up to a commit-ts leave; `life` must end there. This process reads all of
+    its events. Raises `NotReadableError` when they cannot be applied."""
     name, value_format = str(life.last.name), run.value_format(life.last)
     key = key_columns(run.feed, life.last)
     hold = next((version.hold for version in life.versions if version.hold is not None), None)

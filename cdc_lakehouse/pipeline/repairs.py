@@ -1,8 +1,8 @@
-"""Rows that `verify` found to differ are put right by synthetic events, which come after all others of the cut's
+"""Repair rows that `verify` found to differ with synthetic events, which come after all others of the cut's
 checkpoint-ts.
 
-They are a segment of their own. Tables are brought there as by any event: what the log says later counts more, and a
-table that is computed anew from its events keeps the repair."""
+They are a segment of their own, and are applied to tables like any other events: later changes of the log override
+them, and a table that is recomputed from its events keeps the repair."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _ROWS_OF_A_BATCH: Final = 1000
 
 
 class NotRepairableError(PermanentError):
-    """Events cannot put the table right."""
+    """Events cannot repair the table."""
 
     default_advice = "load the table again (`cdc-lakehouse load`)"
 
 
 def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRepair:
-    """The repair of a table that differs, of which all differences are known. Raises `NotRepairableError`."""
+    """Plan the repair of a table that differs, of which all differences must be known. Raises `NotRepairableError`."""
     if found.checkpoint_ts is None or found.incarnation is None:
         raise NotRepairableError("it was not compared", advice="mend what was in the way, then verify again")
     if len(found.differences) < found.differing_keys:
@@ -62,7 +62,7 @@ def _lacks(version: TableVersion, found: TableResult) -> bool:
 
 
 class _EventTexts:
-    """Texts of compared rows as the feed's events have them."""
+    """Converts values of compared rows to texts in the form of the feed's events."""
 
     def __init__(self, run: FeedRun, version: TableVersion) -> None:
         self._format = run.value_format(version)
@@ -108,8 +108,8 @@ class _EventTexts:
 
 
 def _require_known_text(column: Column, value_format: ValueFormat) -> None:
-    """Raises `NotRepairableError` for a column of a key whose values may be read with fewer digits than the log has, or
-    whose text is all that the lake knows of it."""
+    """Raises `NotRepairableError` for a key column whose values may be read with fewer digits than the log has, or of
+    which the lake only has the text."""
     name = column.type.name
     if name in FLOATS or (name == "timestamp" and value_format.zero_dates == "string"):
         raise NotRepairableError(f"{column.name} of its key is a {name}: how the log writes it is not known")
@@ -119,7 +119,7 @@ def _cell(value: str | bytes, type: ColumnType) -> bytes:
     if isinstance(value, bytes):
         return value
     if type.name in _MOMENTS:
-        # As many digits as the column has.
+        # Use as many digits as the column has.
         whole, _, fraction = value.partition(".")
         value = ".".join(filter(None, (whole, fraction[: type.fraction])))
     return SqlNumber(value.encode()) if type.name == "bit" else value.encode()
@@ -130,9 +130,9 @@ def _in_zone(text: str, value_format: ValueFormat) -> str:
         moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
         local = moment.astimezone(value_format.zone_info)
     except (ValueError, OverflowError):
-        return text  # A zero date, or one at an end of the calendar.
+        return text  # A zero date, or a date at an end of the calendar.
     if local.fold:
-        return f"{text}+00:00"  # As `duckdb_sql.text_in_zone` has it.
+        return f"{text}+00:00"  # The form of `duckdb_sql.text_in_zone`.
     return local.replace(tzinfo=None).isoformat(" ", "microseconds")[: len(text)]
 
 
@@ -140,7 +140,7 @@ def _in_zone(text: str, value_format: ValueFormat) -> str:
 
 
 def write_repairs(run: FeedRun) -> None:
-    """Write what the run is to repair, and finish what a run that ended early has written."""
+    """Write the run's repairs, and finish those of a run that ended early."""
     _finish_earlier(run)
     if not run.repairs:
         return
@@ -158,7 +158,7 @@ def write_repairs(run: FeedRun) -> None:
 def _segment(run: FeedRun, repair: TableRepair, batch: int) -> Segment:
     name = _version(run, repair.incarnation, repair.checkpoint_ts).name
     return Segment(
-        # In the order in which they are made: see `changelog.positions`.
+        # Sorted in the order in which they are made: see `changelog.positions`.
         segment=f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}",
         kind=REPAIR,
         database=name.database,

@@ -1,6 +1,7 @@
-"""Decode again what is quarantined: its segments land again, and the next run decodes them.
+"""Decode quarantined rows again: their segments land again, and the next run decodes them.
 
-Segments and lines stay what they were, so rows that can be used now take their place in the order of events."""
+Segments and lines keep their identity, so rows that can be used now take their original position in the order of
+events."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ from cdc_lakehouse.pipeline.source import Source
 
 @dataclass(frozen=True)
 class Replay:
-    """landed: the segments that the next run decodes again, with those that belong to them. others: rows of what each
-    run tries again by itself, such as a file that cannot be read."""
+    """The result of a replay. landed: the segments that the next run decodes again, including others that must be
+    decoded with them. others: rows that each run retries by itself, such as a file that cannot be read."""
 
     landed: tuple[Segment, ...]
     others: tuple[Quarantined, ...]
 
 
 def replay(run: FeedRun, rows: Sequence[Quarantined]) -> Replay:
-    """Land the segments of the rows again; those that a person had discarded are open again. Needs no JVM.
+    """Land the segments of the rows again; rows that a person had discarded are opened again. Needs no JVM.
 
-    Raises `SourceError` where a source has a segment no longer, and `ConcurrentRunError` where another run has written
+    Raises `SourceError` when a source no longer has a segment, and `ConcurrentRunError` when another run has written
     meanwhile."""
     known = run.segments.find(row.segment for row in rows).values()
     wanted: dict[Kind, list[Segment]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What a report says of a feed, from the lake's own tables and the source. No JVM is started, nothing is written."""
+"""The contents of a feed's report, from the lake's own tables and the source. No JVM is started, nothing is written."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceStatus
 from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
 
-pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
+pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 _DATES_OF_CHANGES: Final = 7
-"""The changes of a table are counted for so many feed dates: its rate now, and a bound to what is read."""
+"""The number of feed dates for which a table's changes are counted: its recent rate, and a limit to what is read."""
 
 
 @dataclass(frozen=True)
 class ReportedTable:
-    """A table of the last cut, or a held one. row: of the last cut that has the table. health: as the table is now.
-    changes: its inserts, updates and deletes of the dates that the report counts them for; None where it has none."""
+    """A table of the last cut, or a held one. row: of the last cut that has the table. health: of the table now.
+    changes: its inserts, updates and deletes on the counted dates; None when it has none."""
 
     name: TableName
     row: CutRow | None
@@ -55,9 +55,9 @@ class ReportedCut:
 
 @dataclass(frozen=True)
 class FeedReport:
-    """One feed at a moment. by_date: what was decoded, by feed date, the oldest first; None for segments without one.
-    changes_since: the first date of which the changes of tables are counted; None for a feed without dates, where all
-    are. ddl: versions that a statement made, the newest first. cuts: the newest first."""
+    """One feed at a moment. by_date: what was decoded, by feed date, oldest first; None for segments without a date.
+    changes_since: the first date for which tables' changes are counted; None for a feed without dates, where all are.
+    ddl: versions that a statement made, newest first. cuts: newest first."""
 
     feed: str
     at: datetime.datetime
@@ -118,7 +118,8 @@ def _tables(run: FeedRun, since: str | None) -> list[ReportedTable]:
 
 
 def _changes(run: FeedRun, since: str | None) -> Mapping[TableName, tuple[int, int, int]]:
-    """By the counts of files, each of which is of one table, else by the events."""
+    """Count the changes of tables, by the counts of files, each of which belongs to one table, otherwise by the
+    events."""
     rows = run.segments.rows
     if OFFSETS in rows["kind"].unique().to_pylist():
         counted = changes_by_table(run.lake, run.feed.name, since)

@@ -1,13 +1,13 @@
-"""What of a feed's growing tables and files is not needed any more, and removing it.
+"""Find and remove what is no longer needed of a feed's growing tables and files.
 
-Nothing that a table depends on goes. What is lost is the chance to decode again: a date, or a line, whose raw content
-or whose segments are gone is refused from then on.
+Nothing that a table depends on is removed. What is lost is the ability to decode again: a date or a line whose raw
+content or segments are gone is then refused.
 
-- Messages go from `records`, batch by batch from the first, once all of a batch is decoded. Those that a message of the
-  next batch is compared with stay, and those of what is in quarantine.
-- Copies go from the archive once their segments are decoded, but for what is in quarantine.
-- Segments of whole dates become one row a table, once every table that can have rows of them has passed them. The
-  newest date of a table stays, so that of a table which is left out for a while nothing is taken for known that is not.
+- Messages are removed from `records`, batch by batch from the first, once a batch is completely decoded. Messages with
+  which a message of the next batch is compared stay, and those of quarantined rows.
+- Copies are removed from the archive once their segments are decoded, except for quarantined rows.
+- Segments of whole dates become one row for each table, once every table that can have rows of them has applied them.
+  The newest date of a table stays, so that nothing is wrongly taken as known of a table that is left out for a while.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cdc_lakehouse.pipeline.table_changes import is_shown
 from cdc_lakehouse.pipeline.topic_source import batches_before
 from cdc_lakehouse.sources.object_store import StoredObject
 
-pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
+pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 _NEVER: Final = 0
 _ALWAYS: Final = 1 << 62
@@ -42,9 +42,9 @@ _ALWAYS: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What was removed, or in a dry run would be: messages of `records` and their bytes as stored, copies in the
-    archive and their bytes, rows of `segments` that are one a table now, and positions in `signals` that are one a
-    partition."""
+    """What was removed, or would be in a dry run: messages of `records` and their stored bytes, copies in the archive
+    and their bytes, rows of `segments` that were merged into one for each table, and positions in `signals` that were
+    merged into one for each partition."""
 
     records: int = 0
     record_bytes: int = 0
@@ -55,14 +55,14 @@ class Removed:
 
 
 class Retention:
-    """Of one feed, as it is now. `run` is one that only reads, of the configuration as it is."""
+    """The retention of one feed in its current state. `run` only reads, and has the current configuration."""
 
     def __init__(self, run: FeedContext) -> None:
         self._run = run
         self._settings = run.feed.maintenance
 
     def outdated(self) -> Removed:
-        """What `remove` would remove."""
+        """Return what `remove` would remove."""
         files, copies = self._files, self._copies
         return Removed(
             sum(file.record_count for file in files),
@@ -74,7 +74,8 @@ class Retention:
         )
 
     def remove(self) -> Removed:
-        """Each is one commit, or one removal a file: ended anywhere, what is left goes the next time."""
+        """Remove what is outdated; return what that was. Each part is one commit, or one removal of a file: when this
+        ends early, the next call removes the rest."""
         removed = self.outdated()
         if self._files and self._records is not None:
             remove_before(self._records, self._batch, self._files)
@@ -90,12 +91,12 @@ class Retention:
 
     @functools.cached_property
     def _first_batch(self) -> int:
-        """The first batch of messages that can be decoded again; 0 where they all can, or there are none."""
+        """The first batch of messages that can be decoded again; 0 when all can, or there are none."""
         return first_batch(self._run.lake, self._run.feed.name)
 
     @functools.cached_property
     def _open(self) -> frozenset[str]:
-        """Segments of which something is in quarantine: a person has still to say what becomes of it."""
+        """Segments with unresolved quarantine rows, which a person may still replay."""
         return frozenset(row.segment for row in self._run.quarantine.unresolved())
 
     @property
@@ -112,7 +113,7 @@ class Retention:
 
     @functools.cached_property
     def _batch(self) -> int:
-        """The first batch of which records are to be kept."""
+        """The first batch whose records are kept."""
         days, table = self._settings.keep_records_days, self._records
         if days is None or table is None:
             return _NEVER
@@ -148,7 +149,7 @@ class Retention:
 
     @functools.cached_property
     def passed(self) -> pa.Table:
-        """The segments that go: columns of `SCHEMA`."""
+        """The segments to remove, with the columns of `SCHEMA`."""
         rows, days = self._run.segments.rows, self._settings.keep_segments_days
         if days is None:
             return rows.slice(0, 0)
@@ -192,7 +193,8 @@ class Retention:
 
     @functools.cached_property
     def _batches(self) -> list[tuple[frozenset[TableName], int]]:
-        """The names of each table, and the batch up to which it has what it can have; a dropped one waits for none."""
+        """The names of each table, and the batch up to which it has applied everything; a dropped table waits for
+        none."""
         run, tables = self._run, CurrentTables(self._run.lake, self._run.feed)
         found: list[tuple[frozenset[TableName], int]] = []
         for life in run.history.history.incarnations().values():
@@ -202,7 +204,7 @@ class Retention:
             try:
                 state = tables.find(life)
             except UnreadableTableError:
-                # What it needs to be made anew stays.
+                # Everything needed to recreate it stays.
                 found.append((frozenset(life.names), _NEVER))
                 continue
             applied = _NEVER if state is None else state.applied_batch
@@ -214,8 +216,8 @@ class Retention:
 
 
 def _last_passed(dates: list[tuple[str, bool]]) -> str | None:
-    """The last of the first dates that need not be kept; never the newest one. What is behind a date that is kept stays
-    too, so that one date says what is known of a table."""
+    """Return the last of the initial dates that need not be kept, never the newest one. Dates after a kept one stay
+    too, so that one date describes what is known of a table."""
     last = None
     for date, is_kept in sorted(dates)[:-1]:
         if is_kept:

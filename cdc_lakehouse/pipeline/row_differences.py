@@ -1,4 +1,4 @@
-"""How the rows of one key differ in the source and in the lake, from rows of both in one order."""
+"""Find how the rows of one key differ between the source and the lake, from rows of both in the same order."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, Final, Literal
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 Kind = Literal["missing", "extra", "different"]
-"""A row that the lake lacks, one that it has and the source has not, one that is in both with other values."""
+"""A row that only the source has, one that only the lake has, or one with different values."""
 Values = Mapping[str, Any]
-"""Texts by column; of binaries their bytes."""
+"""Texts by column; for binaries, their bytes."""
 Row = tuple[Any, ...]
 """The MD5 of the key's text, then a text for each column, those of the key first."""
 
 MOST_KEYS: Final = 10_000
-"""Of which it is kept how they differ."""
+"""The number of keys for which the way they differ is kept."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A key whose rows differ. `columns` are those that do. `source` and `lake` are the rows, None for none. `correct`
-    is the row that the source has of the key, also where the lake has it and another one."""
+    """A key whose rows differ. `columns` are the ones that differ. `source` and `lake` are the rows, None when missing.
+    `correct` is the source's row of the key, even when the lake has it and another one."""
 
     kind: Kind
     key: Values
@@ -44,15 +44,15 @@ class ComparedColumns:
     key_count: int
 
     def differing(self, source: Row, lake: Row) -> tuple[str, ...]:
-        """The columns whose values differ."""
+        """Return the columns whose values differ."""
         columns = zip(self.names, self.types, source[1:], lake[1:], strict=True)
         return tuple(name for name, type, theirs, ours in columns if not _is_same(type, theirs, ours))
 
 
 @dataclass
 class Differences:
-    """What differs: counts of keys by kind, a digest of how they do by the MD5 of the key's text, of `MOST_KEYS` and
-    one more at most, and the first so many of them whole."""
+    """The differences: counts of keys by kind; a digest of how they differ, by the MD5 of the key's text, for at most
+    `MOST_KEYS` plus one; and the first `limit` of them in full."""
 
     columns: ComparedColumns
     limit: int
@@ -65,13 +65,13 @@ class Differences:
         return sum(self.counts.values())
 
     def compare(self, source: Iterable[Row], lake: Iterable[Row], among: Collection[str] | None) -> None:
-        """Rows of both sides in the order of their MD5. `among`: no others' keys are looked at."""
+        """Compare the rows of both sides, which are sorted by MD5. `among` limits the keys that are compared."""
         for key, theirs, ours in _merged(source, lake):
             if among is None or key in among:
                 self._compare(key, theirs, ours)
 
     def _compare(self, key: str, source: list[Row], lake: list[Row]) -> None:
-        # One row on each side, unless something is wrong.
+        # There is one row on each side, unless something is wrong.
         correct = source[0] if source else None
         for theirs in list(source):
             same = next((ours for ours in lake if not self.columns.differing(theirs, ours)), None)
@@ -103,7 +103,7 @@ def _is_same(type: ColumnType, source: Any, lake: Any) -> bool:
 
 
 def _is_same_json(one: str, other: str) -> bool:
-    """Whether two JSON texts are one value: the order of members and the notation of numbers do not count."""
+    """Whether two JSON texts have the same value; the order of members and the notation of numbers are ignored."""
     try:
         return _comparable(json.loads(one)) == _comparable(json.loads(other))
     except ValueError:
@@ -117,13 +117,13 @@ def _comparable(value: Any) -> Any:
         case list():
             return [_comparable(member) for member in value]
         case bool():
-            return ("boolean", value)  # Python takes it for a number.
+            return ("boolean", value)  # Python treats it as a number.
         case _:
             return value
 
 
 def _merged(source: Iterable[Row], lake: Iterable[Row]) -> Iterator[tuple[str, list[Row], list[Row]]]:
-    """For each key of either side the rows of both."""
+    """Yield, for each key of either side, the rows of both."""
     theirs_left, ours_left = _by_key(source), _by_key(lake)
     theirs, ours = next(theirs_left, None), next(ours_left, None)
     while theirs is not None or ours is not None:

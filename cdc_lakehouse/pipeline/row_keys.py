@@ -9,7 +9,8 @@ from cdc_lakehouse.config import FeedConfig
 
 
 def key_columns(feed: FeedConfig, version: TableVersion) -> tuple[Column, ...]:
-    """The columns that identify a row: the configuration's, else the source's; none when there are none."""
+    """Return the columns that identify a row: the configuration's, otherwise the source's; empty when there are
+    none."""
     configured = feed.settings_of(version.name.database, version.name.table).primary_key
     if configured is not None:
         named = [version.named(name) for name in configured]
@@ -19,8 +20,8 @@ def key_columns(feed: FeedConfig, version: TableVersion) -> tuple[Column, ...]:
 
 
 def key_before_version(feed: FeedConfig, life: Incarnation, version: TableVersion) -> tuple[Column, ...]:
-    """The columns that identified rows until a version came: as they are in the version before it. A table that has
-    lost its key for a while is taken to keep to the one it had."""
+    """Return the columns that identified rows until a version, as in the previous version. A table that has temporarily
+    lost its key is treated as if it had kept it."""
     earlier = life.versions[: life.versions.index(version)]
     if feed.settings_of(life.last.name.database, life.last.name.table).primary_key is not None:
         ids = [column.id for column in key_columns(feed, life.last)]
@@ -31,8 +32,8 @@ def key_before_version(feed: FeedConfig, life: Incarnation, version: TableVersio
 
 
 def key_changes(feed: FeedConfig, life: Incarnation) -> list[TableVersion]:
-    """Versions from which on rows are identified by other columns, or by other values of the same ones, as their type
-    converts them. Where the values stay, other texts of them are no other key (`lake.current.key_texts`)."""
+    """Return the versions from which on rows are identified by other columns, or by other values of the same ones after
+    a type conversion. When the values stay, other texts of them are not another key (`lake.current.key_texts`)."""
     return [
         version
         for version in life.versions[1:]

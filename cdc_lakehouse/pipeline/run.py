@@ -29,5 +29,5 @@ class FeedRun(FeedContext):
                 return Sink(self)
 
     def value_format(self, version: TableVersion) -> ValueFormat:
-        """How the text of a table's values is read."""
+        """Return how the texts of a table's values are read."""
         return self.source.value_format(self.feed.zero_dates_of(version.name.database, version.name.table))

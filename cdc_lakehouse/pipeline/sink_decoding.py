@@ -28,15 +28,15 @@ from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.sources.object_store.segments import SegmentRef, read_in_parts, read_whole
 
 _HEAD: Final = 1024 * 1024
-"""Bytes of a segment that are looked at for its first line."""
+"""Bytes of a segment that are searched for its first line."""
 _LOOKED_AT: Final = 16
-"""Segments of which that is done, at most."""
+"""The most segments that are searched."""
 
 
 def decode_files(
     run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment], *, append: bool
 ) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-    """As `Source.decode`."""
+    """Implements `Source.decode`."""
     return _append(run, schemas, segments) if append else _rejected(run, schemas, segments)
 
 
@@ -49,7 +49,7 @@ def _rejected(
         if error.segment is None:
             raise
         # A run ended right after its commit, and files expired before this one: their events are in, and the batch must
-        # not wait for ever. Whether they had bad lines is not known, so it is said of each.
+        # not wait forever. Whether they had bad lines is unknown, so each gets a row that says so.
         gone = find_unreadable(run, segments)
         if not gone:
             raise
@@ -74,9 +74,9 @@ def _read_rejected(
 def _append(
     run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
 ) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-    """Append the segments that can be decoded, as one commit: which they are, and what was rejected in them."""
+    """Append the segments that can be decoded, in one commit; return them, and what was rejected in them."""
     faults = run.raw.keep(segments)
-    if run.raw.store.uri.startswith("file:"):  # Elsewhere a look costs a request, and the tasks tell.
+    if run.raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
         faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
     while True:
         readable = [segment for segment in segments if segment.segment not in faults]
@@ -101,7 +101,7 @@ def _append(
 
 
 def _fault_of(run: FeedContext, segments: Sequence[Segment], error: SourceError) -> dict[str, str]:
-    """What a reader found that a look at each segment does not: that one is too large."""
+    """Return the faults that a check of each segment does not find, such as a segment that is too large."""
     return {
         segment.segment: error.advised
         for segment in segments
@@ -144,8 +144,8 @@ def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
 
 
 def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
-    """A sink without commit-ts has it nowhere: say so once, instead of quarantining every line. Where lines were ever
-    decoded, or one of the first files has it, the others are bad files."""
+    """Raises `SourceError` for a sink without commit-ts, once instead of quarantining every line. When lines were ever
+    decoded, or one of the first files has it, the other files are bad."""
     lacks_commit_ts = FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
     if lacks_commit_ts is None or run.events_snapshot() is not None:
         return

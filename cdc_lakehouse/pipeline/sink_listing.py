@@ -1,4 +1,4 @@
-"""List the storage sink: only new files where the saved listing state allows it, else everything."""
+"""List the storage sink: only new files when the saved listing state allows it, otherwise all files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from cdc_lakehouse.sources.sink.listing_state import (
 from cdc_lakehouse.sources.sink.paths import Listing, list_sink, schema_file_at
 
 WATCHED_LIMIT: Final = 500
-"""Directories that are listed whole beside the way: with more of them the whole sink is listed instead."""
+"""The most directories that are listed completely in addition: with more of them the whole sink is listed instead."""
 
 
 @dataclass(frozen=True)
 class SinkListing:
-    """A listing with its schema files and the names that the feed takes as they tell; and what its index files say.
-    `since` is the listing state that it began at, None when the whole sink was listed."""
+    """A listing with its schema files, the names that the feed takes according to these, and the results of its index
+    files. `since` is the listing state that it began at, None when the whole sink was listed."""
 
     listing: Listing
     schemas: SchemaFiles
@@ -65,14 +65,14 @@ def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Fronti
 
 
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
-    """Leave the listing state for the next run. All that it does not list again must have landed."""
+    """Save the listing state for the next run. Everything that the next run does not list again must have landed."""
     covered = covered_before(checkpoint_ts)
     given = ListingContext(
         layout_of(run.feed.storage_sink),
         settings_digest(run.feed, found.taken.earlier),
         run.clock(),
         _last_ddl(run),
-        # Whether their last files are there is known when the checkpoint has passed them.
+        # Whether their last files exist is known once the checkpoint has passed them.
         frozenset(index.directory for index in found.listing.indexes if index.modified >= covered),
         unclear,
     )
@@ -105,8 +105,8 @@ def _is_old(run: FeedContext, frontier: Frontier) -> bool:
 
 
 def _watched(run: FeedContext) -> frozenset[str]:
-    """Directories in which files are expected that are not new by their number: those that would close a gap, and
-    mended ones in the place of those that could not be used; and those whose index file names no last file."""
+    """Return directories in which files are expected that are not new by their number: those that would close a gap,
+    repaired ones that replace unusable ones, and those whose index file names no last file."""
     gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
     rows = run.quarantine.open()
     known = run.segments.known(row.segment for row in rows)
@@ -118,7 +118,7 @@ def _watched(run: FeedContext) -> frozenset[str]:
 
 
 def _last_ddl(run: FeedContext) -> dict[str, int]:
-    """By directory, as recorded by earlier runs: the sink was listed after all of it."""
+    """Return the last DDL by directory, as recorded by earlier runs: the sink was listed after all of it."""
     found: dict[str, int] = {}
     for origin, change in run.history.changes.items():
         if change.kind == "statement" and (place := schema_file_at(origin)) is not None:

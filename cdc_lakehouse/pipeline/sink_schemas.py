@@ -1,5 +1,4 @@
-"""What the schema files of a storage sink say of its directories. Each is read once in a run; those that are recorded
-are not read."""
+"""The schema files of a storage sink. Each is read once in a run; recorded ones are not read."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 
 
 class SchemaFiles:
-    """The schema files of a listing and those that are recorded already."""
+    """The schema files of a listing, and those that are already recorded."""
 
     def __init__(
         self, feed: FeedConfig, store: ObjectStore, recorded: SchemaHistory, listed: Iterable[SchemaFilePath]
@@ -33,8 +32,8 @@ class SchemaFiles:
         self._absent_from_rows: dict[tuple[str, int], frozenset[str]] = {}
 
     def changes(self, upto: int | None) -> tuple[list[SchemaChange], list[Rejected]]:
-        """The changes up to a commit-ts that are not recorded, or are recorded otherwise; and the files that cannot be
-        used."""
+        """Return the changes up to a commit-ts that are not recorded, or are recorded differently, and the unusable
+        files."""
         known = self._recorded.changes
         changes = [marked for change in known.values() if (marked := self._marked(change)) != change]
         rejected: list[Rejected] = []
@@ -49,16 +48,16 @@ class SchemaFiles:
         return changes, rejected
 
     def mark_absent_from_rows(self, directory: str, version: int, columns: Iterable[str]) -> None:
-        """Columns that the rows of a version have been seen not to have."""
+        """Mark columns that the rows of a version were seen to lack."""
         self._absent_from_rows[directory, version] = frozenset(columns)
 
     def of(self, directory: str, version: int) -> SchemaChange | None:
-        """The schema of a table's directory at a version; None when no file that can be used has it."""
+        """Return the schema of a table's directory at a version; None when no usable file has it."""
         return self._by_place.get((directory, version))
 
     def name_at(self, path: str) -> tuple[str | None, str | None]:
-        """Database and table that a path is of, as far as they can be told; a table of a directory called by its id may
-        have had other names at other times."""
+        """Return the database and table of a path, as far as they are known; a table whose directory is named by its id
+        may have had other names at other times."""
         parts = path.split("/")
         for depth in range(len(parts), 0, -1):
             if (known := self._names.get("/".join(parts[:depth]))) is not None:
@@ -67,14 +66,14 @@ class SchemaFiles:
         return database, table or None
 
     def first_ts(self) -> int | None:
-        """The least version that a schema file is of: a changefeed writes none that is older than its start-ts. None
+        """Return the least version of the schema files: a changefeed writes none that is older than its start-ts. None
         before the first file."""
         recorded = (place[1] for origin in self._recorded.changes if (place := schema_file_at(origin)) is not None)
         return min((*recorded, *(file.version for file in self._listed)), default=None)
 
     @functools.cached_property
     def history(self) -> History:
-        """The history as it will be with all files, also those above the checkpoint."""
+        """The history including all files, even those above the checkpoint."""
         changes = {change.origin: change for change in (*self._recorded.changes.values(), *self._by_place.values())}
         if not changes.keys() - self._recorded.changes.keys():
             return self._recorded.history
@@ -103,7 +102,7 @@ class SchemaFiles:
         return {directory: TableName(c.database, c.table) for (directory, _), c in sorted(self._by_place.items())}
 
     def _marked(self, change: SchemaChange) -> SchemaChange:
-        """The change with what is known of its columns beside the schema file: which of them are virtual."""
+        """Return the change with what is known of its columns from elsewhere: which of them are virtual."""
         names = self._feed.settings_of(change.database, change.table).virtual_columns
         configured = {name.lower() for name in names or ()}
         place = schema_file_at(change.origin)
@@ -119,7 +118,7 @@ class SchemaFiles:
         return replace(change, columns=tuple(replace(column, virtual=virtual(column)) for column in change.columns))
 
     def _read_file(self, file: SchemaFilePath) -> SchemaChange:
-        """Raises `SchemaFileError` or `SourceError` when it cannot be used."""
+        """Read a schema file. Raises `SchemaFileError` or `SourceError` when it cannot be used."""
         if file.path not in self._read:
             self._read[file.path] = read_schema_file(self._store, file)
         return self._read[file.path]
@@ -128,4 +127,4 @@ class SchemaFiles:
         try:
             return self._read_file(file)
         except (SchemaFileError, SourceError):
-            return None  # `changes` says so.
+            return None  # `changes` reports it.

@@ -1,4 +1,4 @@
-"""A storage sink as a source: its checkpoint is read, then it is listed, then what is new is recorded."""
+"""A storage sink as a source: its checkpoint is read, then it is listed, then new files are recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_
 
 
 class Sink:
-    """`Source` of a storage sink."""
+    """The `Source` of a storage sink."""
 
     kind: Kind = FILE
     schema_faults = frozenset({BAD_SCHEMA_FILE})
@@ -47,7 +47,7 @@ class Sink:
         return SchemaFiles(self._run.feed, self._run.store, self._run.history, self._listing.schemas)
 
     def land(self) -> Landed:
-        # In this order the listing holds all that the checkpoint promises.
+        # In this order the listing contains everything that the checkpoint guarantees.
         run = self._run
         source_ts, faults = _shown_checkpoint(run)
         self._checkpoint_ts = max(source_ts or 0, run.last_cut.checkpoint_ts)
@@ -71,7 +71,7 @@ class Sink:
             run.segments.land(new)
             run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
         quarantine_missing(run, listing, found.last, self._schemas)
-        # Last: a run that dies before lists from an older state, and so finds all of this again.
+        # This is last: when a run dies before, the next one lists from an older state, and finds all of this again.
         unclear = bool(listing.unknown or nameless or listing.unreadable)
         save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
         return Landed(new, tuple(faults), source_ts, len(listing.data))
@@ -97,7 +97,7 @@ class Sink:
         resolve_redelivered(self._run)
 
     def land_left_out(self) -> Sequence[Segment]:
-        return ()  # Schema files tell names before anything is decoded.
+        return ()  # Schema files contain the names before anything is decoded.
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         run, source = self._run, self._run.feed.storage_sink
@@ -131,7 +131,7 @@ class Sink:
 
 
 def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:
-    """Files with the names of their tables, and the paths of those of which no schema file says it."""
+    """Return files with the names of their tables, and the paths of those that no schema file names."""
     named: list[DataFile] = []
     nameless: list[str] = []
     for file in files:
@@ -145,7 +145,7 @@ def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[D
 
 
 def _without_summarized(run: FeedContext, files: Sequence[DataFile]) -> tuple[list[DataFile], list[str]]:
-    """Files but for those of dates whose segments have no rows of their own any more; and the paths of these that were
+    """Return the files without those of dates whose segments were summarized, and the paths of such files that were
     written since."""
     summaries = run.segments.summarized()
     others: list[DataFile] = []
@@ -213,7 +213,7 @@ def _new_segments(
 
 
 def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:
-    """Segments of the dates that are to be decoded again which the source no longer has."""
+    """Return the segments of the dates to decode again that the source no longer has."""
     if not run.dates:
         return []
     dated = run.segments.select((pc.field("kind") == FILE) & pc.field("feed_date").isin(sorted(run.dates)))
@@ -221,7 +221,7 @@ def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Seg
 
 
 def _refuse_partial_backfill(run: FeedContext, expired: Sequence[Segment]) -> None:
-    """A date is decoded again whole or not at all: its events are replaced."""
+    """Raises `SourceError` when a date cannot be decoded again completely: its events are replaced."""
     archive = run.raw if isinstance(run.raw, Archive) else None
     for date in sorted(run.dates):
         gone = [

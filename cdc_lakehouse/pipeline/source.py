@@ -1,8 +1,8 @@
-"""What a run, a sensor and a status ask of a source, whichever kind it is.
+"""The interface that a run, a sensor and a status use for every kind of source.
 
-`Source` is opened for a run (`FeedRun.source`) and has its first three steps; `SourceMonitor` is opened without a run
-(`monitors.open_monitor`) and needs neither Spark nor a JVM. A new kind of source is one implementation of both. Nobody
-else asks which kind a feed has.
+`Source` is opened for a run (`FeedRun.source`) and implements its first three steps; `SourceMonitor` is opened without
+a run (`monitors.open_monitor`) and needs neither Spark nor a JVM. A new kind of source implements both. No other code
+asks which kind a feed has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdc_lakehouse.lake.tables.segments import Kind, Segment
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 
 if TYPE_CHECKING:
-    # For types alone: it brings Spark, which a monitor does without.
+    # For types only: it imports Spark, which a monitor does not need.
     from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class Landed:
     """What a run landed.
 
-    new: segments that are new, or are decoded again. faults: sentences about parts of the source that could not be
-    used. source_ts: the source's own checkpoint-ts (a TSO), None where it has none or it cannot be read. files_listed:
-    data files in the listing, None where files are not listed.
+    new: segments that are new, or to be decoded again. faults: sentences about parts of the source that could not be
+    used. source_ts: the source's own checkpoint-ts (a TSO), None when it has none or it cannot be read. files_listed:
+    data files in the listing, None when files are not listed.
     """
 
     new: tuple[Segment, ...] = ()
@@ -44,13 +44,12 @@ class Source(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """Which kind of segments are the source's."""
+        """The kind of the source's segments."""
         ...
 
     def land(self) -> Landed:
-        """Record in `segments` what the source has that is not there, and what is decoded again (`FeedRun.dates`).
-
-        Raises `SourceUnreachableError`, and `SourceError` where the source as a whole cannot be used."""
+        """Record in `segments` what is new in the source, and what is decoded again (`FeedRun.dates`). Raises
+        `SourceUnreachableError`, and `SourceError` when the source as a whole cannot be used."""
         ...
 
     def peek(self) -> None:
@@ -67,79 +66,80 @@ class Source(Protocol):
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         """Append the events of the landed segments of one batch to `events`, in one commit with the batch's number.
 
-        Without `append` they are in already, and a run ended before it could say what else it found: the segments are
-        read again for that. Gives the segments that are decoded now (they may have moved to a later batch; the others
-        wait, with rows in the quarantine), and what was rejected in them."""
+        Without `append` they are already in, and a run ended before it could record its other findings: the segments
+        are read again for those. Returns the segments that are now decoded (they may have moved to a later batch; the
+        others wait, with rows in the quarantine), and what was rejected in them."""
         ...
 
     def land_left_out(self) -> Sequence[Segment]:
-        """Land again the segments of which rows were left out that are wanted now: what is decoded may tell that a
-        table which is taken had another name before."""
+        """Land segments again whose left-out rows are wanted now: decoding may reveal that a taken table had another
+        name before."""
         ...
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Land decoded segments again, with what has to be decoded with them: the next run decodes them, and their
         events take the place of the earlier ones. Needs no JVM. Gives what landed.
 
-        Raises `SourceError`, with nothing changed, where the source has one of them no longer."""
+        Raises `SourceError`, with nothing changed, when the source no longer has one of them."""
         ...
 
     def checkpoint_ts(self) -> int:
-        """The TSO up to which the run applies: all changes at or below it are in `events`. Never below the published
-        one."""
+        """Return the TSO up to which the run applies: all changes at or below it are in `events`. It is never below the
+        published one."""
         ...
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
-        """What the log says of the tables' schemas up to a commit-ts (a TSO; None: all of it), and what of it cannot be
-        used. Changes that are recorded may be left out, unless they differ by now."""
+        """Return the changes of tables' schemas in the log up to a commit-ts (a TSO; None: all), and those that cannot
+        be used. Recorded changes may be omitted, unless they differ now."""
         ...
 
     @property
     def schema_faults(self) -> frozenset[str]:
-        """The error classes of what `schema_changes` says cannot be used: what it does not say again is mended."""
+        """The error classes of the unusable changes that `schema_changes` returns: a row that it no longer returns is
+        resolved."""
         ...
 
     def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
-        """How the text of values is read."""
+        """Return how the texts of values are read."""
         ...
 
 
 @dataclass(frozen=True)
 class JoinPoint:
-    """Where in a log the rows of a dump stand: at `commit_ts`, a TSO. It is None while the log is not so far; `waits`
-    says, as a sentence, what for."""
+    """The position in a log that the rows of a dump have: `commit_ts`, a TSO. It is None while the log has not reached
+    it; `waits` is then a sentence on what is awaited."""
 
     commit_ts: int | None
     waits: str | None = None
 
 
 class LogSource(Source, Protocol):
-    """A change log that a dump may come before."""
+    """A change log that a dump may precede."""
 
     @property
     def dump_comes_first(self) -> bool:
-        """Whether `join` needs nothing of the log. Else a dump is loaded when what has landed is decoded."""
+        """Whether `join` needs nothing from the log. Otherwise a dump is loaded after what has landed is decoded."""
         ...
 
     def resolve_redelivered(self) -> None:
-        """Resolve the open rows of the quarantine whose input has come again, whole. Needs no JVM."""
+        """Resolve the open rows of the quarantine whose input was sent again, undamaged. Needs no JVM."""
         ...
 
     def join(self, position: DumpPosition) -> JoinPoint:
-        """The commit-ts such that exactly the changes that a dump of that position has in its rows are at or below it:
-        always the same one.
+        """Return the commit-ts such that exactly the changes contained in a dump of that position are at or below it.
+        The result is always the same.
 
-        Raises `SourceError` for a position that is none of this log, and where the log begins behind it."""
+        Raises `SourceError` for a position that is not of this log, and when the log begins after it."""
         ...
 
 
 @dataclass(frozen=True)
 class SourceState:
-    """What a source shows, for a sensor.
+    """What a source shows to a sensor.
 
-    cursor: text that stays the same as long as the source shows the same. waiting: whether there is something for a run
-    to do. new: whether it is more than the last run was asked for. reason: a sentence that says what waits, or why
-    nothing does. faults: what stands in the way of a part of it.
+    cursor: text that stays the same as long as the source shows the same. waiting: whether there is work for a run.
+    new: whether it is more than when the last run was requested. reason: a sentence on what waits, or why nothing does.
+    faults: errors that affect a part of it.
     """
 
     cursor: str
@@ -151,10 +151,10 @@ class SourceState:
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """What a source shows, for people; what its kind does not have is None.
+    """What a source shows to people; what its kind does not have is None.
 
-    checkpoint_ts: its own, a TSO. pending_records: offsets of topics that are not landed. landed_entries: entries of a
-    Canal server that are in the lake. landed_position: where in the binlog the last of them was. option_conflicts:
+    checkpoint_ts: its own, a TSO. pending_records: offsets of topics that have not landed. landed_entries: entries of a
+    Canal server that are in the lake. landed_position: the binlog position of the last of them. option_conflicts:
     messages that contradict an option of their format. error: why the source cannot be used.
     """
 
@@ -168,7 +168,7 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """What a kind of source is called. name: Dagster's kind of the raw asset. description: what the raw asset holds.
+    """The names of a kind of source. name: Dagster's kind of the raw asset. description: what the raw asset holds.
     sensor: last part of the sensor's name. sensor_description: what the sensor follows."""
 
     name: str
@@ -185,7 +185,7 @@ class SourceMonitor(Protocol):
 
     @property
     def database(self) -> str:
-        """What the changes were made in: `mysql` or `tidb`."""
+        """The database in which the changes were made: `mysql` or `tidb`."""
         ...
 
     @property
@@ -205,23 +205,24 @@ class SourceMonitor(Protocol):
 
     @property
     def has_lossy_text(self) -> bool:
-        """Whether text can have been damaged before it came here, and is looked at for that."""
+        """Whether text can arrive damaged and is checked for that."""
         ...
 
     def poll(self, asked: str | None) -> SourceState:
-        """What the source shows now. `asked` is the cursor of the state for which the last run was asked for.
+        """Return what the source shows now. `asked` is the cursor of the state for which the last run was requested.
 
-        A sensor asks for a run, with `cursor` in the run's key, where the state is `waiting` and `new`; where it is
-        waiting and not new, that run may have failed and can be tried again. Not to be called while a run of the feed
-        is unfinished: a Canal server gives what it shows here to nobody else.
-        Raises `SourceUnreachableError`, `SourceError` and `CheckpointError`."""
+        A sensor requests a run, with `cursor` in the run's key, when the state is `waiting` and `new`; when it is
+        waiting and not new, that run may have failed and can be retried. This must not be called while a run of the
+        feed is unfinished: a Canal server delivers what it shows here to nobody else. Raises `SourceUnreachableError`,
+        `SourceError` and `CheckpointError`."""
         ...
 
     def new_dates(self) -> Sequence[str]:
-        """Feed dates that have new segments, as far as that can be known without landing them: a note for the run.
-        Those without a date have an empty text."""
+        """Return the feed dates that have new segments, as far as that is known without landing them: a note for the
+        run. Segments without a date have an empty string."""
         ...
 
     def status(self) -> SourceStatus:
-        """Whether the source can be used, and how far it is. Takes nothing from a run; errors of ours are in it."""
+        """Return whether the source can be used, and its progress. It takes nothing away from a run; the project's
+        errors are in the result."""
         ...

@@ -1,4 +1,4 @@
-"""The whole of a run, in order: each step once, and each after the ones before it."""
+"""The steps of a run, in order: each is done once, after the ones before it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a run decoded, and how many events it was."""
+    """What a run decoded, and the numbers of events."""
 
     segments: tuple[Segment, ...] = ()
     counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
@@ -47,8 +47,8 @@ class Evolved:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a run loaded of the initial dump: its segments, what they gave, and the commit-ts of the rows; nothing where
-    there is no dump, or it was loaded before. `waits` says what the log has to have first: until then nothing is
+    """What a run loaded of the initial dump: its segments, their counts, and the commit-ts of the rows; empty when
+    there is no dump, or it was loaded before. `waits` says what the log must reach first: until then nothing is
     applied."""
 
     commit_ts: int | None = None
@@ -58,7 +58,7 @@ class Loaded:
 
 
 def load(steps: Steps) -> Loaded:
-    """The initial dump is in `events`, and the first cut is its point."""
+    """Load the initial dump into `events`, and publish the first cut at its position."""
     run, dump = steps.run, steps.dump
     if dump is None or not (dump.has_rows_left or run.reload_tables or is_cut_missing(run)):
         return Loaded()
@@ -73,32 +73,32 @@ def load(steps: Steps) -> Loaded:
 
 
 def land(steps: Steps) -> Landed:
-    """What the source has is in `segments`."""
+    """Record what the source has in `segments`."""
     return steps.run.source.land()
 
 
 def decode(steps: Steps) -> Decoded:
-    """The changes of every batch that landed are in `events`, once."""
+    """Decode the changes of every landed batch into `events`, once."""
     return _decode_all(steps.run, steps.run.source)
 
 
 def evolve(steps: Steps) -> Evolved:
-    """DDL up to the checkpoint is in `schema_history`, all tables in one order."""
+    """Record DDL up to the checkpoint in `schema_history`, for all tables in one order."""
     evolved = _evolve(steps.run, steps.run.source, steps.checkpoint_ts)
     dump = steps.dump
     if dump is not None and dump.has_rows_left and steps.loaded.waits is None:
-        # A table has got a name that the feed takes.
+        # A table was renamed to a name that the feed takes.
         _load(steps.run, dump)
     return evolved
 
 
 def apply(steps: Steps) -> Applied:
-    """The current-state tables are as of the checkpoint."""
+    """Bring the current-state tables to the checkpoint."""
     return apply_changes(steps.run, steps.checkpoint_ts, steps.run.only)
 
 
 def publish(steps: Steps) -> Published:
-    """The cut is in `checkpoints`; tables that the policy purges are gone."""
+    """Publish the cut in `checkpoints`, and remove the tables that the policy purges."""
     applied = steps.applied
     published = publish_cut(steps.run, applied)
     if not applied.waiting:
@@ -108,11 +108,11 @@ def publish(steps: Steps) -> Published:
 
 STEPS: Final[tuple[Callable[[Steps], Any], ...]] = (load, land, decode, evolve, apply, publish)
 STEPS_LOG_FIRST: Final[tuple[Callable[[Steps], Any], ...]] = (land, decode, load, evolve, apply, publish)
-"""Where the log says at which commit-ts the dump is."""
+"""The order for logs that determine the commit-ts of the dump."""
 
 
 class Steps:
-    """The steps of one run, and what they did. A step that is asked for makes those before it happen first."""
+    """The steps of one run, and their results. Requesting a step runs those before it first."""
 
     def __init__(self, run: FeedRun) -> None:
         self.run = run
@@ -120,7 +120,7 @@ class Steps:
         self._results: list[Any] = []
 
     def upto(self, step: Callable[[Steps], _Result]) -> _Result:
-        """What a step did; it happens now, after those before it, unless it has happened."""
+        """Return the result of a step; it runs now, after those before it, unless it has run."""
         number = self._order.index(step)
         for each in self._order[len(self._results) : number + 1]:
             self.run.require_lease()
@@ -149,7 +149,8 @@ class Steps:
 
     @property
     def checkpoint_ts(self) -> int:
-        """Up to where the run applies, a TSO. Messages of topics say it: it is known when they are decoded."""
+        """The TSO up to which the run applies. For topics, messages contain it, so it is known once they are
+        decoded."""
         self.upto(decode)
         if self.loaded.waits is not None:
             return self.run.last_cut.checkpoint_ts
@@ -169,8 +170,8 @@ class Steps:
 
 
 def _load(run: FeedRun, dump: DumpSource) -> Decoded:
-    # In the order of the log: what it says of tables up to a load comes before it, and what it says up to the point
-    # that the dump is of behind it.
+    # In the order of the log: its changes of tables up to a load come before the load, and those up to the dump's point
+    # after it.
     _evolve_log(run, dump.load_ts[0])
     dump.land()
     decoded = _decode_all(run, dump)
@@ -201,7 +202,7 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
         decoded += done
         if not done.segments or not source.land_left_out():
             break
-    # A run that ended between the two steps has left it to do.
+    # A run that ended between the two steps has left this to do.
     run.source.resolve_redelivered()
     require_few_rejected(run)
     return decoded
@@ -218,8 +219,8 @@ def _evolve(run: FeedRun, source: Source, upto: int | None) -> Evolved:
 
 
 def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[Segment]) -> Decoded:
-    """Append, quarantine, count, mark. The commit that appends a batch carries its number, and the counts are read back
-    from it: a run that finds the commit, and not what comes after it, does the same as one that has just committed."""
+    """Append, quarantine, count and mark a batch. The commit that appends a batch holds its number, and the counts are
+    read from it: a run that finds the commit without the rest continues like one that has just committed."""
     run.events.ensure()
     append = run.events.snapshot_of(batch) is None
     segments, rejected = source.decode(segments, append=append)
@@ -228,10 +229,10 @@ def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[S
     batch, names = segments[0].batch, {segment.segment for segment in segments}
 
     def is_done_with(row: Quarantined) -> bool:
-        # What a person gave up of a table's rows is found when these are applied, not here.
+        # Discarded rows of a table are found when they are applied, not here.
         return row.segment in names and not (row.state == "discarded" and row.error_class == BAD_VALUE)
 
-    # What the segments had in quarantine before they were decoded again is done with.
+    # Quarantine rows from before the segments were decoded again are resolved.
     run.quarantine.replace(is_done_with, rejected, run.clock())
     decoded, counts = run.mark_decoded(segments, rejected)
     run.log.info("batch %d: decoded %d segments, %d records rejected", batch, len(decoded), len(rejected))

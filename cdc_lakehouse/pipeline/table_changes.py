@@ -1,4 +1,4 @@
-"""What is new for each table: the part of the feed that a run has to apply to it."""
+"""Find what is new for each table: the part of the feed that a run must apply to it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class TableChanges:
     """What one run must apply to one table. Timestamps are commit-ts (TSO).
 
     applied_ts, checkpoint_ts: events with applied_ts < commit_ts <= checkpoint_ts are new.
-    void_upto_ts: events at or below it count for nothing (a TRUNCATE, or rows that moved to another key).
+    void_upto_ts: events at or below it are ignored (a TRUNCATE, or rows that moved to another key).
     redecoded: segments decoded after the table had passed their events, or decoded again; all keys that they contain
-        are recomputed from the full event history.
-    rebuild: the whole table is recomputed, for its columns are not what they were thought to be. recompute: it is too,
-        because a person asks for it. keys_may_collide: keys that differ in the source can be one in the lake
-        (zero dates that became NULL).
+      are recomputed from the full event history.
+    rebuild: whether the whole table is recomputed because its columns were not what they were assumed to be. recompute:
+      whether it is because a person requested it. keys_may_collide: whether keys that differ in the source can be equal
+      in the lake (zero dates that became NULL).
     events: about how many events the run reads.
     """
 
@@ -85,12 +85,12 @@ class TableChanges:
 
     @property
     def read_after_ts(self) -> int:
-        """Events above it are read."""
+        """The commit-ts above which events are read."""
         return BEGINNING if self.reads_all_events else self.applied_ts
 
     @property
     def recomputed(self) -> RecomputedKeys | None:
-        """Which keys these are; None where all that it reads counts."""
+        """The keys to recompute; None when everything that is read is applied."""
         segments = frozenset(segment.segment for segment in self.redecoded)
         return RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
 
@@ -98,19 +98,20 @@ class TableChanges:
         return TableKey.of(self.key, self.life.versions, value_format)
 
     def spans(self, key: TableKey) -> list[KeyedSpan]:
-        """Where the table's events are."""
+        """Return the spans of the table's events."""
         applied = BEGINNING if self.reads_all_events else synthetic_stage(self.applied_ts)
         lowest = max(applied, row_stage(self.void_upto_ts))
         return keyed_spans(self.life, key, self.number, lowest, synthetic_stage(self.checkpoint_ts))
 
     def emptied(self, after_ts: int) -> tuple[EmptiedPartition, ...]:
-        """Partitions that were emptied in (after_ts, checkpoint_ts], and that nothing later has made pointless."""
+        """Return the partitions that were emptied in (after_ts, checkpoint_ts] and that nothing later has made
+        irrelevant."""
         return emptied_partitions(self.life, max(after_ts, self.void_upto_ts))
 
 
 def keyed_spans(life: Incarnation, key: TableKey, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
-    """Where a life's events at stages in (above, upto] are. Events of a commit-ts are of the version before its DDL,
-    synthetic ones of the version that it made."""
+    """Return the spans of a life's events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
+    version before it, synthetic ones to the version that it made."""
     found = (keyed_span(life, span, key, number, above_stage, upto_stage) for span in life.spans())
     return [span for span in found if span is not None]
 
@@ -118,7 +119,7 @@ def keyed_spans(life: Incarnation, key: TableKey, number: int, above_stage: int,
 def keyed_span(
     life: Incarnation, span: Span, key: TableKey, number: int, above_stage: int, upto_stage: int
 ) -> KeyedSpan | None:
-    """The same of one version of a life; None where it has no such stages."""
+    """Return the span of one version of a life; None when it has no such stages."""
     above = max(row_stage(span.above), above_stage)
     upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
     if above >= upto:
@@ -142,15 +143,15 @@ def emptied_partitions(life: Incarnation, above: int) -> tuple[EmptiedPartition,
 
 
 def is_purged(run: FeedRun, life: Incarnation) -> bool:
-    """Whether the table goes, with its data, when the source drops it."""
+    """Whether the table is removed, with its data, when the source drops it."""
     return run.feed.drop_of(life.last.name.database, life.last.name.table) == "purge"
 
 
 def find_changed_tables(
     run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds, checkpoint_ts: int
 ) -> tuple[list[TableChanges], Holds]:
-    """The changes of each table that has some and is not held, numbered from 0; and the tables that turn out not to be
-    able to go on."""
+    """Return the changes of each table that has some and is not held, numbered from 0, and holds for tables that turn
+    out to be blocked."""
     cut = run.last_cut
     news = _News(run, checkpoint_ts)
     refused = _refused(run, checkpoint_ts, news)
@@ -171,7 +172,7 @@ def find_changed_tables(
         try:
             state = tables.find(life)
             if state is None and life.is_replaced_by_dump:
-                continue  # It was never there: the dump came first.
+                continue  # It never existed: the dump came first.
             found.append(_changes(run, len(found), life, state, passed, batch, checkpoint_ts, news))
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             reasons[id] = hold_reason(error, "be looked at", life.last.name)
@@ -179,8 +180,8 @@ def find_changed_tables(
 
 
 def is_shown(run: FeedContext, life: Incarnation) -> bool:
-    """Whether the last cut shows the table, so that it had nothing further to apply then. One that was held, or left
-    out by the configuration of then, is as far as its own properties say."""
+    """Whether the last cut shows the table, so that it had nothing further to apply then. A table that was held, or
+    left out by the configuration at that time, has applied what its own properties say."""
     cut = run.last_cut
     before = life.upto(cut.checkpoint_ts)
     return (
@@ -192,7 +193,8 @@ def is_shown(run: FeedContext, life: Incarnation) -> bool:
 
 
 def _refused(run: FeedRun, checkpoint_ts: int, news: _News) -> dict[str, str]:
-    """Tables whose rows did not fit them in the last run, when nothing has changed since: they would not fit now."""
+    """Return the tables whose rows did not fit in the last run, when nothing has changed since: they would not fit
+    now."""
     cut = run.last_cut
     if news.everywhere or cut.checkpoint_ts != checkpoint_ts or cut.batch != run.segments.batch:
         return {}
@@ -234,8 +236,8 @@ def _changes(
 
 
 def _is_other(run: FeedRun, applied: Incarnation, state: TableState) -> bool:
-    """Whether the lake's table is not what its history, as it is known now, has made of it: other columns, or, by the
-    configuration, another key. `applied` is the history up to what the table has."""
+    """Whether the lake's table is not what its currently known history makes of it: other columns, or, by the
+    configuration, another key. `applied` is the history up to what the table has applied."""
     if schema_fingerprint(applied, run.value_format(applied.last)) != state.schema_fingerprint:
         return True
     key = tuple(lake_name(column) for column in key_columns(run.feed, applied.last))
@@ -243,7 +245,7 @@ def _is_other(run: FeedRun, applied: Incarnation, state: TableState) -> bool:
 
 
 def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> str | None:
-    """Why a table cannot have the format version of the configuration; None where it can, or was dropped."""
+    """Return why a table cannot have the format version of the configuration; None when it can, or was dropped."""
     name = life.last.name
     wanted = feed.format_version_of(name.database, name.table)
     if wanted >= state.format_version or life.dropped_ts is not None:
@@ -260,7 +262,7 @@ def _has_ddl(life: Incarnation, above: int) -> bool:
 
 
 class _News:
-    """What has come since the last cut: which tables the new segments and the new history can concern."""
+    """What is new since the last cut: which tables the new segments and the new history can concern."""
 
     def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
         cut = run.last_cut
@@ -271,7 +273,7 @@ class _News:
         replaced = ~pc.field("replaces_snapshot").is_null()
         concerned = (pc.field("batch") > cut.batch) & (replaced | (pc.field("events") > 0))
         if checkpoint_ts > cut.checkpoint_ts:
-            # Decoded before, and above the checkpoint of then.
+            # Segments that were decoded before and exceeded the checkpoint at that time.
             waited = (pc.field("max_commit_ts") > cut.checkpoint_ts) & (pc.field("min_commit_ts") <= checkpoint_ts)
             concerned = concerned | waited
         rows = run.segments.rows.filter((pc.field("state") == DECODED) & concerned)
@@ -283,9 +285,9 @@ class _News:
         return self._of_any_table or not self._recent.isdisjoint(life.names)
 
     def redecoded(self, life: Incarnation, applied_ts: int, batch: int, void_upto_ts: int) -> list[Segment]:
-        """Segments decoded since `batch` with events that the table had passed, or had in another form. Those that
-        count for nothing are no news, unless they are rows of a dump or of a repair, which follow a DDL of theirs. With
-        segments of rows that it could not take and went on without, under another policy than now."""
+        """Return segments decoded since `batch` with events that the table had passed, or had in another form. Ignored
+        events do not count, unless they are rows of a dump or of a repair, which follow a DDL of their own. Segments
+        with rows that the table could not take and skipped, under an earlier policy, are included."""
         passed, replaced = pc.field("min_commit_ts") <= applied_ts, ~pc.field("replaces_snapshot").is_null()
         counts = pc.field("kind").isin([DUMP, REPAIR])
         if void_upto_ts < applied_ts:
@@ -297,7 +299,7 @@ class _News:
 
 
 _EVENT_BYTES: Final = 2048
-"""Of the source. A task has so much memory for an event; larger ones count as several."""
+"""The size of an event in the source for which a task has memory; larger ones count as several."""
 
 
 class EventEstimates:
@@ -313,12 +315,12 @@ class EventEstimates:
         return _count(counts, changes.life.names)
 
     def of_names(self, names: Collection[TableName]) -> int:
-        """All that there are of tables of some names."""
+        """Return the number of all events of tables with these names."""
         return _count(self._all, names)
 
 
 def _count(counts: Mapping[TableName | None, int], names: Collection[TableName]) -> int:
-    # Ranges of topics hold rows of many tables: of each they may all be.
+    # Ranges of topics hold rows of many tables: all of them may belong to any one.
     return sum(counts.get(name, 0) for name in (*names, None))
 
 

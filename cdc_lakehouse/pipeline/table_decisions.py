@@ -1,4 +1,4 @@
-"""What a person decides about one table: to hold it, to let it go on, to recompute it. The next run acts on it."""
+"""A person's decisions about one table: hold it, resume it, or recompute it. The next run acts on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cdc_lakehouse.pipeline.taken_tables import is_taken
 
 @dataclass(frozen=True)
 class Resumed:
-    """What of a table may go on: the hold that was taken off, and the statements whose rewrite is approved."""
+    """What may continue for a table: the hold that was removed, and the statements whose rewrite is approved."""
 
     hold: ManualHold | None = None
     approved: tuple[TableVersion, ...] = field(default=())
@@ -29,15 +29,15 @@ class Resumed:
 
 
 def hold_table(run: FeedRun, table: str, reason: str, held_by: str, now: datetime.datetime) -> None:
-    """Hold a table (`database.table`) at its last cut. Raises `ConfigurationError` where the feed has no such table."""
+    """Hold a table (`database.table`) at its last cut. Raises `ConfigurationError` when the feed has no such table."""
     life = _live(run, table)
     name = life.last.name
     run.manual_holds.add(ManualHold(life.id, name.database, name.table, reason, held_by, now))
 
 
 def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
-    """Let a table go on that a person holds, or whose rewrite waits. A hold is found by the name that the table has now
-    or had when it was held."""
+    """Resume a table that a person holds, or whose rewrite waits. A hold is found by the table's current name, or by
+    its name when it was held."""
     lives = run.history.history.incarnations()
     hold = next((each for each in run.manual_holds.all() if table in _names(each, lives.get(each.incarnation))), None)
     if hold is not None:
@@ -54,7 +54,7 @@ def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
 
 
 def tables_named(run: FeedRun, tables: Iterable[str]) -> frozenset[TableName]:
-    """The live tables of these names (`database.table`). Raises `ConfigurationError` where there is none of a name."""
+    """Return the live tables of these names (`database.table`). Raises `ConfigurationError` when a name has none."""
     return frozenset(_live(run, table).last.name for table in tables)
 
 

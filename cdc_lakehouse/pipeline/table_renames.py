@@ -1,7 +1,7 @@
-"""Names of current-state tables, brought to what the source calls them.
+"""Rename current-state tables to the names that the source uses.
 
-A rename chain or swap may be under way when a run ends: tables are found by their incarnation, so each run simply
-goes on from the names that it finds to the names that should be."""
+A rename chain or swap may be incomplete when a run ends: tables are found by their incarnation, so each run simply
+continues from the current names to the wanted ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cdc_lakehouse.pipeline.holds import Holds, hold_reason
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """A table: where it is and where it should be."""
+    """A table with its current and its wanted identifier."""
 
     life: Incarnation
     now: Identifier
@@ -29,8 +29,8 @@ def rename_to_source_names(
     lives: Mapping[str, Incarnation],
     rename: Callable[[Identifier, Identifier], None],
 ) -> Holds:
-    """Rename until each table is where it should be; returns those that cannot be, or whose rename fails. `lives` are
-    all tables of the feed. Raises a fault of the engine: the next run goes on."""
+    """Rename until each table has its wanted name; return holds for those that cannot get it, or whose rename fails.
+    `lives` are all tables of the feed. Raises a fault of the engine: the next run continues."""
     moving = [table for table in locations if table.now != table.wanted]
     blocked: dict[str, str] = {}
 
@@ -53,12 +53,13 @@ def rename_to_source_names(
         occupant = tables.at(first.wanted)
         own = next((table for table in moving if table.now == first.wanted), None)
         if own is not None:
-            # A circle: one of them is parked.
+            # A cycle: one of them is parked.
             parking = tables.parking_identifier(own.life, own.life.last.name)
             if renamed(own, own.now, parking):
                 moving[moving.index(own)] = TableLocation(own.life, parking, own.wanted)
         elif occupant is not None and occupant.dropped_ts is not None and occupant.incarnation in lives:
-            # Dropped in the source, or renamed to a name that is not taken, and kept here; the name is needed again.
+            # It was dropped in the source, or renamed to a name that is not taken, and kept here; its name is needed
+            # again.
             life = lives[occupant.incarnation]
             parking = tables.parking_identifier(life, occupant.name)
             if life.dropped_ts != occupant.dropped_ts:

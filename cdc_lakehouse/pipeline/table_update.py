@@ -1,4 +1,4 @@
-"""The update of one table: planned before the job that does its work, committed after it."""
+"""The update of one table: planned before the job that computes it, committed after it."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ from cdc_lakehouse.pipeline.table_renames import TableLocation
 
 @dataclass(frozen=True)
 class PlannedUpdate:
-    """The update of one table: what tasks have to do, what stands, and how the schema changes. `transaction` is open,
-    where the plan changes the schema: tasks write under the ids that it gave. `format_version` is the one that the
-    table will have."""
+    """The planned update of one table: the work of the tasks, the table's current state, and the schema changes.
+    `transaction` is open when the plan changes the schema: tasks write with the field ids that it assigned.
+    `format_version` is the one that the table will have."""
 
     changes: TableChanges
     table: PlannedTable
@@ -72,15 +72,13 @@ class PlannedUpdate:
 
     @property
     def replaces_all(self) -> bool:
-        """Whether no file of before stays."""
+        """Whether no earlier file stays."""
         return self.changes.replaces_all_rows or self.table.rewrites
 
 
 def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> PlannedUpdate:
-    """Plan the update of one table; makes the table when it is not there yet.
-
-    Raises `TableHeldError` when the table cannot go on.
-    """
+    """Plan the update of one table; create the table when it does not exist yet. Raises `TableHeldError` when the table
+    is blocked."""
     value_format = run.value_format(changes.target)
     state = changes.state or _create(run, tables, changes, value_format)
     table = run.lake.load(state.identifier)
@@ -111,8 +109,8 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         stored=_stored(table, state, changes) if stays else None,
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
-        # Where a person gave up rows, tasks write what they can: whether the table goes on without them is decided
-        # when all of them are known.
+        # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
+        # decided once all of them are known.
         skips_rejected=run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names),
         recomputed=changes.recomputed,
         tells_collisions=changes.state is not None and not changes.reads_all_events,
@@ -141,7 +139,7 @@ def _evolution(
         converted = frozenset() if changes.replaces_all_rows else converted_columns(target, changes.applied_version)
         defaults = format_version >= FIRST_WITH_VECTORS
         return plan_evolution(state.columns, columns, state.order, converted, state.staged, defaults=defaults)
-    # What the columns were is not what they were thought to be: none of them is kept.
+    # The columns were not what they were assumed to be: none of them is kept.
     columns = [replace(column, initial=None) for column in columns]
     leftover = [*state.staged, *(column.name for column in state.columns)]
     return plan_evolution((), columns, state.order, leftover=leftover)
@@ -156,7 +154,7 @@ def _stored(table: Table, state: TableState, changes: TableChanges) -> StoredTab
 
 
 def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
-    """Schema, rows and what they were applied to, as one commit; none for a table that does not change."""
+    """Commit schema, rows and the applied position together; commit nothing for a table that does not change."""
     changes, state = planned.changes, planned.state
     fingerprint = schema_fingerprint(changes.life, run.value_format(changes.target))
     stays = not planned.replaces_all
@@ -178,7 +176,7 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
         COLUMNS: column_names({column.id: lake_name(column) for column in planned.update.target.columns}),
     }
     if changes_rows:
-        # It goes with the newest snapshot: an upgrade alone makes none.
+        # It belongs to the newest snapshot: an upgrade alone makes none.
         any_row = changes.replaces_all_rows or planned.update.emptied_now
         properties[KEYS_TOUCHED] = "" if any_row else str(updated.counts.keys)
     if changes.life.dropped_ts is not None:
@@ -205,14 +203,15 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
 
 
 def _outlived(life: Incarnation, state: TableState) -> Sequence[str]:
-    """Properties that are not true of the table any more. One that left what is taken can come back."""
+    """Return the properties that are no longer true of the table. A table that was renamed to a name that is not taken
+    can return."""
     back = state.dropped_ts is not None and life.dropped_ts is None
     return [*((STAGED,) if state.staged else ()), *((DROPPED_TS,) if back else ())]
 
 
 def _audit(planned: PlannedUpdate, updated: UpdatedTable) -> None:
-    """Files hold the rows that they should. Raises `TransientError`: what tasks wrote is nothing to anyone, and the
-    next run tries again."""
+    """Check that the files hold the right number of rows. Raises `TransientError` otherwise: the written files are
+    unused, and the next run tries again."""
     counts = updated.counts
     written = _rows_of(updated.files)
     lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
@@ -224,13 +223,13 @@ def _audit(planned: PlannedUpdate, updated: UpdatedTable) -> None:
 
 
 def _changed_rows(updated: UpdatedTable) -> Mapping[str, str]:
-    """What the events make of the rows, to be compared with what Iceberg says that the commit did."""
+    """Return the changes of rows by the events, to be compared with what Iceberg says that the commit did."""
     removed = sum(len(positions) for positions in updated.deleted.values())
     return {ROWS_WRITTEN: str(updated.counts.rows), ROWS_REMOVED: str(removed)}
 
 
 def _row_count(planned: PlannedUpdate, updated: UpdatedTable) -> Mapping[str, str]:
-    """The live rows that the commit leaves, where the table needs them said."""
+    """Return the number of live rows after the commit, when the table needs it recorded."""
     if planned.format_version >= FIRST_WITH_VECTORS and not planned.state.counts_rows:
         return {}
     rows = _rows_of(updated.files) + _rows_of(updated.rewritten)
@@ -245,7 +244,7 @@ def _rows_of(data_files: Sequence[str]) -> int:
 
 
 def _delete_files(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> tuple[Sequence[str], Sequence[str]]:
-    """The deletes of the rows that go, and those that they take the place of."""
+    """Write the deletes of removed rows; return them, and the deletes that they replace."""
     if not updated.deleted or planned.update.stored is None:
         return (), ()
     io = load_file_io(dict(run.lake.catalog.properties), planned.update.location)
@@ -255,8 +254,8 @@ def _delete_files(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -
 
 
 def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_format: ValueFormat) -> TableState:
-    """An empty table with the columns of the target, parked where its name is another table's for the moment. Raises
-    `ConcurrentRunError` where another run has made it meanwhile: two would share a directory of files."""
+    """Create an empty table with the columns of the target, under a parking name while another table has its name.
+    Raises `ConcurrentRunError` when another run has created it meanwhile: both would share a directory of files."""
     name = changes.target.name
     if tables.find(changes.life) is not None:
         raise ConcurrentRunError(f"another run has made the table {name}", advice="run again")
@@ -279,8 +278,9 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_fo
 
 
 def location_of(tables: CurrentTables, changes: TableChanges, now: Identifier) -> TableLocation:
-    """Where the table is, and where it should be. A dropped one stays where it is until its name is needed; where it
-    made way for another already, it does not come back, although the run before may have ended between the two."""
+    """Return the table's current and its wanted identifier. A dropped table keeps its identifier until its name is
+    needed; once it has made way for another, it does not move back, even if the previous run ended between the two
+    steps."""
     home = tables.identifier(changes.target.name)
     parked = tables.parking_identifier(changes.life, changes.target.name)
     stays = changes.life.dropped_ts is not None and (now in (home, parked) or not tables.is_free(home))
@@ -292,5 +292,5 @@ def target_of(life: Incarnation) -> Target:
 
 
 def converted_columns(target: Target, applied: TableVersion) -> frozenset[int]:
-    """Columns whose values in the lake change with the type, from the version that was applied to the target."""
+    """Return the columns whose values in the lake change with the type, from the applied version to the target."""
     return frozenset(column.id for column in target.columns if converts(target.types_since(column.id, applied)))

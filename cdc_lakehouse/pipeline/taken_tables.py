@@ -1,5 +1,5 @@
-"""Which tables a feed takes. The configuration says it by names; a table has had other names before its last one, and
-what it held under those is its own."""
+"""Which tables a feed takes. The configuration names them; a table may have had other names before its last one, and
+its rows under those names belong to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def is_taken(tables: TablesConfig, life: Incarnation) -> bool:
 
 
 def left_ts(tables: TablesConfig, life: Incarnation) -> int | None:
-    """When a table got a name that the configuration does not take, after one that it does; None where it did not."""
+    """Return when a table was renamed from a name that the configuration takes to one that it does not; None when it
+    was not."""
     if is_taken(tables, life):
         return None
     last = next((n for n, version in enumerate(reversed(life.versions)) if _takes(tables, version.name)), None)
@@ -28,7 +29,7 @@ def left_ts(tables: TablesConfig, life: Incarnation) -> int | None:
 
 @dataclass(frozen=True)
 class TakenNames:
-    """The names of which rows are wanted: those that the configuration takes, and the `earlier` ones of tables that it
+    """The names whose rows are wanted: those that the configuration takes, and the `earlier` names of tables that it
     takes by a later name."""
 
     tables: TablesConfig
@@ -36,14 +37,14 @@ class TakenNames:
 
     @classmethod
     def of(cls, tables: TablesConfig, lives: Iterable[Incarnation], since: int) -> TakenNames:
-        """`since` is the commit-ts of the last cut. The lives go on beyond the next one: a table that has a taken name
-        for a while is in the cuts of that while."""
+        """Return the names to take. `since` is the commit-ts of the last cut. The lives extend beyond the next cut: a
+        table that has a taken name for a while is in the cuts of that time."""
         names = {name for life in lives for name in _wanted(tables, life, since)}
         return cls(tables, frozenset(name for name in names if not _takes(tables, name)))
 
     @property
     def digest(self) -> str:
-        """Differs where other names are taken."""
+        """A digest that differs when other names are taken."""
         names = (self.tables.include, self.tables.exclude, sorted(name.identity for name in self.earlier))
         return hashlib.sha256(repr(names).encode()).hexdigest()[:16]
 
@@ -74,8 +75,8 @@ def _sentence(pattern: str, seen: list[str]) -> str:
 
 
 def _wanted(tables: TablesConfig, life: Incarnation, since: int) -> Iterator[TableName]:
-    """The names up to the last one that is taken, where the table has that after `since`. With the name before the
-    first version: a table may be renamed before any row of it was looked at."""
+    """Yield the names up to the last one that is taken, if the table has that name after `since`. This includes the
+    name before the first version: a table may be renamed before any row of it is decoded."""
     left = left_ts(tables, life)
     is_wanted = is_taken(tables, life) if left is None else left > since
     taken = life if left is None else life.upto(left - 1)

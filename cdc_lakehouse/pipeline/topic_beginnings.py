@@ -1,4 +1,4 @@
-"""Where the log of TiCDC's topics begins, by the first messages that the brokers still have."""
+"""Find where the log of TiCDC's topics begins, by the first messages that the brokers still have."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, find_pending, 
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange
 
 _LOOKED_AT: Final = 500
-"""Messages of a partition. TiCDC sends a watermark every second."""
+"""Messages of a partition to read. TiCDC sends a watermark every second."""
 _BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Of a partition: the offset that it is read from, and the commit-ts (a TSO) of the first watermark; of rows and
-    statements before it the least one. None for what the first messages do not show."""
+    """The beginning of a partition: the offset from which it is read, the commit-ts (a TSO) of the first watermark, and
+    the least commit-ts of rows and statements before it. None for what the first messages do not show."""
 
     partition: LogPartition
     offset: int
@@ -30,14 +30,14 @@ class Beginning:
 
     @property
     def began_at(self) -> int | None:
-        """A commit-ts that the changefeed did not begin behind, of a partition that is read from its first message."""
+        """A commit-ts that is not below the changefeed's start, for a partition that is read from its first message."""
         known = [each for each in (self.watermark, self.change_ts) if each is not None]
         return min(known, default=None)
 
     @property
     def complete_from(self) -> int | None:
-        """The least commit-ts from which on all changes are known to be read, of a partition that has lost messages or
-        is not read from its first one: what is above a watermark comes behind it."""
+        """The least commit-ts from which on all changes are known to be read, for a partition that has lost messages or
+        is not read from its first one: changes above a watermark come after it. Otherwise None."""
         return self.watermark if self.offset else None
 
 
@@ -65,7 +65,7 @@ def beginnings_of(
     values: Mapping[LogPartition, Iterable[tuple[bytes | None, bytes | None]]],
     decode: Decode,
 ) -> list[Beginning]:
-    """By the first offsets, and the keys and values from there on."""
+    """Determine the beginnings from the first offsets, and from the keys and values after them."""
     found: list[Beginning] = []
     for partition, offset in offsets.items():
         watermark, changes = None, list[int]()
@@ -84,7 +84,7 @@ def _messages(values: Iterable[tuple[bytes | None, bytes | None]], decode: Decod
         try:
             decoded = decode(key, value)
         except MessageError:
-            continue  # It is told when it is decoded.
+            continue  # It is reported when it is decoded.
         for each in decoded if isinstance(decoded, list) else [decoded]:
             if isinstance(each, Message):
                 yield each

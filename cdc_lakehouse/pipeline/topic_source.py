@@ -1,7 +1,7 @@
 """Topics as a source: messages land in `records`, their rows in `events`.
 
-A batch of records is a batch of segments: one for each range of offsets. What a batch says beside rows is in `signals`
-before its rows are counted, so that a checkpoint never promises more than is there."""
+A batch of records is a batch of segments: one for each range of offsets. What a batch contains other than rows is
+written to `signals` before its rows are counted, so that a checkpoint never promises more than is there."""
 
 from __future__ import annotations
 
@@ -48,12 +48,13 @@ from cdc_lakehouse.sources.record_log import LogPartition, parse_segment
 
 
 class RecordSource(abc.ABC):
-    """What the sources have in common whose messages land in `records`: all of `Source` but how they are received."""
+    """Base of the sources whose messages land in `records`: implements `Source` except for how messages are
+    received."""
 
     kind: Kind = OFFSETS
     schema_faults = frozenset[str]()
     _has_record_times: ClassVar = True
-    """As `TopicFormat` has it."""
+    """As in `TopicFormat`."""
 
     def __init__(self, run: FeedContext) -> None:
         self._run = run
@@ -61,16 +62,16 @@ class RecordSource(abc.ABC):
 
     @property
     def _options(self) -> Options:
-        """The options of the format, as the feed has them."""
+        """The options of the format, as the feed configures them."""
         return {}
 
     @abc.abstractmethod
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
-        """Append messages to `records` with the number of a batch, up to the limits of a run; and say which of them
-        are there now, and what could not be received."""
+        """Append messages to `records` with the number of a batch, up to the limits of a run; return the landed batch,
+        and the errors of what could not be received."""
 
     def land(self) -> Landed:
-        # What was left out comes first: new messages may be sent again, and are known by what came before.
+        # Left-out segments come first: redelivered messages are recognized by what was decoded before them.
         new = [*self.land_left_out(), *self._land_with_other_tables()]
         last = last_batch(self._run.lake, self._run.feed.name)
         # The last run may have ended between its records and their segments.
@@ -103,8 +104,8 @@ class RecordSource(abc.ABC):
         return rows
 
     def _requeue_dates(self) -> list[Segment]:
-        """Land the batches again that have records of the dates which are to be decoded again: whole batches, for the
-        order of events goes through them."""
+        """Land the batches again that have records of the dates to decode again. Whole batches, because the order of
+        events spans a batch."""
         run = self._run
         if not run.dates:
             return []
@@ -136,7 +137,7 @@ class RecordSource(abc.ABC):
         return self._replay(pc.field("record_batch").isin(sorted(batches)), self._run.landed_at)
 
     def _taken(self) -> TakenNames:
-        """The names that are wanted, as all that was decoded tells."""
+        """Return the wanted names, by everything that was decoded."""
         lives = self._incarnations(load_changes(self._run.history))
         return TakenNames.of(self._run.feed.tables, lives.values(), self._run.last_cut.checkpoint_ts)
 
@@ -148,8 +149,8 @@ class RecordSource(abc.ABC):
         return self._land_anew([replace(row, landed_at=landed_at or row.landed_at) for row in rows])
 
     def _land_with_other_tables(self) -> list[Segment]:
-        """Land the segments again whose events a run committed that took other tables, and that ended before it said
-        so: which rows it left out is not known."""
+        """Land segments again whose events were committed by a run that took other tables and ended before recording
+        that: which rows it left out is unknown."""
         run, undecoded = self._run, self._run.segments.undecoded(OFFSETS)
         committed = settings_of_batches(run.lake, run.feed.name, undecoded)
         if not committed:
@@ -162,12 +163,12 @@ class RecordSource(abc.ABC):
         return self._land_behind(segments for batch, segments in undecoded.items() if batch >= others[0])
 
     def _land_behind(self, batches: Iterable[Sequence[Segment]]) -> list[Segment]:
-        """Land batches that are not decoded once more, each by itself: what they send again is known by the rows of
+        """Land batches that are not decoded again, each separately: what they redeliver is recognized by the rows of
         those that are decoded before them."""
         return [row for segments in batches for row in self._land_anew(segments)]
 
     def _land_anew(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Land segments in a batch of their own, in the place of the events that they have."""
+        """Land segments in a new batch, to replace the events that they have."""
         if not segments:
             return []
         run = self._run
@@ -184,7 +185,7 @@ class RecordSource(abc.ABC):
         landed = _landed_ranges(self._run)
         for segment in segments:
             partition, start = parse_segment(segment.segment)
-            # What messages are compared with has to be there too.
+            # The messages that others are compared with must exist too.
             known = [n for n, (offset, _) in landed[partition].items() if offset <= start - before]
             if (segment.record_batch or 0) < first or max(known, default=0) < first:
                 raise self._gone("messages cannot be decoded again: they are no longer in `records`", segment.segment)
@@ -236,10 +237,11 @@ class RecordSource(abc.ABC):
         return [replace(each, others=others[each.segment]) for each in segments], [*bad, *not_sent_before]
 
     def resolve_redelivered(self) -> None:
-        return  # What is sent again is known as it is decoded.
+        return  # Redelivered messages are recognized when they are decoded.
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
-        """What is at or below a watermark and had not come before: rows, of each change the first, and statements."""
+        """Return changes at or below a watermark that had not arrived before: rows, the first of each change, and
+        statements."""
         sent = [rows for each in finds.values() for rows in each.sent_before.items()]
         unknown = self._run.events.without({change for (change, _), _ in sent}) if sent else set()
         stated = [found for each in finds.values() for found in each.stated_before.items()]
@@ -250,8 +252,8 @@ class RecordSource(abc.ABC):
         ]
 
     def checkpoint_ts(self) -> int:
-        """TiCDC's least watermark of all partitions; elsewhere all that has landed, but for transactions that are not
-        whole."""
+        """Return TiCDC's least watermark of all partitions; for other formats the last landed commit-ts, without
+        incomplete transactions."""
         return max(self._run.last_cut.checkpoint_ts, self._landed_ts())
 
     def _landed_ts(self) -> int:
@@ -260,7 +262,7 @@ class RecordSource(abc.ABC):
             return self._least_watermark(positions)
         ended = [place.ended_ts for place in positions.values() if place.ended_ts is not None]
         if self._format.transactions == "all":
-            # Before the first one nothing is whole.
+            # Before the end of the first transaction none is complete.
             return max(ended, default=BEGINNING)
         last = max((place.last_ts for place in positions.values()), default=BEGINNING)
         if self._format.transactions == "some":
@@ -273,10 +275,12 @@ class RecordSource(abc.ABC):
         return last
 
     def _least_watermark(self, positions: Mapping[tuple[str, int], Position]) -> int:
-        """Of all partitions, but for topics that get no more: TiCDC sends watermarks to topics of active tables only.
-        A feed goes on without a topic when all tables that it has brought are dropped or renamed away at the least
-        watermark of the others, and it is landed up to its end by now: TiCDC sends a watermark when all rows up to it
-        are in their topics. So it does without one that the configuration leaves out."""
+        """Return the least watermark of all partitions, without topics that receive nothing more: TiCDC sends
+        watermarks to topics of active tables only.
+
+        A feed continues without a topic when all tables that it delivered are dropped or renamed away at the least
+        watermark of the others, and the topic has landed up to its current end: TiCDC sends a watermark when all rows
+        up to it are in their topics. It also continues without a topic that the configuration leaves out."""
         nothing = Position(BEGINNING, BEGINNING, None)
         topics = landed_offsets(self._run.lake, self._run.feed.name).topics
         least = sorted(
@@ -299,7 +303,7 @@ class RecordSource(abc.ABC):
 
     @functools.cached_property
     def _lives(self) -> Mapping[str, Incarnation]:
-        """The tables as all that has landed tells, beyond the checkpoint too."""
+        """The tables by everything that has landed, even beyond the checkpoint."""
         return self._incarnations()
 
     def _incarnations(self, further: Iterable[SchemaChange] = ()) -> Mapping[str, Incarnation]:
@@ -309,7 +313,8 @@ class RecordSource(abc.ABC):
 
     @functools.cached_property
     def _read_up(self) -> frozenset[str]:
-        """The topics of which all is landed, as the brokers say now; of one that is gone there is no more."""
+        """The topics that have completely landed, by the brokers' current offsets; a deleted topic has no more
+        messages."""
         source, landed = self._run.feed.kafka, landed_offsets(self._run.lake, self._run.feed.name)
         try:
             pending = find_pending(source, read_topics(source), landed)
@@ -323,7 +328,7 @@ class RecordSource(abc.ABC):
         )
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
-        """What all that has landed says of tables, in order."""
+        """Return the changes of tables in everything that has landed, in order."""
         changes = observed_schema.schema_changes(
             self._run.signals.schema_signals(),
             escapes=self._format.backslash_escapes,
@@ -344,7 +349,7 @@ class RecordSource(abc.ABC):
 
 
 class Topics(RecordSource):
-    """`Source` of topics of Kafka."""
+    """The `Source` of Kafka topics."""
 
     @property
     def _options(self) -> Options:
@@ -368,13 +373,14 @@ class Topics(RecordSource):
 
     def first_ts(self) -> int | None:
         if any(each.offset for each in self._beginnings):
-            return None  # The changefeed began before what is there; `join` asks more.
+            return None  # The changefeed began before the available messages; `join` checks more.
         # Topics of tables that were created later begin later.
         return min((each.began_at for each in self._beginnings if each.began_at is not None), default=None)
 
     @functools.cached_property
     def _beginnings(self) -> Sequence[Beginning]:
-        """Nothing when something has landed: of what has, the brokers may have removed messages since."""
+        """The beginnings of the partitions; empty once something has landed, because the brokers may have removed
+        landed messages."""
         run = self._run
         if not self._format.watermarks(self._options) or landed_offsets(run.lake, run.feed.name).topics:
             return ()
@@ -396,7 +402,7 @@ def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def batches_before(run: FeedContext, state: LandedState) -> list[int]:
-    """Of each partition, the batch from which on the next one's records may be read with it."""
+    """Return, for each partition, the first batch whose records may be read together with the next batch."""
     message_format = format_of(run.feed.message_format)
     before = message_format.messages_before()
     if not before:
@@ -408,7 +414,7 @@ def batches_before(run: FeedContext, state: LandedState) -> list[int]:
 
 
 def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:
-    """The last batch that begins at an offset or before it; the first one where none does."""
+    """Return the last batch that begins at or before an offset; the first batch when none does."""
     return max((n for n, (first, _) in of_partition.items() if first <= offset), default=min(of_partition))
 
 
@@ -426,7 +432,7 @@ def _landed_ranges(run: FeedContext) -> dict[LogPartition, dict[int, tuple[int, 
 
 
 def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
-    """The records of the batches in each partition, with those before that the format needs."""
+    """Return the records of the batches in each partition, with the preceding ones that the format needs."""
     landed = _landed_ranges(run)
     partitions = Counter(batch for of_partition in landed.values() for batch in of_partition)
     wanted: list[PartitionRecords] = []

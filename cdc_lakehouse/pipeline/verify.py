@@ -1,11 +1,11 @@
-"""Whether the tables of the last cut are those of the source database.
+"""Verify that the tables of the last cut equal those of the source database.
 
-Both sides give a count and a checksum for each bucket of keys. Where a bucket's differ, its rows are read from both, in
-one order, and compared value by value: only the rows of one key are in memory at a time.
+Both sides compute a count and a checksum for each bucket of keys. When a bucket's differ, its rows are read from both
+sides in the same order and compared value by value: only the rows of one key are in memory at a time.
 
-TiDB is read as of the cut's TSO. MySQL is read now, and goes on meanwhile: keys that differ are compared again, in
-newer cuts, and one that was equal once is. A key is said to be changing where it differs in another way each time, or
-where `events` has a change of it above the cut."""
+TiDB is read as of the cut's TSO. MySQL is read now, while changes continue: differing keys are compared again in newer
+cuts, and a key that was equal once is equal. A key is reported as changing when it differs in another way each time, or
+when `events` has a change of it above the cut."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ _BUCKETS_OF_A_STATEMENT: Final = 5000
 
 @dataclass(frozen=True)
 class TableResult:
-    """Of one table. `reason` says why it could not be checked, `left_out` which columns are not compared and why.
+    """The result for one table. `reason` says why it could not be checked, `left_out` which columns are not compared
+    and why.
 
-    The differences are of the cut at `checkpoint_ts` and the table's `incarnation`, None where it could not be checked.
-    `buckets` differ in `different_buckets`. The counts of differing keys are whole, `differences` has the first of
-    them. `changing` keys differ, and are being changed."""
+    The differences are of the cut at `checkpoint_ts` and the table's `incarnation`, None when it could not be checked.
+    `different_buckets` of the `buckets` differ. The counts of differing keys are complete, `differences` has the first
+    of them. `changing` keys differ and are being changed."""
 
     name: TableName
     result: Result
@@ -83,7 +84,7 @@ class VerifyResult:
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """How often keys that differ are compared, with so many seconds between, and how many are shown of a table."""
+    """How often differing keys are compared, the seconds in between, and how many are shown of a table."""
 
     attempts: int = 3
     pause_seconds: float = 10
@@ -127,7 +128,7 @@ def _verified(
 
 
 class _Verification:
-    """Of one table."""
+    """The verification of one table."""
 
     def __init__(
         self, open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
@@ -165,7 +166,7 @@ class _Verification:
 
     @contextlib.contextmanager
     def _sides(self) -> Iterator[Sides]:
-        """Both sides as of the last cut, the source for as long as the block lasts."""
+        """Yield both sides as of the last cut; the source is read as of it while the block lasts."""
         with self._database.as_of(self._run.last_cut.checkpoint_ts):
             yield sides_of(self._run, self._database, self._name, self._buckets)
 
@@ -201,7 +202,7 @@ class _Verification:
             return self._compare(sides, buckets, steady - changing), len(changing)
 
     def _changed_above(self, keys: Collection[str]) -> set[str]:
-        """Those of the keys that events above the cut change."""
+        """Return the keys that events above the cut change."""
         if not keys:
             return set()
         with self._sides() as sides:
@@ -213,7 +214,7 @@ class _Verification:
 
 
 def _parts(buckets: Sequence[int], count: int) -> Iterator[Sequence[int] | None]:
-    """Buckets, so many as a statement can name; None for all of them at once."""
+    """Split buckets into parts that a statement can name; None for all of them at once."""
     if len(buckets) == count:
         yield None
         return

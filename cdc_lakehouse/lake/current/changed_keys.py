@@ -1,4 +1,4 @@
-"""Keys that events above a commit-ts change, without a JVM."""
+"""Read the keys that events above a commit-ts change, without a JVM."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from cdc_lakehouse.lake.tables.event_files import event_reader
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column of a key: its name and its type in the log, its type in the source, and how it stands in a row's text
-    (see `changelog.row_texts`)."""
+    """A column of a key: its name and its type in the log, its type in the source, and its form in a row's text (see
+    `changelog.row_texts`)."""
 
     name: str
     type: ColumnType
@@ -38,8 +38,8 @@ def keys_changed_above(
     key: Sequence[KeyColumn],
     value_format: ValueFormat,
 ) -> Iterator[str]:
-    """The MD5 of each key's text that an event with a greater commit-ts has, of a table by all its names (database,
-    table). One key can come several times."""
+    """Yield the MD5 of each key's text in events with a greater commit-ts, for a table by all its names (database,
+    table). A key can occur several times."""
     reader = event_reader(lake, feed)
     if reader is None:
         return

@@ -1,7 +1,7 @@
-"""Values of one column type as values of another, the way MySQL converts them in ALTER TABLE … MODIFY COLUMN.
+"""Convert values of one column type to another as MySQL does in ALTER TABLE … MODIFY COLUMN.
 
 Rows that were written before a type change are not sent again, so the change is carried out here. In strict SQL mode an
-ALTER that would lose data fails in the source, so whatever reaches this point can be converted; rounding is MySQL's.
+ALTER that would lose data fails in the source, so every value here can be converted; rounding follows MySQL.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from cdc_lakehouse.lake.current.value_parsing import (
 _NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "bit", "year"}
 _WHOLE: Final = INTEGERS | {"bit", "year"}
 _MOMENTS: Final = frozenset({"date", "datetime", "timestamp"})
-# What is kept as MySQL's own text.
+# Stored as MySQL's own text.
 _WORDS: Final = TEXTS | {"enum", "set", "json", "time"}
 
-# A year of two digits is one from 1970 to 2069. MySQL takes any punctuation between the parts, or none.
+# A two-digit year lies between 1970 and 2069. MySQL accepts any punctuation between the parts, or none.
 _MARKED: Final = (
     r"^\s*(\d{2}|\d{4})[[:punct:]](\d{1,2})[[:punct:]](\d{1,2})"
     r"(?:(?:T|\s+)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?\s*$"
@@ -52,13 +52,13 @@ _MARKED: Final = (
 _PACKED: Final = r"^\s*(\d{2}|\d{4})(\d{2})(\d{2})(?:(\d{2})(\d{2})(\d{2}))?(?:\.(\d*))?\s*$"
 _CLOCK: Final = r"^(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?$"
 
-# A name of a value of the first type, to an expression of the second.
+# Takes the name of a value of the first type; returns an expression of the second type.
 Convert = Callable[[str, ColumnType, ColumnType, ValueFormat], str]
 
 
 def convert_through(value: str, types: Sequence[ColumnType], value_format: ValueFormat) -> str:
-    """A typed value of the first type, taken through each of those that a column had after it. Raises `DdlError` for a
-    pair that has no conversion."""
+    """Convert a value of the first type through each later type of a column; return an expression. Raises `DdlError`
+    for a pair of types without a conversion."""
     for old, new in itertools.pairwise(types):
         value = _convert(value, old, new, value_format)
     return value
@@ -87,13 +87,13 @@ def _conversion(old: ColumnType, new: ColumnType) -> Convert:
 def _number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     target = value_format.type_of(new)
     if target == "string" or value_format.type_of(old) == "string":
-        # A DECIMAL of more digits than Iceberg holds is its exact text.
+        # A DECIMAL with more digits than Iceberg supports is stored as its exact text.
         exact = cast(value, "double") if old.name == "float" else value
         return _text_to_number(_digits(exact, old, value_format), old, new, value_format)
     if old.name in FLOATS and new.name in _WHOLE:
-        value = f"round_even({cast(value, 'double')}, 0)"  # So MySQL rounds floating-point numbers here.
+        value = f"round_even({cast(value, 'double')}, 0)"  # MySQL rounds floating-point numbers here.
     if old.name in FLOATS and target.startswith("decimal"):
-        # By its digits: DuckDB multiplies, which can be a little off.
+        # Converted by its digits: DuckDB multiplies, which can be slightly off.
         return let(cast(cast(value, "double"), "string"), lambda text: number(text, target))
     if old.name == "decimal" and new.name in FLOATS:
         return try_cast(cast(value, "string"), target)
@@ -101,7 +101,7 @@ def _number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFor
 
 
 def _digits(value: str, old: ColumnType, value_format: ValueFormat) -> str:
-    """All digits of a number, with no exponent and no ".0" of a whole number."""
+    """Return all digits of a number, without an exponent and without the ".0" of an integer."""
     iceberg = value_format.type_of(old)
     if iceberg.startswith("decimal"):
         return decimal_text(value, iceberg)
@@ -123,8 +123,8 @@ def _number_to_text(value: str, old: ColumnType, new: ColumnType, value_format: 
 
 
 def _text_of_mysql(value: str, old: ColumnType, value_format: ValueFormat) -> str:
-    """A floating-point number as MySQL prints it: a whole one from 1e15 on and one below 1e-15 with an exponent, and a
-    FLOAT with six digits. TiDB prints all digits."""
+    """Return a floating-point number as MySQL prints it: integers from 1e15 on and numbers below 1e-15 with an
+    exponent, and a FLOAT with six digits. TiDB prints all digits."""
 
     def shown(number: str) -> str:
         digits = _digits(number, replace(old, name="double"), value_format)
@@ -157,7 +157,7 @@ def _text_to_number(value: str, old: ColumnType, new: ColumnType, value_format: 
 
 
 def _fixed(text: str, new: ColumnType) -> str:
-    """A number's text with as many digits after the point as the new type has, rounded half away from zero."""
+    """Return a number's text with the new type's number of fractional digits, rounded half away from zero."""
     scale = new.fraction
 
     def rounded(digits: str) -> str:
@@ -183,7 +183,7 @@ def _fixed(text: str, new: ColumnType) -> str:
 
 
 def _local(value: str, old: ColumnType, value_format: ValueFormat) -> str:
-    """A date or a moment as TIMESTAMP."""
+    """Convert a date or a moment to a local TIMESTAMP."""
     return in_zone(value, value_format.zone) if old.name == "timestamp" else cast(value, "timestamp")
 
 
@@ -198,12 +198,12 @@ def _of_local(local: str, new: ColumnType, value_format: ValueFormat) -> str:
 
 
 def _rounded(local: str, digits: int) -> str:
-    """MySQL rounds, not cuts, fractional seconds that do not fit."""
+    """Round fractional seconds that do not fit, as MySQL does; it does not truncate them."""
     if digits >= 6:
         return local
     unit = 10 ** (6 - digits)
     micros = f"epoch_us({local}) + {unit // 2}"
-    # A remainder has the sign of what is divided.
+    # A remainder has the sign of the dividend.
     return let(micros, lambda micros: f"make_timestamp({micros} - ({micros} % {unit} + {unit}) % {unit})")
 
 
@@ -226,7 +226,7 @@ def _text_to_moment(value: str, old: ColumnType, new: ColumnType, value_format: 
 
 
 def _read(text: str) -> str:
-    """A date with or without a time (TIMESTAMP), as MySQL reads them; NULL for what is none."""
+    """Parse a date with or without a time, as MySQL reads it, to TIMESTAMP; NULL for other texts."""
     names = "['year', 'month', 'day', 'hour', 'minute', 'second', 'fraction']"
     marked, packed = (f"regexp_extract({text}, {text_literal(form)}, {names})" for form in (_MARKED, _PACKED))
 
@@ -244,10 +244,11 @@ def _read(text: str) -> str:
 
 
 def _number_to_moment(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
-    """20260102 is a day, 20260102030405 a moment; either may lack the century."""
+    """Convert a number to a date or a moment: 20260102 is a day, 20260102030405 a moment; either may lack the
+    century."""
 
     def stamp(whole: str) -> str:
-        """Fourteen digits."""
+        """Return fourteen digits."""
         day = f"{whole} + {when(f'{whole} <= 691231', '20000000', when(f'{whole} <= 991231', '19000000', '0'))}"
         seconds = when(
             f"{whole} <= 691231235959", "20000000000000", when(f"{whole} <= 991231235959", "19000000000000", "0")
@@ -280,7 +281,7 @@ def _moment_to_number(value: str, old: ColumnType, new: ColumnType, value_format
         text = f"strftime({value}, '%Y%m%d')"
     else:
         local = _local(value, old, value_format)
-        # Of a whole number the moment is rounded, not the number: 59.6 seconds are the next minute.
+        # For an integer the moment is rounded, not the number: 59.6 seconds become the next minute.
         text = f"strftime({_rounded(local, 0 if new.name in _WHOLE else 6)}, '%Y%m%d%H%M%S.%f')"
     return _text_to_number(text, old, new, value_format)
 
@@ -293,7 +294,7 @@ def _moment_to_time(value: str, old: ColumnType, new: ColumnType, value_format: 
 
 
 def _time(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
-    """TIME is kept as text; fractional seconds that do not fit are rounded away from zero."""
+    """Convert a TIME, which is kept as text; fractional seconds that do not fit are rounded away from zero."""
     unit, per_second = 10 ** (6 - new.fraction), 10**new.fraction
 
     def in_units(parts: str) -> str:
@@ -311,7 +312,7 @@ def _time(value: str, old: ColumnType, new: ColumnType, value_format: ValueForma
 
     names = "['sign', 'hours', 'minutes', 'seconds', 'fraction']"
     parts = f"regexp_extract({value}, {text_literal(_CLOCK)}, {names})"
-    # Other forms of text, such as a number of seconds, stay as they are.
+    # Other forms of text, such as a number of seconds, are unchanged.
     return when(matches(value, _CLOCK), let(parts, in_units), value)
 
 
@@ -338,7 +339,7 @@ def _bytes_to_text(value: str, old: ColumnType, new: ColumnType, value_format: V
 
 
 def _set(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
-    """Labels stand in the order of the declaration."""
+    """Return the labels of a SET in the order of the new declaration."""
     own = f"list_contains(string_split({value}, ','), label)"
     return when(
         f"{value} IS NOT NULL",
@@ -367,12 +368,12 @@ def _number_to_enum(value: str, old: ColumnType, new: ColumnType, value_format: 
 
 
 def _exact(value: str, new: ColumnType, value_format: ValueFormat) -> str:
-    """A whole number, or its text, as another type that holds it."""
+    """Convert an integer, or its text, to another type that can hold it."""
     target = value_format.type_of(new)
     return let(cast(value, "string"), lambda text: _fixed(text, new)) if target == "string" else cast(value, target)
 
 
-# First row that fits.
+# The first matching row applies.
 _TABLE: Final[tuple[tuple[frozenset[str], frozenset[str], Convert], ...]] = (
     (frozenset(_NUMBERS), frozenset(_NUMBERS), _number),
     (frozenset(_NUMBERS), frozenset({"enum"}), _number_to_enum),

@@ -1,13 +1,13 @@
-"""Tags on a current-state table: the states that earlier cuts showed stay readable by name for a while.
+"""Tags on a current-state table, by which the states that earlier cuts showed stay readable for a while.
 
-A commit tags the state that it takes the place of. By then the cut that shows that state is published: no tag ever
-names another. A state that no cut has shown gets none. So a tag costs no commit of its own, and a table's newest state
-needs none.
+A commit tags the state that it replaces. By then the cut that shows that state is published, and a tag never names an
+unpublished state. A state that no cut has shown gets no tag. So a tag needs no commit of its own, and a table's newest
+state needs no tag.
 
-- `cut_<checkpoint_ts>`: the state that this cut brought. It lasts until the table's next one, so a later cut shows the
-  newest of these at or below it, or the table as it is, where that is older than the cut.
+- `cut_<checkpoint_ts>`: the state since this cut. It is valid until the table's next such tag, so a later cut shows the
+  newest of these at or below it, or the table's current state if that is older than the cut.
 - `day_<YYYY-MM-DD>`: the state at the end of a day, by the checkpoint's time in UTC. A table that has not changed since
-  has none: it is still as it was.
+  has none: its current state is the same.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def day_tag(day: datetime.date) -> str:
 
 
 def cut_of_tag(name: str) -> int | None:
-    """The checkpoint-ts in a tag's name; None for a tag of another kind."""
+    """Return the checkpoint-ts in a tag's name; None for other tags."""
     found = _CUT.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 def day_of_tag(name: str) -> datetime.date | None:
-    """The day in a tag's name; None for a tag of another kind, and for what is no day."""
+    """Return the day in a tag's name; None for other tags and for invalid dates."""
     found = _DAY.fullmatch(name)
     try:
         return None if found is None else datetime.date.fromisoformat(found[1])
@@ -64,20 +64,20 @@ def day_of_tag(name: str) -> datetime.date | None:
 
 
 def end_of_day(day: datetime.date) -> int:
-    """The greatest commit-ts of a day in UTC."""
+    """Return the greatest commit-ts of a day in UTC."""
     following = datetime.datetime.combine(day + _ONE_DAY, datetime.time(), datetime.UTC)
     return tso(following) - 1
 
 
 def tags_of(table: Table) -> dict[str, int]:
-    """The table's tags, whoever made them, with their snapshots."""
+    """Return the snapshots of all tags of the table, whoever made them."""
     refs = table.metadata.refs.items()
     return {name: ref.snapshot_id for name, ref in refs if ref.snapshot_ref_type == SnapshotRefType.TAG}
 
 
 def shown_state(table: Table, published: Collection[int]) -> ShownState | None:
-    """The newest state of the table that is published: `published` are snapshots that a cut names. None where there is
-    none, or where it has expired."""
+    """Return the newest published state of the table: `published` are the snapshots that cuts name. None when there is
+    none, or when it has expired."""
     unpublished = False
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
         if snapshot.snapshot_id in published:
@@ -85,7 +85,7 @@ def shown_state(table: Table, published: Collection[int]) -> ShownState | None:
         unpublished = unpublished or _checkpoint_ts(snapshot) is not None
     else:
         return None
-    # A compacted table shows the rows of the run's commit that came before.
+    # A compacted table shows the rows of the preceding commit of a run.
     of_runs = map(_checkpoint_ts, ancestors_of(snapshot, table.metadata))
     since = next((found for found in of_runs if found is not None), None)
     if since is None and not unpublished:
@@ -101,12 +101,11 @@ def _checkpoint_ts(snapshot: Snapshot) -> int | None:
 def plan_tags(
     tags: Mapping[str, int], replaced: ShownState | None, checkpoint_ts: int, config: CutsConfig
 ) -> TagChanges:
-    """The changes of tags for a commit at `checkpoint_ts` that takes the place of a state; with those of before that
-    are over."""
+    """Plan the tags for a commit at `checkpoint_ts` that replaces a state, including the removal of expired tags."""
     wanted: dict[str, int] = {}
     today = commit_time(checkpoint_ts).date()
     oldest_day = today - config.keep_daily_days * _ONE_DAY
-    # At the same checkpoint-ts the new cut takes the place of the one before.
+    # At the same checkpoint-ts the new cut replaces the previous one.
     if replaced is not None and replaced.checkpoint_ts < checkpoint_ts:
         if config.keep_all_hours:
             wanted[cut_tag(replaced.checkpoint_ts)] = replaced.snapshot_id
@@ -116,7 +115,7 @@ def plan_tags(
             day += _ONE_DAY
     window = tso(commit_time(checkpoint_ts) - datetime.timedelta(hours=config.keep_all_hours))
     cuts = sorted(found for name in {*tags, *wanted} if (found := cut_of_tag(name)) is not None)
-    # Each state lasts until the next: the last one is what this commit ends.
+    # Each state lasts until the next; this commit ends the last one.
     ends = zip(cuts, [*cuts, checkpoint_ts][1:], strict=True)
     over = {cut_tag(cut) for cut, until in ends if until <= window or not config.keep_all_hours}
     over |= {name for name in tags if (day := day_of_tag(name)) is not None and day < oldest_day}

@@ -1,8 +1,8 @@
-"""The events of a job, each file of them read once, and brought to the tasks that apply them.
+"""Read the events of a job, each file once, and send them to the tasks that apply them.
 
-What one read has for a task is a block: keyed events (`keyed_events.KEYED_EVENTS`) as an Arrow stream, which Spark
-moves as it is. Of events as rows it would make its own form and columns again: that takes longer than the work on
-them."""
+The events that a reader has for a task are a block: keyed events (`keyed_events.KEYED_EVENTS`) as an Arrow stream,
+which Spark moves unchanged. Spark would convert rows to its own form and back to columns, which takes longer than
+applying them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from cdc_lakehouse.lake.tables.event_files import EventReader
 BLOCKS: Final = pa.schema(
     [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
 )
-"""The number of the task that a block goes to, and the block: itself (`events`), or the file that it is in, and from
-where on how many bytes of it."""
+"""A block for a task: the task's number, and either the block itself (`events`), or its file, offset and size in
+bytes."""
 
 _IN_FILE: Final = ("file", "start", "size")
 _SHARE_BYTES: Final = 64 * 1024 * 1024
-"""Of files of events, for one task that reads."""
+"""The size of the event files that one reading task gets."""
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
-"""Of keyed events, before they are divided: where there are many tasks, each gets little out of them."""
+"""The size of keyed events before they are split among tasks: with many tasks, each gets a small part of it."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _PLAIN: Final = pa.ipc.IpcWriteOptions(use_threads=False)
 _OF_THE_MACHINE: Final = (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException)
@@ -65,15 +65,15 @@ def read_keyed_events(
 def all_keyed_events(
     reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
 ) -> pa.Table:
-    """As `read_keyed_events`, in one table."""
+    """Read as `read_keyed_events` does, into one table."""
     return pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(reader, connection, spans, decoded_again)])
 
 
 @dataclass(frozen=True)
 class EventShuffle:
-    """Where the keyed events of some spans go: `places` has for each table, by its number, its first task and how many
-    it has. Events of one key have one task. Blocks go through files in `directory` where all tasks have one disk, else
-    through Spark, which takes five times as long."""
+    """Sends the keyed events of some spans to tasks. `places` maps a table's number to its first task and its number of
+    tasks. Events of one key go to one task. Blocks go through files in `directory` when all tasks share one disk;
+    otherwise through Spark, which takes five times as long."""
 
     spans: tuple[KeyedSpan, ...]
     decoded_again: frozenset[str]
@@ -81,7 +81,7 @@ class EventShuffle:
     directory: str | None
 
     def blocks(self, spark: SparkSession, reader: EventReader) -> DataFrame:
-        """All that the reader has, with the columns of `BLOCKS`."""
+        """Return all events of the reader as blocks, with the columns of `BLOCKS`."""
         files = [*reader.files, *(file for earlier in reader.earlier for file in earlier.files)]
         most = max(spark.sparkContext.defaultParallelism, math.ceil(sum(file.size for file in files) / _SHARE_BYTES))
         shares = reader.shares(max(1, min(most, len(files))))
@@ -97,7 +97,7 @@ class EventShuffle:
         return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
 
     def divided(self, connection: Any, keyed: pa.Table) -> pa.RecordBatch:
-        """The blocks that keyed events make, with the columns of `BLOCKS`. Raises `TaskError`."""
+        """Split keyed events into blocks, with the columns of `BLOCKS`. Raises `TaskError`."""
         tasks = self._tasks(connection, keyed)
         found, counts = np.unique(tasks, return_counts=True)
         if len(found) > 1:
@@ -122,8 +122,8 @@ class EventShuffle:
 
 @contextlib.contextmanager
 def block_directory(spark: SparkSession) -> Iterator[str | None]:
-    """A directory for blocks on the disk that all tasks have, removed at the end; None where they run on several
-    machines."""
+    """Yield a directory for blocks on the disk that all tasks share, and remove it at the end; None when they run on
+    several machines."""
     if not (spark.sparkContext.master or "").startswith("local"):
         yield None
         return
@@ -134,7 +134,7 @@ def block_directory(spark: SparkSession) -> Iterator[str | None]:
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Some tables at once."""
+    """Concatenate tables up to a size."""
     waiting: list[pa.Table] = []
     size = 0
     for each in tables:
@@ -154,7 +154,7 @@ def _written(keyed: pa.Table) -> bytes:
 
 
 def _written_to(file: str, parts: Iterable[pa.Table]) -> list[dict[str, Any]]:
-    """Blocks one after the other in one file."""
+    """Write blocks to one file, one after the other."""
     blocks: list[dict[str, Any]] = []
     with _local_disk(), pa.OSFile(file, "wb") as sink:
         for keyed in parts:

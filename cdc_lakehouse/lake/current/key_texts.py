@@ -1,8 +1,8 @@
-"""The one text of each value of a key, by which events are grouped.
+"""Give each value of a key a single text, by which events are grouped.
 
 Events of one key can write it in several ways: a dump `1.00` and Canal `1.0`, or two versions of a table the same label
-of an ENUM as two numbers. Then the text is made of the value, under the event's own version. Keys whose types have one
-text for each value stay as the events have them: that costs nothing. Collations do not count here."""
+of an ENUM as two numbers. Then the text is made from the value, under the event's own version. Keys whose types have
+one text for each value keep the events' texts, which costs nothing. Collations are ignored here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, moment_text
 
 TEXT: Final = "text"
-"""The column that the expressions of texts are over."""
+"""The column over which the expressions of texts are written."""
 
 _SEVERAL: Final = frozenset({"decimal", "float", "double", "bit", "year", "binary"})
 _MOMENTS: Final = frozenset({"datetime", "timestamp"})
@@ -27,8 +27,8 @@ _FORMAT: Final = ValueFormat()
 
 @dataclass(frozen=True, slots=True)
 class TableKey:
-    """The columns of a table's key as they are now. `several` says of each whether its values have several texts, and
-    is empty where those of the events are taken as they are."""
+    """The current columns of a table's key. `several` says for each column whether its values have several texts; it is
+    empty when the events' texts are used unchanged."""
 
     columns: tuple[Column, ...]
     several: tuple[bool, ...] = ()
@@ -36,7 +36,7 @@ class TableKey:
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], versions: Iterable[TableVersion], value_format: ValueFormat) -> Self:
-        """Of events of some versions."""
+        """Return the key for events of some versions."""
         types = {column.id: {column.type} for column in columns}
         for version in versions:
             for id, found in types.items():
@@ -47,7 +47,7 @@ class TableKey:
 
     @property
     def read_as(self) -> tuple[Column, ...]:
-        """The columns as `value_parsing.value` reads the texts: of an ENUM or SET these are labels."""
+        """The columns as `value_parsing.value` reads the texts: ENUM and SET texts are labels."""
         if not self.several:
             return self.columns
         return tuple(
@@ -56,8 +56,8 @@ class TableKey:
         )
 
     def texts(self, version: TableVersion) -> tuple[str | None, ...]:
-        """Of each part that a version has: the expression of its text, over `TEXT` of an event of the version; None
-        where that is the text. Empty where it is for all."""
+        """Return, for each key column that a version has, the expression of its text over `TEXT` of an event of the
+        version; None where `TEXT` itself is used. Empty when that is so for all columns."""
         if not self.several:
             return ()
         return tuple(
@@ -71,7 +71,7 @@ def _have_several(types: Collection[ColumnType], value_format: ValueFormat) -> b
     if any(each.name in _SEVERAL or each.zerofill for each in types):
         return True
     if value_format.zero_dates != "string" and any(
-        # A fraction is written with as many digits as the version has, or as the source likes.
+        # A fraction is written with the version's number of digits, or with any number.
         each.name == "timestamp" or (each.name == "datetime" and each.fraction)
         for each in types
     ):
@@ -85,9 +85,9 @@ def _have_several(types: Collection[ColumnType], value_format: ValueFormat) -> b
 
 def _text(own: ColumnType, now: ColumnType, value_format: ValueFormat) -> str | None:
     if type_change(own, now) == "convert":
-        return None  # Such a change makes the table anew: no events of before it are read.
+        return None  # Such a change recreates the table: earlier events are not read.
     if own.name in LABELS:
-        # Where a version does not say its labels, those of now are as good.
+        # When a version does not have its labels, the current ones are used.
         own = own if own.elements else own.with_elements(now.elements)
         return f"coalesce({value_parsing.value(TEXT, own, value_format)}, {TEXT})"
     target = value_format.type_of(now)
@@ -97,10 +97,10 @@ def _text(own: ColumnType, now: ColumnType, value_format: ValueFormat) -> str | 
         return f"rtrim({TEXT}, {text_literal(chr(0))})"
     value = cast(value_parsing.value(TEXT, own, value_format), target)
     if own.name in _MOMENTS:
-        # A zero date is no value, and has a fraction all the same.
+        # A zero date has no value, but can still have a fraction.
         return f"coalesce({_moment(value, own.name)}, regexp_replace({TEXT}, '\\.0+$', ''))"
     if own.name in FLOATS:
-        value = f"{value} + 0"  # Of two zeros one has a minus.
+        value = f"{value} + 0"  # One of the two zeros has a minus sign.
     return f"coalesce({value_parsing.text(value, now, value_format)}, {TEXT})"
 
 

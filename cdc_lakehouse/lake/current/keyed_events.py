@@ -1,6 +1,6 @@
-"""Events by the key of the row that they change: what is brought together for a task, from the `events` table.
+"""Events with the key of the row that they change, read from the `events` table and grouped by task.
 
-Nothing is looked up and nothing is grouped here. A task has all events of its keys and finds the latest of each
+Nothing is looked up or grouped here. A task gets all events of its keys and finds the latest of each
 (`latest_changes`)."""
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ KEYED_EVENTS: Final = pa.schema([
     ("segment", pa.string()),
     ("line", pa.int64()),
 ])  # fmt: skip
-"""Columns of keyed events: one row for each key that an event concerns. `table_no` and `version_no` number the table
-and its version, `key` are the texts of the key's parts, one for each value (see `key_texts`), (`stage`, `upsert`,
-`segment`, `line`) is the event's position: the order of the feed (see `changelog.positions`). `upsert` tells whether
-the event leaves a row, whose image (see `decoders.event_schema`) is `image`, and `is_insert` whether nothing of a row
-before it counts."""
+"""The columns of keyed events: one row for each key that an event concerns.
+
+`table_no` and `version_no` number the table and its version. `key` is the list of texts of the key's parts, one text
+for each value (see `key_texts`). (`stage`, `upsert`, `segment`, `line`) is the event's position in the order of the
+feed (see `changelog.positions`). `upsert` says whether the event leaves a row, whose image (see
+`decoders.event_schema`) is `image`; `is_insert` says that no values of an earlier row are kept."""
 
 _INSERTS: Final = pa.array(["I", "R"])
 BEFORE_ALL: Final = -1
@@ -45,8 +46,9 @@ BEFORE_ALL: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class KeyedSpan:
-    """Events of a name at stages in (above, upto] (see `changelog.positions`): which table and version they are of, its
-    key's columns, and the expressions of their texts where these are not the event's own (`key_texts.TableKey`)."""
+    """The events of a name at stages in (above, upto] (see `changelog.positions`): the numbers of their table and
+    version, the key's columns, and the expressions of their texts where these are not the events' own
+    (`key_texts.TableKey`)."""
 
     table_no: int
     version_no: int
@@ -59,8 +61,8 @@ class KeyedSpan:
 
 
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
-    """The least and the greatest commit-ts that an event of some spans can have; without spans there is none between
-    them."""
+    """Return the least and the greatest commit-ts that an event of some spans can have; an empty range when there are
+    no spans."""
     least, greatest = min((span.above + 1 for span in spans), default=0), max((span.upto for span in spans), default=-1)
     return least // 2, greatest // 2
 
@@ -117,7 +119,7 @@ class KeyedSpans:
         return pa.concat_tables([pa.table(deletes, KEYED_EVENTS), now])
 
     def _found(self, events: pa.Table, stages: np.ndarray[Any, Any]) -> tuple[list[KeyedSpan], np.ndarray[Any, Any]]:
-        """The spans of the names that the events have, and for each event the place of its span there, or -1."""
+        """Return the spans for the names in the events, and for each event the index of its span, or -1."""
         named = events.select(["schema_name", "table_name"])
         names = named.append_column("place", pa.array(np.arange(events.num_rows)))
         groups = names.group_by(named.column_names, use_threads=False).aggregate([("place", "list")])
@@ -139,12 +141,12 @@ class KeyedSpans:
 def _key_parts(
     connection: Any, events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]
 ) -> pa.Table:
-    """The parts of each event's key as columns `new<n>`, those of the key before it as `old<n>`, and whether they
-    differ as `moved`; of the latter none where no event can differ."""
+    """Return the parts of each event's key as columns `new<n>`, those of the previous key as `old<n>`, and as `moved`
+    whether they differ; without `old<n>` when no event can change its key."""
     numbers = range(max((len(span.key_columns) for span in spans), default=0))
     if not numbers or not events.num_rows:
         return pa.table({"moved": pa.repeat(False, events.num_rows)})
-    # Each event has paths of its own: a batch may be of thousands of tables, and a query for each would cost too much.
+    # Each event has its own paths: a batch may hold thousands of tables, and one query for each would cost too much.
     paths = {
         f"path{n}": pa.DictionaryArray.from_arrays(pa.array(span_of, pa.int32()), [_path(span, n) for span in spans])
         for n in numbers
@@ -153,7 +155,7 @@ def _key_parts(
     query, found = "keyed", [f"new{n}" for n in numbers]
     layers = [[f"json_extract_string(coalesce(after, before), path{n}) AS new{n}" for n in numbers]]
     if _compute.any(_compute.and_(updates, events.column("before").is_valid())).as_py():
-        # What the image of before leaves out did not change.
+        # Columns that the `before` image omits did not change.
         kept = "CASE WHEN json_exists(earlier, path{0}) THEN NULL ELSE new{0} END"
         layers += [
             ["CASE WHEN op = 'U' THEN before END AS earlier"],
@@ -172,13 +174,13 @@ def _key_parts(
 
 
 def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
-    """The parts with the one text of each value."""
+    """Replace the parts by the single text of each value."""
     columns = dict(zip(parts.column_names, parts.columns, strict=True))
     names = [name for name in columns if name != "moved"]
     for name in names:
         number = int(name.removeprefix("new").removeprefix("old"))
         texts = [span.key_texts[number] if number < len(span.key_texts) else None for span in spans]
-        # Many spans have the same expression: they are worked out together.
+        # Many spans share an expression, which is computed once.
         for expression in sorted({text for text in texts if text is not None}):
             own = pa.array(np.array([text == expression for text in texts])[span_of])
             said = pa.table({TEXT: columns[name].filter(own)})
@@ -192,19 +194,19 @@ def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], spa
 
 
 def _differ(numbers: Iterable[int]) -> str:
-    """Whether the key is another one than before."""
+    """Return the condition that the key has changed."""
     return " OR ".join(f"new{n} IS DISTINCT FROM old{n}" for n in numbers)
 
 
 def _path(span: KeyedSpan, part: int) -> str | None:
-    """The JSON pointer to a part of the key; None where the key has fewer."""
+    """Return the JSON pointer to a part of the key; None when the key has fewer parts."""
     if part >= len(span.key_columns):
         return None
     return "/" + span.key_columns[part].replace("~", "~0").replace("/", "~1")
 
 
 def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListArray:
-    """For each row the list of its parts, as many as `width` says."""
+    """Return for each row the list of its parts, `width` long."""
     columns = [parts.column(name).combine_chunks() for name in parts.column_names if name.startswith(kind)]
     if not columns:
         columns = [pa.nulls(0, pa.string())]

@@ -1,4 +1,4 @@
-"""The latest change of each key, among the keyed events that a task has (`keyed_events.KEYED_EVENTS`)."""
+"""Find the latest change of each key among the keyed events of a task (`keyed_events.KEYED_EVENTS`)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
 def key_part(position: int) -> str:
-    """The name of the column with a part of keys."""
+    """Return the name of the column with a part of the keys."""
     return f"t{position}"
 
 
 def key_texts(keys: Any, width: int) -> dict[str, Any]:
-    """The parts of keys (an array of lists of strings) as columns, by their names."""
+    """Split keys (an array of lists of strings) into columns, by name."""
     return {key_part(n): _compute.list_element(keys, n) for n in range(width)}
 
 
 def latest_changes(connection: Any, events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
-    """The places of the latest events, one for each key of `width` parts, in the order of their places. Raises
-    `TableHeldError` where an event lacks a part of its key."""
+    """Return the indices of the latest events, one for each key of `width` parts, in ascending order. Raises
+    `TableHeldError` when an event lacks a part of its key."""
     parts = key_texts(events.column("key"), width)
     if any(part.null_count for part in parts.values()):
         raise TableHeldError(
@@ -39,7 +39,7 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())
-    # Of synthetic events the segment counts first. Most events are none, and then it is not sorted by twice.
+    # Synthetic events are ordered by segment first. Most batches have none, and then no second sort by it is needed.
     synthetic = _compute.any(_compute.not_equal(_compute.bit_wise_and(events.column("stage"), 1), 0)).as_py()
     first = "CASE WHEN stage % 2 <> 0 THEN segment END DESC, " if synthetic else ""
     found = query(

@@ -1,9 +1,9 @@
-"""Rows that a DDL moves, as synthetic events of its commit-ts under the version that it made.
+"""Rows that a DDL moves, as synthetic events with its commit-ts and the version that it made.
 
-The source sends no row changes for them: an EXCHANGE PARTITION moves rows between tables, a change of the primary key
-makes other columns tell one row from another. As events they are folded, decoded again and rebuilt like all others.
-Values are copied as text where the column's type stayed; where it did not, they are converted and written as the source
-would have."""
+The source sends no row changes for them: EXCHANGE PARTITION moves rows between tables, and a change of the primary key
+changes which columns identify a row. As events they are folded, decoded again and rebuilt like all others. Values are
+copied as text when the column's type stayed the same; otherwise they are converted and written as the source would have
+written them."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ LIVE_ROWS: Final = pa.schema([
     ("partial", pa.bool_()),
     ("exchanged", pa.bool_()),
 ])  # fmt: skip
-"""Rows that are live: the row's image where it goes to another table, and its image where it goes to; whether its
-events leave a column out; whether it is in the partition that is exchanged."""
+"""Live rows: the row's image in the table that it leaves and in the table that it enters, whether its events omit a
+column, and whether it is in the exchanged partition."""
 
 _LINE_BITS: Final = 33
-"""Of the number of a line among those that one task writes."""
+"""The number of bits for the line numbers of one task."""
 
 
 def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan], reader: LiveRows) -> DataFrame:
-    """The rows that are live after the events of one table's spans, without those of emptied partitions, with the
-    columns of `LIVE_ROWS`. Tasks raise `TableHeldError` for events without their key."""
+    """Return the rows that are live after the events of one table's spans, without those of emptied partitions, with
+    the columns of `LIVE_ROWS`. Tasks raise `TableHeldError` for events without their key."""
     tasks = spark.sparkContext.defaultParallelism
-    # The frame is computed later, when a directory of here would be gone.
+    # The frame is computed later, when a directory of this process would be gone.
     shuffle = EventShuffle(tuple(spans), frozenset(), {span.table_no: (0, tasks) for span in spans}, None)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,7 +76,7 @@ def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan]
 
 
 def read_rows_at(events: EventReader, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> list[pa.Table]:
-    """As `rows_at`, in this process, of tables that are numbered as their readers."""
+    """Like `rows_at`, in this process, for several tables, which are numbered as their readers."""
     with sql.database() as connection:
         keyed = all_keyed_events(events, connection, spans)
     own = (keyed.filter(pc.field("table_no") == number) for number in range(len(readers)))
@@ -88,8 +88,8 @@ def read_rows_at(events: EventReader, spans: Sequence[KeyedSpan], readers: Seque
 @dataclass(frozen=True)
 class LiveRows:
     """Reads all keyed events of its keys as the rows that they leave, in tasks: see `rows_at`. `width` is the number of
-    the key's parts. `other` is the table that the rows go to, None where they stay: tables that exchange rows have the
-    same columns, by their places."""
+    the key's parts. `other` is the table that the rows go to, None when they stay: tables that exchange rows have the
+    same columns in the same order."""
 
     width: int
     target: Target
@@ -122,13 +122,13 @@ class LiveRows:
                     yield from found.to_batches()
 
     def _rows(self, connection: Any, version: TableVersion, events: pa.Table, images: RowImages) -> pa.Table:
-        """Of events of one version, those that say the whole row."""
+        """Return the complete rows among events of one version."""
         texts = {**images.texts, "commit_ts": events.column("commit_ts"), "partial": images.absent}
         whole = pa.table(texts).filter(_compute.invert(images.absent))
         return sql.query(connection, self._shown(self._texts(version)), texts=whole)
 
     def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> Iterator[pa.Table]:
-        """Of keys whose last event leaves columns out, what all of their events say."""
+        """Yield the rows of keys whose last event omits columns, folded from all of their events."""
         places = pa.array(np.arange(events.num_rows))
         query = "SELECT place FROM keyed SEMI JOIN wanted USING (key) ORDER BY place"
         keyed = events.select(["key"]).append_column("place", places)
@@ -140,7 +140,8 @@ class LiveRows:
             yield sql.query(connection, query, folded=part)
 
     def _texts(self, version: TableVersion) -> str:
-        """`x<id>`, the text of each column, over `t<id>` (see `typed_rows`), with the other columns of these."""
+        """Return a query of the texts `x<id>` of the columns, over `t<id>` (see `typed_rows`), with all other columns
+        of its input."""
         values: list[str] = []
         typed: list[str] = []
         texts: list[str] = []
@@ -162,7 +163,7 @@ class LiveRows:
         return query
 
     def _texts_of_fold(self) -> str:
-        """As `_texts`, over folds (see `partial_rows`). `partial` says that the value of a column is nowhere."""
+        """Like `_texts`, over folds (see `partial_rows`). `partial` says that a column's value is unknown."""
         typed = values_of_fold(self.target, self.value_format, folds_alone(self.target, self.value_format, "folded"))
         texts: list[str] = []
         for column in self.target.columns:
@@ -174,7 +175,7 @@ class LiveRows:
         return f"(SELECT commit_ts, fault AS partial, {', '.join(texts)} FROM folded JOIN ({typed}) USING (row))"
 
     def _shown(self, texts: str) -> str:
-        """What is asked of rows, over `x<id>`, `commit_ts` and `partial`."""
+        """Return the query for live rows, over `x<id>`, `commit_ts` and `partial`."""
         gone = any_of(each.took(_typed_column) for each in self.emptied)
         exchanged = "false" if self.exchanged is None else self.exchanged.condition(_typed_column)
         parts = [
@@ -188,7 +189,7 @@ class LiveRows:
         )
 
     def _image(self, columns: Sequence[Column]) -> str:
-        """The row's image under the names of these columns."""
+        """Return the expression of the row's image under the names of these columns."""
         texts = zip(columns, self.target.columns, strict=True)
         members = [f"{sql.text_literal(named.name)}, x{column.id}" for named, column in texts]
         return f"json_object({', '.join(members)})"
@@ -203,9 +204,9 @@ def _typed_column(column_id: int) -> str:
 
 @dataclass(frozen=True)
 class SyntheticEvents:
-    """Makes events of live rows at a version's DDL, in tasks, with the columns of `SYNTHETIC_EVENTS`: INSERTs into the
-    table that they go to, DELETEs from the one that they leave. `only_exchanged`: of those of the partition alone.
-    `part` numbers what is written for one DDL, where no task of Spark's does."""
+    """Makes events from live rows at a version's DDL, in tasks, with the columns of `SYNTHETIC_EVENTS`: INSERTs into
+    the table that they enter, DELETEs from the one that they leave. `only_exchanged` limits them to rows of the
+    exchanged partition. `part` numbers what is written for one DDL when no Spark task does."""
 
     op: Literal["I", "D"]
     version: TableVersion

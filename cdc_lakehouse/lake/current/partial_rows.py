@@ -1,7 +1,7 @@
-"""Rows from events that do not carry all columns: what an event leaves out keeps its value, it does not become NULL.
+"""Fold events that do not carry all columns: an omitted column keeps its value, it does not become NULL.
 
-For the keys of such events the last event alone is not enough. All of the batch's events of a key are folded column by
-column, over the row as readers see it now."""
+For the keys of such events the last event is not enough. All of the batch's events of a key are folded column by
+column, onto the row that the table has now."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from cdc_lakehouse.lake.current.typed_rows import Target, image_of, types_by_ver
 
 @dataclass(slots=True)
 class _Fold:
-    """Of a key: the last event (its place among the rows) and whether it leaves a row; the texts by column id with the
-    number of the version that each is of; whether an INSERT or DELETE is among the events, so that nothing of the row
-    before counts (`whole`), and the version of that INSERT (`born`); whether an event has a column that its version
-    does not know (`strange`)."""
+    """The fold of one key.
+
+    last: index of the last event. upsert: whether it leaves a row. texts: by column id, the version number and the
+    text. whole: whether an INSERT or DELETE is among the events, so that no values of an earlier row are kept. born:
+    the version of that INSERT. strange: whether an event has a column that its version does not know."""
 
     last: int = 0
     upsert: bool = False
@@ -31,9 +32,10 @@ class _Fold:
 
 @dataclass(frozen=True)
 class FoldedRows:
-    """One row for each key that is not deleted in the end. `table`: `row` bigint, its number; `t<id>` string and
-    `n<id>` int and `u<id>` bool of each column (see `typed_rows.values_of_fold`), `k<n>` string, the parts of the key,
-    `whole` bool. `last` are the places of the last events, `strange` the faults that are known already."""
+    """One row for each key that is not deleted at the end. `table` has the columns `row` (bigint, its number), for each
+    column `t<id>` (string), `n<id>` (int) and `u<id>` (bool) as in `typed_rows.values_of_fold`, `k<n>` (string, the
+    parts of the key) and `whole` (bool). `last` holds the indices of the last events, `strange` the faults that are
+    already known."""
 
     table: pa.Table
     last: Sequence[int]
@@ -41,9 +43,9 @@ class FoldedRows:
 
 
 def fold_events(events: pa.Table, target: Target) -> FoldedRows:
-    """Fold the events of whole keys, columns as `keyed_events.KEYED_EVENTS` has them."""
+    """Fold the events of complete keys, with the columns of `keyed_events.KEYED_EVENTS`."""
     positions = zip(*(events.column(name).to_pylist() for name in ("stage", "upsert", "segment", "line")), strict=True)
-    # As in `latest_changes`.
+    # The same order as in `latest_changes`.
     order = [
         (stage, segment if stage % 2 else None, upsert, segment, line) for stage, upsert, segment, line in positions
     ]
@@ -56,7 +58,7 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
     for place in sorted(range(len(order)), key=order.__getitem__):
         fold = folds.setdefault(tuple(keys[place]), _Fold())
         if versions[place] is None:
-            continue  # No event, but that the key is to be looked at.
+            continue  # This is no event; it only marks the key to be examined.
         fold.last, number = place, versions[place]
         _, _, fold.upsert, _, _ = order[place]
         image = image_of(images[place]) if fold.upsert else {}

@@ -1,4 +1,4 @@
-"""Rows of a source partition as a condition (DuckDB's SQL) on a current-state table's columns."""
+"""Convert a partition of the source to a condition (DuckDB's SQL) on a current-state table's columns."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ _FALSE: Final = "false"
 
 
 def _of_moment(form: str) -> Callable[[str], str]:
-    """A function of a date or a moment, also of one that is kept as text."""
+    """Return a function of a date or a moment, which may be stored as text."""
     return lambda value: f"({form.format(f'TRY_CAST({value} AS TIMESTAMP)')})"
 
 
 def _of_number(function: str) -> Callable[[str], str]:
-    # MySQL takes only exact numbers here, and has an integer. Of a BIGINT DuckDB's functions would give a DOUBLE.
+    # MySQL only accepts exact numbers here, and returns an integer. For a BIGINT DuckDB's functions would return a
+    # DOUBLE.
     return lambda value: f"{function}(TRY_CAST({value} AS DECIMAL(38,18)))"
 
 
-# MySQL's functions that a partitioning expression may hold and that have one column as their argument.
+# MySQL's functions that a partitioning expression may use and that have one column as their argument.
 _FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
     "year": _of_moment("year({})"),
     "month": _of_moment("month({})"),
@@ -64,10 +65,10 @@ _FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
 
 
 def partition_condition(scheme: Partitioning, name: str, column: Callable[[str], str]) -> str:
-    """Whether a row is in a partition; `column` gives the typed column of a source name, an expression that is cheap to
-    repeat.
+    """Return the condition that a row is in a partition; `column` returns the typed column for a source name, an
+    expression that is cheap to repeat.
 
-    Raises `DdlError` where the partitioning expression or a bound is beyond what can be worked out.
+    Raises `DdlError` when the partitioning expression or a bound is not supported.
     """
     values = _values(scheme, column)
     match rows_of(scheme, name):
@@ -97,7 +98,7 @@ def _values(scheme: Partitioning, column: Callable[[str], str]) -> list[str]:
 
 
 def _below(values: list[str], bound: tuple[BoundValue, ...]) -> str:
-    """Tuple comparison, column by column."""
+    """Compare tuples column by column."""
     condition = _FALSE
     for value, limit in reversed(list(zip(values, bound, strict=True))):
         if isinstance(limit, MaxValue):
@@ -133,7 +134,7 @@ def _literal(value: BoundValue) -> str:
 
 
 def _evaluated(text: str) -> str:
-    """A bound that is a call on a literal, such as TO_DAYS('2024-01-01')."""
+    """Evaluate a bound that is a call on a literal, such as TO_DAYS('2024-01-01')."""
     call = re.fullmatch(r"\s*(\w+)\s*\(\s*(?:_\w+)?'([^']*)'\s*\)\s*", text)
     function = None if call is None else _FUNCTIONS.get(call[1].lower())
     if call is None or function is None:

@@ -1,7 +1,7 @@
-"""Checksums of a current-state table's rows by bucket, and the rows of some buckets, as of a snapshot.
+"""Compute checksums of a current-state table's rows by bucket, and read the rows of some buckets, as of a snapshot.
 
-The columns are read file by file and go through DuckDB: it holds a number for each bucket, and what it sorts goes to
-its disk."""
+The columns are read file by file and passed through DuckDB, which holds one number for each bucket and sorts on
+disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH_ROWS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class LakeValue:
-    """A column: its field, the expression of its text (over `column(field_id)`), and how that stands in a row's."""
+    """A column: its field, the expression of its text (over `column(field_id)`), and its form in a row's text."""
 
     field_id: int
     text: str
@@ -35,8 +35,8 @@ class LakeValue:
 
 @dataclass(frozen=True)
 class LakeRows:
-    """The rows of a snapshot, by the columns that are compared, those of the key first. `schema` is the one that the
-    snapshot is read with; without a snapshot there are no rows."""
+    """The rows of a snapshot, by the compared columns, those of the key first. `schema` is the schema to read the
+    snapshot with; without a snapshot there are no rows."""
 
     table: Table
     snapshot: Snapshot | None
@@ -46,7 +46,7 @@ class LakeRows:
     buckets: int
 
     def checksums(self) -> dict[int, tuple[int, int]]:
-        """Rows and checksum by bucket, of each bucket with rows."""
+        """Return the number of rows and the checksum of each bucket that has rows."""
         values = [in_row(each.text, each.form) for each in self.columns]
         row = number_of_digits(f"md5({row_text(values)})", 16)
         query = (
@@ -58,7 +58,7 @@ class LakeRows:
         return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
 
     def rows(self, buckets: Sequence[int] | None) -> Generator[tuple[Any, ...]]:
-        """The MD5 of the key's text and the texts of all columns, of some buckets or of all (None), in the order of
+        """Yield the MD5 of the key's text and the texts of all columns, of some buckets or of all (None), ordered by
         the MD5. The texts of binaries are their bytes."""
         texts = ", ".join(f"{each.text} AS c{n}" for n, each in enumerate(self.columns))
         digest = f"md5({self._key()})"

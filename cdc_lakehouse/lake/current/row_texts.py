@@ -1,4 +1,5 @@
-"""Texts of values and rows in DuckDB's SQL (see `changelog.row_texts`), over typed values of a current-state table."""
+"""Texts of values and rows as expressions in DuckDB's SQL (see `changelog.row_texts`), over typed values of a
+current-state table."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat, decimal_text, 
 
 
 def value_text(value: str, column: ColumnType, iceberg: str, value_format: ValueFormat) -> str:
-    """An expression of a value's text, of binaries its bytes. `column` is the source's type, `iceberg` the lake's;
-    `value_format` says how texts that stand for moments are read."""
+    """Return the expression of a value's text; for binaries, of its bytes. `column` is the source's type, `iceberg` the
+    lake's; `value_format` says how texts that stand for moments are read."""
     match iceberg.partition("(")[0]:
         case "binary" if column.name in BLOBS:
             return value
@@ -27,7 +28,7 @@ def value_text(value: str, column: ColumnType, iceberg: str, value_format: Value
         case "timestamptz":
             return moment_text(in_zone(value, "UTC"), 6)
         case "string" if column.name == "timestamp":
-            # Its text is of the source's time zone; of a zero date it is the same in all.
+            # The text is in the source's time zone; a zero date is the same in all zones.
             moment = value_parsing.value(value, column, replace(value_format, zero_dates="null"))
             return f"coalesce({moment_text(in_zone(moment, 'UTC'), column.fraction)}, {value})"
         case _:
@@ -35,7 +36,7 @@ def value_text(value: str, column: ColumnType, iceberg: str, value_format: Value
 
 
 def in_row(text: str, form: Form) -> str:
-    """An expression of how a value stands in a row's text."""
+    """Return the expression of a value's form in a row's text."""
     match form:
         case "plain":
             found = text
@@ -49,12 +50,12 @@ def in_row(text: str, form: Form) -> str:
 
 
 def row_text(values: Sequence[str]) -> str:
-    """An expression of a row's text, of what `in_row` gives."""
+    """Return the expression of a row's text from values that `in_row` returned."""
     return f"concat_ws(',', {', '.join(values)})"
 
 
 def number_of_digits(digest: str, count: int) -> str:
-    """The number (UBIGINT) that the first digits of an MD5 are."""
+    """Return the expression of the number (UBIGINT) in the first digits of an MD5."""
     return f"CAST('0x' || left({digest}, {count}) AS UBIGINT)"
 
 

@@ -1,8 +1,8 @@
-"""How an Iceberg table's schema gets from what it is to what it must be: a plan of operations, nothing is run here.
+"""Plan the operations that change an Iceberg table's schema to the required one; nothing is executed here.
 
-Columns are matched by the source's identity of them (`changelog.schema.Column.id`), so renames, swaps of names, and a
-dropped name that comes back with another type need no special case. The plan is carried out in the transaction that
-brings the rows: readers see both or none."""
+Columns are matched by the source's column id (`changelog.schema.Column.id`), so renames, swaps of names, and a dropped
+name that is added again with another type need no special case. The plan is executed in the transaction that writes the
+rows: readers see both or none."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cdc_lakehouse.lake.table_operations import Add, Drop, Move, Rename, SchemaO
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    """A column of a current-state table: the source's identity of it, its name and Iceberg type, and the value that
-    rows of before the column have."""
+    """A column of a current-state table: the source's column id, its name and Iceberg type, and the value in rows that
+    were written before the column was added."""
 
     id: int
     name: str
@@ -27,9 +27,9 @@ class LakeColumn:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`steps` are carried out one after the other; the names in one are those before it. `rewritten` are the columns
-    whose values rows of before must be given by writing them again: those whose old values must be converted, which
-    are dropped and made anew, and new ones whose default the table's format cannot say."""
+    """A plan of schema changes. `steps` are executed one after the other; the names in a step are those before it.
+    `rewritten` are the columns whose values in existing rows must be rewritten: those whose values must be converted,
+    which are dropped and added again, and new ones whose default the table's format cannot hold."""
 
     steps: tuple[tuple[SchemaOperation, ...], ...]
     rewritten: tuple[int, ...]
@@ -44,11 +44,12 @@ def plan_evolution(
     *,
     defaults: bool = True,
 ) -> Plan:
-    """Plan the way from the `current` columns to the `target` ones.
+    """Plan the changes from the `current` columns to the `target` columns.
 
-    `order` are the names of all columns of the table as they stand, also those that are not the source's; these go
-    behind the source's. `converted` are ids whose values change though the Iceberg type may stay (a time with fewer
-    digits). `leftover` are columns that go, whatever they are. `defaults`: the table's format has initial defaults.
+    `order` are the names of all columns of the table in order, including those that are not the source's; these are
+    placed after the source's. `converted` are ids of columns whose values change even if the Iceberg type stays (a time
+    with fewer digits). `leftover` are columns to drop in any case. `defaults` says whether the table's format has
+    initial defaults.
     """
     have = {column.id: column for column in current}
     changed: list[SchemaOperation] = [Drop(name) for name in leftover]
@@ -85,7 +86,7 @@ def _readable(current: str, target: str) -> bool:
 
 
 def _moves(present: Sequence[str], wanted: Sequence[str]) -> tuple[Move, ...]:
-    """The moves that bring the wanted names to the front, in their order."""
+    """Return the moves that bring the wanted names to the front, in their order."""
     moves: list[Move] = []
     left = list(present)
     for position, name in enumerate(wanted):

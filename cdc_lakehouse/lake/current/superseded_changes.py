@@ -1,8 +1,8 @@
-"""Events that a later one of the same row has superseded: what of the table `events` is not needed any more.
+"""Find events that a later event of the same row supersedes, which the `events` table no longer needs.
 
-An event is superseded where a later one of the same version of the table, and of the same key, says the whole row, or
-that there is none. Tables are the same without it, whatever comes late, for the later one hides it. Rows as of a moment
-between the two are not known any more."""
+An event is superseded when a later one of the same table version and key holds the complete row, or deletes it. The
+tables are the same without it, whatever arrives late, because the later event hides it. States of a row at moments
+between the two are lost."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _CHANGES: Final = pa.schema([
     ("position", pa.int64()),
     ("keys", pa.int32()),
 ])  # fmt: skip
-"""One row for each key that an event concerns (see `keyed_events`), which of the event's are `keys`: where the event
-is, and whether nothing of the row before it counts."""
+"""One row for each key that an event concerns (see `keyed_events`); the event has `keys` of them. `file` and `position`
+locate the event; `whole` says that no values of an earlier row are kept."""
 _DELETED: Final = pa.schema([("file", pa.string()), ("positions", pa.binary())])
-"""Of a data file the positions of rows, as `BitMap64` serializes them."""
+"""The positions of rows of a data file, as `BitMap64` serializes them."""
 _VERSION_BITS: Final = 32
 _BATCHES_AT_ONCE: Final = 8
-"""Spark's batches are small: a query for each would cost as much again."""
+"""Spark's batches are small: a query for each would double the cost."""
 _FILE, _POSITION = "_file", "_pos"
 
 
 @dataclass(frozen=True)
 class VersionSpan:
-    """The events of one version of a table, and the columns that a whole row of it has."""
+    """The events of one version of a table, and the columns of a complete row of it."""
 
     span: KeyedSpan
     columns: tuple[str, ...]
@@ -55,8 +55,8 @@ class VersionSpan:
 def find_superseded(
     spark: SparkSession, feed: str, versions: Sequence[VersionSpan], excluded_segments: frozenset[str]
 ) -> dict[str, BitMap64]:
-    """Which events of some versions are superseded by others of them: the positions in each data file. Synthetic events
-    and those of the segments that are excluded are none of them, and supersede none."""
+    """Find the events of some versions that others of these supersede; return their positions by data file. Synthetic
+    events and events of the excluded segments are never superseded, and supersede none."""
     lowest, highest = commit_ts_range([version.span for version in versions])
     events = spark.read.format("iceberg").load(system_table(feed, "events").sql)
     within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
@@ -68,7 +68,7 @@ def find_superseded(
 
 
 def _superseded(changes: DataFrame) -> DataFrame:
-    """`file` and `position` of the events all of whose keys have a later change that is whole."""
+    """Return `file` and `position` of the events whose keys all have a later change that is whole."""
     of_key = Window.partitionBy(*_IN_KEY)
     latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
     numbered = changes.withColumn("number", F.row_number().over(latest_first))
@@ -89,7 +89,7 @@ def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Spark's batches, some at once."""
+    """Yield several of Spark's batches at once as a table."""
     rest = iter(batches)
     while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
         yield pa.Table.from_batches(some)
@@ -111,7 +111,7 @@ class _Changes:
                 yield from self._changes(connection, keyed, events.filter(_compute.invert(out))).to_batches()
 
     def _changes(self, connection: Any, keyed: KeyedSpans, events: pa.Table) -> pa.Table:
-        # Keyed events have the line of theirs: here it says which event of the batch it is.
+        # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.
         number = events.column_names.index("line")
         numbered = events.set_column(number, EVENTS.field("line"), pa.array(np.arange(events.num_rows)))
         changes = keyed.keyed(connection, numbered.select(list(CHANGE_COLUMNS)))
@@ -127,7 +127,7 @@ class _Changes:
         return pa.table({name: columns[name] for name in _CHANGES.names}, _CHANGES)
 
     def _whole(self, connection: Any, changes: pa.Table) -> pa.Array:
-        """Whether a change says the whole row, or that there is none. One without its key says nothing."""
+        """Return whether each change holds the complete row, or deletes it. False for one that lacks its key."""
         tables, versions = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
         found, place = np.unique((tables << _VERSION_BITS) + versions, return_inverse=True)
         numbers = (divmod(each, 1 << _VERSION_BITS) for each in found.tolist())

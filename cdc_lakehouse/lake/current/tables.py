@@ -1,8 +1,8 @@
-"""Current-state tables: one row a key, typed, as of a commit-ts.
+"""Current-state tables: one typed row for each key, as of a commit-ts.
 
-Rows of a batch, what they take the place of and the schema's change are one commit, so readers see all of it or none. A
-table's own properties, of the same commit, say up to where it is applied: a run that follows a crash sees which tables
-the earlier one had committed."""
+The rows of a batch, the deletes of the rows that they replace, and the schema change are one commit, so readers see all
+of it or none. The table's properties, in the same commit, record up to where it was applied: a run after a crash sees
+which tables the previous run had committed."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ from cdc_lakehouse.lake.properties import (
 
 FORMAT_VERSION: Final = "format-version"
 _OWN_PLACE: Final = re.compile(r"-([0-9a-f]{12})/metadata/[^/]+$")
-"""In the path of a metadata file: whose the table is, as `CurrentTables.location` says it."""
+"""Matches the id of the table's owner in the path of a metadata file, as `CurrentTables.location` writes it."""
 TABLE_PROPERTIES: Final = {
-    # Deletes of rows: copying files for a few changed rows costs 25 times as much.
+    # Rows are deleted by delete files: copying data files for a few changed rows costs 25 times as much.
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    # Of version 2, where another writer deletes rows.
+    # For version 2, when another writer deletes rows.
     "write.delete.granularity": "file",
     "write.distribution-mode": "none",
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Every batch brings manifests, and each costs a reader of a small table a tenth of the time. To merge them at every
-    # commit would write the newest one, of up to 8 MB, anew each time.
+    # Every batch adds manifests, and each costs a reader of a small table a tenth of the time. Merging them at every
+    # commit would rewrite the newest one, of up to 8 MB, each time.
     "commit.manifest.min-count-to-merge": "4",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A current-state table as it stands in the lake: what readers see, and what of the feed is in it. `counts_rows`:
-    its snapshots have `ROW_COUNT`. `key`: its columns, None of a table that has had no rows yet."""
+    """A current-state table as it is in the lake: what readers see, and which part of the feed is in it. `counts_rows`:
+    its snapshots have `ROW_COUNT`. `key`: its columns, None for a table that has had no rows yet."""
 
     identifier: Identifier
     incarnation: str
@@ -87,26 +87,26 @@ class TableState:
 
 
 class CurrentTables:
-    """Finding the current-state tables of a feed. A table is known by its incarnation, not by its name."""
+    """Finds the current-state tables of a feed. A table is identified by its incarnation, not by its name."""
 
     def __init__(self, lake: Lake, feed: FeedConfig) -> None:
         self._lake = lake
         self._feed = feed
 
     def identifier(self, name: TableName) -> Identifier:
-        """Where a table of that name belongs."""
+        """Return the identifier of a table with that name."""
         namespace = self._feed.namespace.format(database=name.database, feed=self._feed.name)
         return Identifier(encode_namespace(namespace), encode_table(name.table))
 
     def parking_identifier(self, life: Incarnation, name: TableName) -> Identifier:
-        """Where a table stands while its name is another's: between two renames, or dropped and its name taken
-        again."""
+        """Return the identifier of a table while another table has its name: between two renames, or when it was
+        dropped and its name reused."""
         suffix = f"moving_{_digest(life.id)}" if life.dropped_ts is None else f"dropped_{life.dropped_ts}"
         return self._beside(name, suffix)
 
     def left_identifier(self, name: TableName, left_ts: int) -> Identifier:
-        """Where a table stands that was renamed at `left_ts` to a name that the feed does not take, once its name is
-        another's."""
+        """Return the identifier of a table that was renamed at `left_ts` to a name that the feed does not take, once
+        another table has its name."""
         return self._beside(name, f"renamed_{left_ts}")
 
     def _beside(self, name: TableName, suffix: str) -> Identifier:
@@ -114,7 +114,7 @@ class CurrentTables:
         return Identifier(where.namespace, f"{where.name}__{suffix}")
 
     def candidates(self, life: Incarnation) -> Iterator[Identifier]:
-        """Where a table can be, whenever the last run ended."""
+        """Yield all identifiers that a table can have, whenever the last run ended."""
         for name in life.names:
             yield self.identifier(name)
         for name in life.names:
@@ -125,8 +125,8 @@ class CurrentTables:
                 yield self.left_identifier(before.name, after.commit_ts)
 
     def find(self, life: Incarnation) -> TableState | None:
-        """The table of an incarnation, wherever it is. Raises `UnreadableTableError` where it cannot be read, or what
-        is at one of its places cannot, and may be it."""
+        """Return the table of an incarnation, wherever it is; None when there is none. Raises `UnreadableTableError`
+        when it cannot be read, or when a table at one of its identifiers cannot be read and may be it."""
         unreadable: UnreadableTableError | None = None
         for identifier in dict.fromkeys(self.candidates(life)):
             try:
@@ -142,7 +142,8 @@ class CurrentTables:
         return None
 
     def at(self, identifier: Identifier) -> TableState | None:
-        """The feed's table at a place; None where there is none, or one that is not the feed's or cannot be read."""
+        """Return the feed's table with an identifier; None when there is none, or one that is not the feed's or cannot
+        be read."""
         try:
             table = self.load(identifier)
             if table is None or not self._is_own(table) or INCARNATION not in table.properties:
@@ -158,8 +159,8 @@ class CurrentTables:
             return False
 
     def load(self, identifier: Identifier) -> Table | None:
-        """What is at a place, whoever's it is; None where nothing is. Raises `UnreadableTableError` where there is a
-        table without usable metadata, and the errors of a catalog or a store that is away as they are."""
+        """Load the table with an identifier, whoever owns it; None when there is none. Raises `UnreadableTableError`
+        when its metadata is unusable; errors of an unreachable catalog or store are passed on."""
         try:
             return self._lake.load(identifier)
         except Exception as error:
@@ -185,8 +186,8 @@ class CurrentTables:
         return None
 
     def _files_are_of(self, life: Incarnation, identifier: Identifier) -> bool | None:
-        """Whether the table at a place has its files where those of the incarnation are (`location`); None where that
-        cannot be told: a catalog may not say where they are, and old tables have no place of their own."""
+        """Whether the files of the table with an identifier are where those of the incarnation are (`location`); None
+        when that is unknown: a catalog may not say where they are, and old tables have no location of their own."""
         found = _OWN_PLACE.search(self._lake.metadata_file(identifier) or "")
         return None if found is None else found[1] == self._place(life)
 
@@ -200,8 +201,8 @@ class CurrentTables:
         return _digest(f"{self._feed.name}/{life.id}")
 
     def location(self, life: Incarnation, name: TableName) -> str:
-        """Where a new table's files belong: of its own for each incarnation and feed. A name can be another's tomorrow,
-        while its files stay, and two feeds can have a table of one name."""
+        """Return the location for a new table's files, which is unique to each incarnation and feed: another table can
+        take a name while the files stay, and two feeds can have a table of the same name."""
         where = self.identifier(name)
         return self._lake.location(path_part(where.namespace), f"{path_part(where.name)}-{self._place(life)}")
 
@@ -263,8 +264,9 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
 
 
 def row_count(table: Table, snapshot: Snapshot | None) -> int:
-    """Live rows of a snapshot of a table, from summaries: a row is deleted once. Deletes of version 2 are there, for a
-    while, after the rows of their data file were written again; there the run that wrote the rows has counted them."""
+    """Count the live rows of a snapshot, from summaries: a row is deleted only once. Version 2 deletes can remain for a
+    while after the rows of their data file were rewritten; for such tables the run that wrote the rows has recorded the
+    count."""
     counted, totals = _counted_rows(table, snapshot), summary_of(snapshot)
     summed = int(totals.get("total-records", "0")) - int(totals.get("total-position-deletes", "0"))
     return summed if counted is None else counted
@@ -279,7 +281,7 @@ def _counted_rows(table: Table, snapshot: Snapshot | None) -> int | None:
 
 
 def same_rows(table: Table, snapshot: Snapshot | None) -> Sequence[int]:
-    """The ids of a snapshot and of those before it that hold the same rows, in other files."""
+    """Return the ids of a snapshot and of the earlier ones that hold the same rows in other files."""
     found: list[int] = []
     for each in ancestors_of(snapshot, table.metadata):
         found.append(each.snapshot_id)
@@ -289,17 +291,17 @@ def same_rows(table: Table, snapshot: Snapshot | None) -> Sequence[int]:
 
 
 def iceberg_name(field_type: object) -> str:
-    """An Iceberg type as `mysql_types.iceberg_type` writes it."""
+    """Return the name of an Iceberg type as `mysql_types.iceberg_type` writes it."""
     if isinstance(field_type, ListType):
         return f"list<{field_type.element_type}>"
     return str(field_type).replace(" ", "")
 
 
 def schema_fingerprint(life: Incarnation, value_format: ValueFormat) -> str:
-    """A digest of what a table went through and of how its values are read.
+    """Return a digest of a table's history and of how its values are read.
 
-    When it differs from the one that the table was written under, DDL from before has come to light, or the
-    configuration has another time zone or policy: the table must be recomputed.
+    When it differs from the one that the table was written with, earlier DDL was found, or the configuration has
+    another time zone or policy: the table must be recomputed.
     """
     versions = [
         (
@@ -314,8 +316,7 @@ def schema_fingerprint(life: Incarnation, value_format: ValueFormat) -> str:
     return _digest(json.dumps([_reading_text(value_format), versions], ensure_ascii=False))
 
 
-# Digests of these texts are in lakes: with other words every table would be recomputed. They once were what
-# Python shows of the values.
+# Lakes hold digests of these texts: other words would recompute every table. They were once the `repr` of the values.
 
 
 def _reading_text(value_format: ValueFormat) -> str:
@@ -334,7 +335,7 @@ def _type_text(type: ColumnType) -> str:
 
 
 def column_names(names: Mapping[int, str]) -> str:
-    """The property that says which source column is which column of the table."""
+    """Return the property that maps source columns to the table's columns."""
     return json.dumps([[id, name] for id, name in names.items()], ensure_ascii=False)
 
 

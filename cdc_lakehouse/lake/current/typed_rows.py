@@ -1,11 +1,10 @@
-"""Texts of events as typed rows of a current-state table, in DuckDB's SQL.
+"""Convert texts of events to typed rows of a current-state table, in DuckDB's SQL.
 
-An event's values go through the columns of its own version: name → id → what that column is now. Between the two lie
-the type changes that came after the event, or, for a column that was added after it, the default that ALTER TABLE
-gave to older rows.
+An event's values are mapped by the columns of its own version: name → id → the current column. Between the two lie the
+type changes after the event, or, for a column that was added after it, the default that ALTER TABLE gave to older rows.
 
-Relations here have short names of their own, never the source's: `t3` is the text of column 3 (its id), `n3` the number
-of the version that it is of, `v3` its value there, `c3` its value as the table has it now."""
+Relations here use short names, never the source's: `t3` is the text of column 3 (its id), `n3` the number of the
+version of that text, `v3` its value in that version, `c3` its current value in the table."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
 
 COMMIT_TS: Final = "_commit_ts"
-"""The lake's own column of a current-state table."""
+"""The column that the lake adds to a current-state table."""
 
 _LARGE_IMAGE: Final = 16 * 1024 * 1024
 _EXACT: Final = decimal.Context(prec=76)
@@ -38,13 +37,13 @@ _EXACT: Final = decimal.Context(prec=76)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table to be written: its columns as the source has them now, and the versions of its life by number."""
+    """The table to write: its current columns in the source, and the versions of its life by number."""
 
     columns: tuple[schema.Column, ...]
     versions: Mapping[int, TableVersion]
 
     def types_since(self, column_id: int, since: TableVersion | None) -> list[ColumnType]:
-        """The types a column had, from a version (or from when it was added) to now."""
+        """Return the types of a column from a version (or from when it was added) to now."""
         types: list[ColumnType] = []
         begun = since is None
         for version in self.versions.values():
@@ -56,13 +55,13 @@ class Target:
 
 
 def lake_name(column: schema.Column) -> str:
-    """What a column of the source is called in the lake: `_commit_ts` is the lake's own column, in any case, and so one
-    of the source is `_commit_ts_`, and that `_commit_ts__`."""
+    """Return the name of a source column in the lake: `_commit_ts`, in any case, is the lake's own column, so a source
+    column of that name becomes `_commit_ts_`, and `_commit_ts_` becomes `_commit_ts__`."""
     return f"{column.name}_" if column.name.lower().rstrip("_") == COMMIT_TS else column.name
 
 
 def lake_columns(columns: Sequence[schema.Column], value_format: ValueFormat) -> list[LakeColumn]:
-    """The source's columns as the lake's."""
+    """Convert the source's columns to the lake's."""
     return [
         LakeColumn(column.id, lake_name(column), value_format.type_of(column.type), initial_value(column, value_format))
         for column in columns
@@ -76,12 +75,14 @@ def values_of_version(
     value_format: ValueFormat,
     relation: str,
 ) -> str:
-    """A query for the typed rows of events of one version.
+    """Return a query for the typed rows of events of one version.
 
     types: `types_by_version` of each of the target's columns, by its id.
-    relation: `t<id>` (VARCHAR) of each column that the version's events carry, and `row` (BIGINT).
-    The result: `row`, `c<id>` of each column of the table, `fault` (BOOLEAN) where a text cannot be read, `zero_dates`
-    (INTEGER), how many zero dates became NULL.
+
+    relation: `t<id>` (VARCHAR) for each column that the version's events carry, and `row` (BIGINT).
+
+    The result has `row`, `c<id>` for each column of the table, `fault` (BOOLEAN, a text cannot be read), and
+    `zero_dates` (INTEGER, the number of zero dates that became NULL).
     """
     version = target.versions[number]
     wanted = {column.id for column in target.columns}
@@ -106,7 +107,8 @@ def value_now(
     target: Target,
     value_format: ValueFormat,
 ) -> str:
-    """The value that a column of the table has in a row of a version, over `v<id>`; `types` are those since then."""
+    """Return the current value of a column in a row of a version, over `v<id>`; `types` are its types since that
+    version."""
     own = version.column(column.id)
     if own is None:
         return default_value(column, target, value_format)
@@ -120,14 +122,14 @@ def _as_now(value: str, column: schema.Column, types: Sequence[ColumnType], valu
 
 
 def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> str:
-    """A query for the typed rows of folded events (see `partial_rows`), whose texts are of several versions.
+    """Return a query for the typed rows of folded events (see `partial_rows`), whose texts are of several versions.
 
-    relation: of each column of the table `t<id>` (VARCHAR), `n<id>` (INTEGER, NULL where no event carries the column),
-    the number of what the text goes through among all of `types_by_version`, and `u<id>` (BOOLEAN), whether the row was
-    inserted under a version without the column; `based` (BOOLEAN), whether `b<id>`, of the type that the column has
-    now, is the value of before; `row`.
-    The result is as that of `values_of_version`. A column whose value is nowhere to be found is a fault: it is never
-    guessed.
+    relation: for each column of the table `t<id>` (VARCHAR); `n<id>` (INTEGER), the index of the text's types among the
+    distinct values of `types_by_version`, NULL when no event carries the column; `u<id>` (BOOLEAN), whether the row was
+    inserted under a version without the column; and `b<id>`, of the column's current type, the earlier value. Also
+    `based` (BOOLEAN), whether `b<id>` holds earlier values, and `row`.
+
+    The result is that of `values_of_version`. A column whose value is unknown is a fault: it is never guessed.
     """
     values: list[str] = []
     columns: list[str] = []
@@ -155,7 +157,8 @@ def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> 
 
 
 def folds_alone(target: Target, value_format: ValueFormat, folds: str) -> str:
-    """The relation of `values_of_fold` for folds (`partial_rows.FoldedRows`) of rows that there were not before."""
+    """Return the relation for `values_of_fold` from folds (`partial_rows.FoldedRows`) of rows that did not exist
+    before."""
     nothing = [
         f"CAST({sql.NULL} AS {duckdb_type(value_format.type_of(column.type))}) AS b{column.id}"
         for column in target.columns
@@ -164,8 +167,8 @@ def folds_alone(target: Target, value_format: ValueFormat, folds: str) -> str:
 
 
 def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[ColumnType, ...]]:
-    """What a column's texts go through, by the number of the version that they are of: from its type under that to the
-    one that the column has now. A version without the column is not there."""
+    """Return the types that a column's texts pass through, by the number of the texts' version: from the type in that
+    version to the current one. Versions without the column are missing."""
     found: dict[int, tuple[ColumnType, ...]] = {}
     types: tuple[ColumnType, ...] = ()
     for number, version in reversed([*target.versions.items()]):
@@ -178,16 +181,16 @@ def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[C
 
 
 def default_value(column: schema.Column, target: Target, value_format: ValueFormat) -> str:
-    """What rows hold in a column that was added after them: the default, as the column was when it was added, and what
-    became of its type since."""
+    """Return the value in rows that are older than the column: its default when it was added, converted through its
+    later types."""
     first = next(own for version in target.versions.values() if (own := version.column(column.id)))
     literal = sql.literal(initial_value(first, value_format), value_format.type_of(first.type))
     return _as_now(literal, column, target.types_since(column.id, None), value_format)
 
 
 def initial_value(column: schema.Column, value_format: ValueFormat) -> Any:
-    """A column's initial default as a Python value of its Iceberg type; None for NULL, and for what has no value there
-    (a zero date, by policy)."""
+    """Return a column's initial default as a Python value of its Iceberg type; None for NULL, and for a default that
+    has no value of that type (a zero date, by policy)."""
     text, target = column.initial.text, value_format.type_of(column.type)
     if text is None or target == "list<float>":
         return None
@@ -224,7 +227,8 @@ def _parsed(text: str, column: ColumnType, target: str, value_format: ValueForma
 
 
 def any_of(conditions: Iterable[str]) -> str:
-    """Whether one of the conditions holds; false when there are none, and where none is known to hold."""
+    """Return the condition that one of the conditions is true; false when there are none, or when none is known to be
+    true."""
     found = [condition for condition in conditions if condition != "false"]
     return f"coalesce({' OR '.join(found)}, false)" if found else "false"
 
@@ -236,7 +240,7 @@ def _count(conditions: Iterable[str | None]) -> str:
 
 class RowImages(NamedTuple):
     """Row images of one version: `t<id>` (string), the text of each wanted column; `strange` (bool), whether an image
-    has a column that the version does not know, or one twice; `absent` (bool), whether it leaves a column out."""
+    has a column that the version does not have, or the same one twice; `absent` (bool), whether it omits a column."""
 
     texts: dict[str, Any]
     strange: Any
@@ -244,13 +248,13 @@ class RowImages(NamedTuple):
 
 
 def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted: set[int]) -> RowImages:
-    """The images in keyed events (see `keyed_events`) of a version, as columns. `wanted` are ids of columns."""
+    """Split the images in keyed events (see `keyed_events`) of a version into columns. `wanted` are ids of columns."""
     images = events.column("image")
     names = {column.name for column in version.carried}
-    # MySQL's own log has values of virtual generated columns, which others leave out.
+    # MySQL's own binlog has values of virtual generated columns, which other sources omit.
     known = {column.name for column in version.columns}
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
-    # DuckDB's structures have no member without a name, and of a large image it needs four times its memory.
+    # DuckDB's structures cannot have a member without a name, and a large image takes four times its size in memory.
     is_large = images.nbytes > _LARGE_IMAGE * len(images)
     if "" not in read.values() and not is_large and _are_usual(connection, images, names, known):
         no = pa.repeat(False, len(images))
@@ -270,7 +274,7 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
 
 
 def _are_usual(connection: Any, images: pa.ChunkedArray, names: set[str], known: set[str]) -> bool:
-    """Whether all images have each of the names once, and besides only others that are known."""
+    """Whether all images have each of the names once, and apart from these only known names."""
     if images.null_count:
         return False
     found = _query(connection, "SELECT DISTINCT json_keys(image) AS names FROM images", images).column("names")
@@ -291,5 +295,5 @@ def _query(connection: Any, query: str, images: pa.ChunkedArray) -> pa.Table:
 
 
 def image_of(image: str | None) -> dict[str, str | None]:
-    """The texts of an image, by column."""
+    """Return the texts of an image, by column."""
     return {} if image is None else msgspec.json.decode(image)

@@ -1,5 +1,5 @@
-"""The job that updates the current-state tables of a run: one for all of them. Spark brings the events of a table
-together (`event_shuffle`) and schedules; its tasks (`update_tasks`) work on columns. Nothing is committed here."""
+"""The job that updates the current-state tables of a run: one job for all of them. Spark groups the events by table
+(`event_shuffle`) and schedules the tasks (`update_tasks`), which work on columns. Nothing is committed here."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from cdc_lakehouse.lake.isolation import run_isolated
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
 _TASK_EVENTS: Final = 500_000
-"""Of a table, for one task: about so many."""
+"""The approximate number of a table's events for one task."""
 _SMALL_TASK_EVENTS: Final = 50_000
-"""A table with fewer is not divided, whatever else there is to do."""
+"""A table with fewer events is never split."""
 _TABLE_WEIGHT: Final = 2000
-"""What a table costs a task, as a number of events."""
+"""The cost of a table for a task, as a number of events."""
 _DRIVER_ROWS: Final = 1_000_000
-"""Of all tables together: rows that keys are looked for in, or that are written again, in the driver. For small updates
-a job takes longer than its work."""
+"""The number of rows, of all tables together, up to which the driver looks up keys in them or rewrites them: a job
+takes longer than such small updates."""
 
 _DOES_NOT_FIT: Final = (
     "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
@@ -60,8 +60,8 @@ _SPARK_FAILS: Final = (
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """One table's part of the job. Its events are in the `spans`, and about so many as `events` says; `rewrites` says
-    that the rows that are there have to be written again."""
+    """One table's part of the job. Its events, about `events` many, are in the `spans`; `rewrites` says that existing
+    rows must be rewritten."""
 
     update: TableUpdate
     spans: tuple[KeyedSpan, ...]
@@ -71,10 +71,10 @@ class PlannedTable:
 
 @dataclass
 class UpdatedTable:
-    """What the job made of one table: Iceberg's JSON of the data files that its events gave and of those that rows were
-    written again to, positions of the rows that go by the path of their file, counts, and why the table cannot be
-    updated. `rejections` are as `update_tasks.summarized` has them. `collides`: nothing was made of it, since its keys
-    have to be made anew from all of their events."""
+    """The result of the job for one table: the data files of new rows (`files`) and of rewritten rows as Iceberg's
+    JSON, the positions of deleted rows by the path of their file, counts, and the reason when the table cannot be
+    updated. `rejections` are as in `update_tasks.summarized`. `collides`: nothing was written, because its keys must be
+    recomputed from all of their events."""
 
     update: TableUpdate
     files: list[str] = field(default_factory=list[str])
@@ -87,13 +87,13 @@ class UpdatedTable:
 
     @functools.cached_property
     def rejected(self) -> tuple[Rejected, ...]:
-        """The rows that cannot be used."""
+        """The rows that could not be used."""
         name = list(self.update.target.versions.values())[-1].name
         return tuple(_as_rejected(row, name.database, name.table) for row in summarized(self.rejections))
 
 
 class UpdateJob:
-    """`properties` are those of PyIceberg's FileIO for the warehouse."""
+    """Updates current-state tables. `properties` are those of PyIceberg's FileIO for the warehouse."""
 
     def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
         self._spark = spark
@@ -162,7 +162,7 @@ class UpdateJob:
     def _run_tasks(
         self, plans: Sequence[tuple[int, TableUpdate | FileRewrite]], tasks: int, blocks: DataFrame | None
     ) -> Iterable[tuple[Any, ...]]:
-        """What tasks give, rows of `RESULTS`, of plans by the number of their task."""
+        """Run plans in their tasks, (task number, plan); return rows of `RESULTS`."""
         planned = [{"task": task, "plan": pickled(plan)} for task, plan in plans]
         rows = self._spark.createDataFrame(pa.Table.from_pylist(planned, TASK_ROWS))
         if blocks is not None:
@@ -177,8 +177,8 @@ def _fits_driver(tables: Sequence[PlannedTable]) -> bool:
 
 
 def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:
-    """For each table the number of its first task and of its tasks; and the number of all tasks. Large tables have
-    tasks of their own, small ones share one."""
+    """Return for each table the number of its first task and the number of its tasks, and the number of all tasks.
+    Large tables have their own tasks, small ones share one."""
     places: dict[int, tuple[int, int]] = {}
     tasks = 0
     small: list[PlannedTable] = []
@@ -220,7 +220,7 @@ def _add(result: TaskResult, table: UpdatedTable) -> None:
 
 
 def _as_rejected(row: Mapping[str, Any], database: str, table: str) -> Rejected:
-    # Where others are only counted, the first of them has its line: the next run may leave out others.
+    # The first of the uncounted rows keeps its line, even though the next run may leave out others.
     count = row["count"]
     more = f" (and {count - 1} further rows of the segment, not listed one by one)" if count > 1 else ""
     message = f"{_DOES_NOT_FIT}{more}"

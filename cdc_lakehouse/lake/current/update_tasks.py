@@ -1,8 +1,8 @@
-"""What a task does for the current-state tables that are its: rows typed and written to a data file, and the positions
-of the rows that they take the place of.
+"""The work of a task on its current-state tables: type rows, write them to a data file, and find the positions of the
+rows that they replace.
 
-A task works on columns, in DuckDB and Arrow, and commits nothing: the files of a task that died are nothing to anyone.
-What it found goes to the driver as a few rows."""
+A task works on columns, in DuckDB and Arrow, and commits nothing: files of a failed task are never read. It returns its
+results to the driver as a few rows."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ from cdc_lakehouse.lake.tables.event_files import EventReader
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 REJECTED_LISTED: Final = 1000
-"""Rows of an update that cannot be used and are listed one by one; those beyond are counted by segment."""
+"""The number of unusable rows of an update that are listed one by one; further ones are counted by segment."""
 
 TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
-"""What tasks get, by their number: a row with a pickled `plan` for each table, and blocks of events (see
+"""The input of tasks, by their number: a row with a pickled `plan` for each table, and blocks of events (see
 `event_shuffle`)."""
 
 RESULTS: Final = pa.schema(
@@ -112,7 +112,7 @@ class TaskResult(NamedTuple):
 
 @dataclass(frozen=True)
 class EmptiedPartition:
-    """Rows of a partition that a DDL took away at `commit_ts`."""
+    """The rows of a partition that a DDL removed at `commit_ts`."""
 
     commit_ts: int
     scheme: Partitioning
@@ -120,7 +120,7 @@ class EmptiedPartition:
     version: TableVersion
 
     def condition(self, column: Callable[[int], str]) -> str:
-        """Whether a row is in the partition; `column` gives the value of a column by its id."""
+        """Return the condition that a row is in the partition; `column` returns the value of a column by its id."""
 
         def named(name: str) -> str:
             found = self.version.named(name)
@@ -130,14 +130,14 @@ class EmptiedPartition:
         return f"coalesce({partition_condition(self.scheme, self.name, named)}, false)"
 
     def took(self, column: Callable[[int], str]) -> str:
-        """Whether a row of `commit_ts` went with the partition."""
+        """Return the condition that a row with a `commit_ts` was removed with the partition."""
         return f"(commit_ts <= {self.commit_ts} AND {self.condition(column)})"
 
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table as it was when the update was planned: its files, its schema, and the field id of each column of the
-    source, by the column's id. `version` is what its rows were written under."""
+    """A table when the update was planned: its files, its schema, and the field id of each source column by the
+    column's id. `version` is the version that its rows were written under."""
 
     files: tuple[StoredFile, ...]
     schema: Schema
@@ -147,8 +147,9 @@ class StoredTable:
 
 @dataclass(frozen=True)
 class RecomputedKeys:
-    """The keys of a table whose rows are made anew from all of their events: those with an event above a stage, with
-    one of the segments, now or before these were decoded again, and those that the lake cannot tell from others."""
+    """The keys of a table whose rows are recomputed from all of their events: those with an event above a stage, those
+    with an event of one of the segments, now or before these were decoded again, and those that the lake cannot
+    distinguish."""
 
     above: int
     segments: frozenset[str]
@@ -156,16 +157,15 @@ class RecomputedKeys:
 
 @dataclass(frozen=True)
 class TableUpdate:
-    """What is to be done to one table, as tasks need to know it.
+    """The update of one table, as its tasks need it.
 
-    key: its columns as their texts are read (see `key_texts.TableKey`). schema: the one to write. stored: None where no
-        row of it stays.
-    emptied, emptied_now: partitions that new rows, and the rows that are there, were deleted with.
-    skips_rejected: rows that cannot be used are left out; else they stop the update.
-    recomputed: where all events of the table are there, the keys that are concerned; None where those of all events
-        are.
-    tells_collisions: the update stops where keys that differ in the source may be one in the lake (zero dates that
-        became NULL).
+    key: its columns as their texts are read (see `key_texts.TableKey`). schema: the one to write. stored: None when no
+      existing row stays.
+    emptied, emptied_now: partitions whose DDL deletes new rows, and existing rows.
+    skips_rejected: whether unusable rows are left out; otherwise they stop the update.
+    recomputed: when all events of the table are read, the keys to recompute; None to update the keys of all events.
+    tells_collisions: whether the update stops when keys that differ in the source may be equal in the lake (zero dates
+      that became NULL).
     """
 
     table_no: int
@@ -184,7 +184,7 @@ class TableUpdate:
     tells_collisions: bool = False
 
     def stored_value(self, column: schema.Column) -> str:
-        """The value that a column has now, of a row that is there (`f<field id>`, as `read_rows` has them)."""
+        """Return the current value of a column in an existing row (`f<field id>`, as in `read_rows`)."""
         assert self.stored is not None, self.name
         field = self.stored.fields.get(column.id)
         if field is None:
@@ -196,8 +196,8 @@ class TableUpdate:
 
 @dataclass(frozen=True)
 class FileRewrite:
-    """Rows of one file that are written again, with the values that their columns have now; those at the positions of
-    the bitmap `deleted` go."""
+    """Rewrites the rows of one file with the current values of their columns, without those at the positions of the
+    bitmap `deleted`."""
 
     update: TableUpdate
     file: StoredFile
@@ -209,8 +209,8 @@ def pickled(plan: TableUpdate | FileRewrite) -> bytes:
 
 
 def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Carry out the updates of one task: rows of `TASK_ROWS` in, of `RESULTS` out. `properties` are
-    those of PyIceberg's FileIO."""
+    """Carry out the updates of one task: takes rows of `TASK_ROWS`, yields rows of `RESULTS`. `properties` are those of
+    PyIceberg's FileIO."""
     read = list(batches)
     if not read:
         return
@@ -222,7 +222,7 @@ def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) 
 def update_tables(
     properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table
 ) -> Iterator[pa.RecordBatch]:
-    """What `run_tasks` does, of plans and keyed events (columns of `KEYED_EVENTS`)."""
+    """Do the work of `run_tasks`, from plans and keyed events (columns of `KEYED_EVENTS`)."""
     with sql.database() as connection:
         for plan in plans:
             results = _results(plan, connection, properties, changes)
@@ -255,8 +255,8 @@ def _results(
 def fold_table(
     update: TableUpdate, properties: Mapping[str, str], reader: EventReader, spans: Sequence[KeyedSpan]
 ) -> pa.Table:
-    """The rows that all events of the spans leave, of a table of which nothing is stored: columns of the update's
-    `schema`. Nothing is written. Raises `TableHeldError` where rows cannot be used and are not left out."""
+    """Return the rows that all events of the spans leave, for a table without stored rows, with the columns of the
+    update's `schema`. Nothing is written. Raises `TableHeldError` when rows cannot be used and are not left out."""
     with sql.database() as connection:
         task = _Task(update, connection, load_file_io(dict(properties), update.location))
         rows = task.rows(all_keyed_events(reader, connection, spans))
@@ -265,8 +265,8 @@ def fold_table(
 
 @dataclass(frozen=True)
 class _TypedRows:
-    """`values`: `row` bigint, `c<id>` of each column, `fault` bool, `zero_dates`; the place of a row's event is at the
-    row's number in `places`."""
+    """Typed rows. `values` has the columns `row` (bigint), `c<id>` for each column, `fault` (bool) and `zero_dates`;
+    `places` holds the index of a row's event at the row's number."""
 
     values: pa.Table
     places: np.ndarray[Any, Any]
@@ -313,7 +313,7 @@ class _Task:
             yield TaskResult(number, "deleted", path, positions.serialize())
 
     def rows(self, events: pa.Table) -> pa.Table:
-        """What keyed events leave of a table of which nothing is stored."""
+        """Return the rows that keyed events leave in a table without stored rows."""
         latest, upserts = self._latest(events)
         typed = self._typed(upserts)
         if typed is not None:
@@ -330,7 +330,7 @@ class _Task:
         return self._named(events, _TypedRows(values, typed.places))
 
     def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys) -> pa.Table:
-        """The events of the keys that are recomputed. Whatever row of such a key there was counts for nothing."""
+        """Return the events of the keys that are recomputed, after a delete of each key's earlier row."""
         of_segments = "segment IN (SELECT segment FROM segments)"
         conditions = [f"stage > {wanted.above}", f"stage = {BEFORE_ALL}", of_segments, self._collision() or "false"]
         query = (
@@ -358,8 +358,8 @@ class _Task:
         return pa.table({**texts, **{name: events.column(name) for name in ("key", "stage", "segment")}})
 
     def _collision(self) -> str | None:
-        """Whether a part of a key (columns of `key_texts`) is NULL in the lake and not in the source; None where that
-        cannot be."""
+        """Return the condition that a part of a key (columns of `key_texts`) is NULL in the lake and not in the source;
+        None when that is impossible."""
         update = self._update
         parts = [
             f"({text} IS NOT NULL AND {value_parsing.value(text, column.type, update.value_format)} IS NULL)"
@@ -369,14 +369,14 @@ class _Task:
         return any_of(parts) if parts else None
 
     def _latest(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """The latest event of each key, and those of them that leave a row."""
+        """Return the latest event of each key, and those of them that leave a row."""
         is_latest = np.zeros(events.num_rows, dtype=np.bool_)
         is_latest[latest_changes(self._connection, events, len(self._update.key), self._update.name)] = True
         latest = where(events, is_latest)
         return latest, where(latest, latest.column("upsert").to_numpy())
 
     def _keys(self, events: pa.Table) -> pa.Table:
-        """The keys of events as values: `k<n>` of each part."""
+        """Return the keys of events as values: `k<n>` for each part."""
         update = self._update
         texts = key_texts(events.column("key"), len(update.key))
         parts = [
@@ -386,7 +386,7 @@ class _Task:
         return self._query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
 
     def _typed(self, upserts: pa.Table) -> _TypedRows | None:
-        """The latest events as typed rows; None where some leave columns out."""
+        """Return the latest events as typed rows; None when some omit columns."""
         update = self._update
         parts: list[pa.Table] = []
         rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
@@ -418,7 +418,8 @@ class _Task:
         return pa.schema(fields).empty_table()
 
     def _folded(self, changes: pa.Table, latest: pa.Table) -> tuple[dict[str, BitMap64], _TypedRows]:
-        """Rows of all events of their keys, over those that are there; `latest` has each key once."""
+        """Fold all events of their keys onto existing rows; return the positions to delete and the typed rows. `latest`
+        has each key once."""
         update = self._update
         folded = fold_events(changes, update.target)
         replaced = self._grouped(self._matches(latest))
@@ -436,15 +437,15 @@ class _Task:
         return deleted, _TypedRows(typed, np.array(folded.last))
 
     def _based(self, folds: pa.Table, replaced: Mapping[str, BitMap64]) -> pa.Table:
-        """Folds with the rows of before them that count, as `values_of_fold` reads them. `replaced` are positions of
-        the rows that have their keys."""
+        """Add the existing rows of the keys to folds, where they count, as `values_of_fold` reads them. `replaced` are
+        the positions of these rows."""
         update, base = self._update, self._stored_values(replaced)
         parts = [
             f"{value_parsing.value(f'folds.k{n}', key.type, update.value_format)} IS NOT DISTINCT FROM base.s{n}"
             for n, key in enumerate(update.key)
         ]
         keys = [f"s{n}" for n in range(len(update.key))]
-        # Places are joined, not values: DuckDB has no room for long ones.
+        # Indices are joined, not values: DuckDB cannot join long ones.
         found = self._query(
             f"SELECT folds.row, place FROM folds LEFT JOIN base ON NOT whole AND {' AND '.join(parts)} ORDER BY ALL",
             folds=folds.select(["row", "whole", *(f"k{n}" for n in range(len(update.key)))]),
@@ -480,7 +481,7 @@ class _Task:
         return [TaskResult(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
 
     def _named(self, changes: pa.Table, typed: _TypedRows) -> pa.Table:
-        """Typed rows with the columns of the table."""
+        """Return typed rows with the columns of the table."""
         places = typed.places[typed.values.column("row").to_numpy()]
         columns = {lake_name(column): typed.values.column(f"c{column.id}") for column in self._update.target.columns}
         return pa.table({**columns, COMMIT_TS: changes.column("commit_ts").take(pa.array(places))})
@@ -498,7 +499,7 @@ class _Task:
         return self._update.stored_value(self._update.key[number])
 
     def _positions(self, latest: pa.Table) -> dict[str, BitMap64]:
-        """Positions of the rows that are there and go, by the path of their file."""
+        """Return the positions of existing rows to delete, by the path of their file."""
         return _union(self._grouped(self._matches(latest)), self._emptied())
 
     def _emptied(self) -> dict[str, BitMap64]:
@@ -515,7 +516,7 @@ class _Task:
         return self._grouped(found)
 
     def _matches(self, events: pa.Table) -> pa.Table | None:
-        """Rows that are there and have the key of one of the events: `file_no` and `position`; None where there are no
+        """Find existing rows with the key of one of the events: `file_no` and `position`; None when there are no
         rows."""
         update = self._update
         if update.stored is None or not events.num_rows:
@@ -540,8 +541,8 @@ class _Task:
         )
 
     def _stored_values(self, positions: Mapping[str, BitMap64]) -> pa.Table:
-        """Rows at positions of files, by the path of the file: `b<id>`, the value of each column as it is now, and
-        `s<n>`, that of each part of the key."""
+        """Read rows at positions of files, by the path of the file: `b<id>`, the current value of each column, and
+        `s<n>`, the value of each part of the key."""
         update, stored = self._update, self._update.stored
         assert stored is not None
         values = {f"b{column.id}": update.stored_value(column) for column in update.target.columns}
@@ -558,7 +559,8 @@ class _Task:
         return pa.concat_tables(found)
 
     def _key_ranges(self, keys: pa.Table) -> dict[int, tuple[Any, Any]]:
-        """The least and the greatest of the parts of the keys, by field id, where the files have the same values."""
+        """Return the minimum and maximum of the parts of the keys, by field id, where the files hold the same
+        values."""
         update = self._update
         assert update.stored is not None
         found: dict[int, tuple[Any, Any]] = {}
@@ -574,8 +576,8 @@ class _Task:
     def _stored_rows(
         self, places: Sequence[int], fields: Sequence[int], between: Mapping[int, tuple[Any, Any]]
     ) -> pa.RecordBatchReader:
-        """Live rows of files: `file_no`, `position`, and `f<id>` of fields; most that are not `between` are left
-        out."""
+        """Read live rows of files: `file_no`, `position`, and `f<id>` of the fields; most rows outside `between` are
+        skipped."""
         stored = self._update.stored
         assert stored is not None
         old = stored.schema
@@ -638,8 +640,8 @@ class _Task:
 
 
 def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first rows one by one, and of those beyond the first of each segment, with the count that it stands for. A
-    row has segment, line, after and count; the count is more than 1 for one that stands for others already."""
+    """List the first rows one by one, and of further ones only the first of each segment, with the number that it
+    stands for. A row has segment, line, after and count; its count is above 1 when it already stands for others."""
     found: list[dict[str, Any]] = []
     beyond: dict[str, dict[str, Any]] = {}
     for row in sorted(rejected, key=lambda row: (row["segment"], row["line"])):

@@ -1,9 +1,11 @@
-"""Text of the source as values of Iceberg types, as DuckDB expressions. What cannot be read is reported, never nulled.
+"""Convert texts of the source to values of Iceberg types, as DuckDB expressions. Texts that cannot be read are
+reported, never silently set to NULL.
 
-Notation of the text: numbers plain or with an exponent; BIT as an unsigned number; times as MySQL prints them; VECTOR
-as a JSON list. In Canal-JSON ENUM is its 1-based index, 0 for the empty error value, SET a bit mask, and a binary value
-one character a byte (ISO-8859-1); in TiCDC's csv ENUM and SET are their labels, and a binary value is base64 or hex.
-In DTS's Avro they are labels, too; in its Canal JSON they may be either, and what can be a label is one.
+Notation of the texts: numbers plain or with an exponent; BIT as an unsigned number; times as MySQL prints them; VECTOR
+as a JSON list. In Canal-JSON an ENUM is its 1-based index, 0 for the empty error value, a SET is a bit mask, and a
+binary value has one character for each byte (ISO-8859-1). In TiCDC's CSV, ENUM and SET are their labels, and a binary
+value is base64 or hex. In DTS's Avro they are labels too; in its Canal JSON they may be either, and a text that can be
+a label is taken as one.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ Binary = Literal["characters", "base64", "hex"]
 
 _ZONED: Final = frozenset({"date", "datetime", "timestamp"})
 
-# DuckDB itself reads more than a server writes: 1e3 and 1.5 as integers, 1_000 as a number, 24:00:00 as a time.
+# DuckDB accepts more than a server writes: 1e3 and 1.5 as integers, 1_000 as a number, 24:00:00 as a time.
 _INTEGER: Final = r"\s*[+-]?\d+\s*"
 _PLAIN_NUMBER: Final = r"\s*[+-]?(\d+\.?\d*|\.\d+)\s*"
 _PARTS: Final = r"\s*([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?\s*"
 _DAY: Final = r"\d{4}-\d{2}-\d{2}"
 _MOMENT: Final = r"\d{4}-\d{1,2}-\d{1,2}[ T]([01]?\d|2[0-3]):\d{1,2}:\d{1,2}(\.\d*)?"
 _SOME_OFFSET: Final = r"(Z|[+-]\d{2}:\d{2})"
-# What a server may write of a date that is none.
+# Forms in which a server may write an invalid date.
 _LOOKS_LIKE_A_DATE: Final = rf"{_DAY}([ T]\d{{2}}:\d{{2}}:\d{{2}}(\.\d*)?{_SOME_OFFSET}?)?"
 _FLOAT: Final = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _FLOATS: Final = rf"\s*\[\s*({_FLOAT}\s*(,\s*{_FLOAT}\s*)*)?\]\s*"
@@ -51,10 +53,12 @@ _BASE64: Final = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 
 @dataclass(frozen=True, slots=True)
 class ValueFormat:
-    """How the text of a feed's table is read: the zone of TIMESTAMP text, what zero and partial dates become, whether
-    ENUM and SET are labels already or may be (a value that is no label is a number then), the notation of binary
-    values, whether a DECIMAL's fraction can lack zeros at its end, as Canal has it, and what database the table is in:
-    they print floating-point numbers differently."""
+    """How the texts of a feed's table are read.
+
+    zone: of TIMESTAMP text. zero_dates: what zero and partial dates become. labels, labels_uncertain: whether ENUM and
+    SET are labels, or may be (then a value that is no label is a number). binary: the notation of binary values.
+    trailing_zeros_cut: whether a DECIMAL's fraction can lack trailing zeros, as in Canal. database: the source's kind,
+    because they print floating-point numbers differently."""
 
     zone: str = "UTC"
     zero_dates: Literal["null", "string", "error"] = "null"
@@ -69,19 +73,19 @@ class ValueFormat:
         return zone_of(self.zone)
 
     def type_of(self, column: ColumnType) -> str:
-        """The column's Iceberg type."""
+        """Return the column's Iceberg type."""
         return "string" if self.zero_dates == "string" and column.name in _ZONED else iceberg_type(column)
 
 
 def value(text: str, column: ColumnType, value_format: ValueFormat) -> str:
-    """The text's value, NULL for NULL and for what cannot be read (see `parse_failed`). `text` is a VARCHAR that is
-    cheap to repeat, such as the name of a column."""
+    """Return the expression of the text's value: NULL for NULL and for texts that cannot be read (see `parse_failed`).
+    `text` is a VARCHAR that is cheap to repeat, such as the name of a column."""
     target = value_format.type_of(column)
     if column.name in LABELS and column.elements and not value_format.labels:
         numbered = _enum(text, column) if column.name == "enum" else set_labels(text, column)
         return f"coalesce({_own_labels(text, column)}, {numbered})" if value_format.labels_uncertain else numbered
     if column.name in BLOBS:
-        # Canal cuts the zero bytes that a BINARY(n) is filled with.
+        # Canal cuts the zero bytes that pad a BINARY(n).
         return padded(_bytes(text, value_format.binary), column)
     if target == "string":
         whole = value_format.trailing_zeros_cut and column.name == "decimal" and column.fraction > 0
@@ -101,29 +105,29 @@ def value(text: str, column: ColumnType, value_format: ValueFormat) -> str:
 
 
 def number(text: str, target: str) -> str:
-    """A number of an Iceberg type, NULL for a text that is none. Digits that a decimal does not hold are rounded half
-    away from zero; an integer has no fraction and no exponent."""
+    """Return the expression of a number of an Iceberg type, NULL for other texts. Digits that a decimal cannot hold are
+    rounded half away from zero; an integer must have no fraction and no exponent."""
     if target in ("float", "double"):
         return when(f"NOT contains({text}, '_')", try_cast(text, target))
     if target in ("int", "long"):
         return when(matches(text, _INTEGER), try_cast(text, target))
-    # DuckDB gives up, or goes wrong, over some numbers of many digits with an exponent.
+    # DuckDB fails, or returns wrong values, for some numbers of many digits with an exponent.
     with_exponent = when(is_number(text), try_cast(plain_digits(text), target))
     return when(matches(text, _PLAIN_NUMBER), try_cast(text, target), with_exponent)
 
 
 def is_number(text: str) -> str:
-    """Whether a text is a number, with or without an exponent."""
+    """Return the condition that a text is a number, with or without an exponent."""
     return matches(text, rf"\s*{_FLOAT}\s*")
 
 
 def plain_digits(text: str, shift: int = 0) -> str:
-    """A number's text without its exponent, times ten to the `shift`; NULL for an exponent of more than nine digits.
-    There may be a point with no digits after it, and zeros before and after."""
+    """Return the expression of a number's text without its exponent, times ten to the `shift`; NULL for an exponent of
+    more than nine digits. The result may have a point without digits after it, and leading and trailing zeros."""
 
     def moved(digits: str, point: str) -> str:
         small = f"'0.' || repeat('0', least(-{point}, 1000)) || {digits}"
-        # What has a thousand digits fits no type.
+        # A number of a thousand digits fits no type.
         filled = f"rpad({digits}, CAST(greatest(least({point}, 1000), length({digits})) AS INTEGER), '0')"
         large = f"left({filled}, {point}) || '.' || substr({digits}, {point} + 1)"
         return when(f"{point} <= 0", small, large)
@@ -141,7 +145,7 @@ def plain_digits(text: str, shift: int = 0) -> str:
 
 
 def parse_failed(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> str:
-    """Whether `typed`, which `value` made of `text`, has lost something."""
+    """Return the condition that `text` could not be read to `typed`, the result of `value`."""
     lost = f"{text} IS NOT NULL AND {typed} IS NULL"
     if value_format.zero_dates == "null" and column.name in _ZONED:
         return f"({lost} AND NOT {matches(text, _LOOKS_LIKE_A_DATE)})"
@@ -149,14 +153,15 @@ def parse_failed(text: str, typed: str, column: ColumnType, value_format: ValueF
 
 
 def zero_date(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> str | None:
-    """Whether a value became NULL by the policy on zero dates; None for columns that it does not concern."""
+    """Return the condition that the policy on zero dates made a value NULL; None for columns that it does not
+    affect."""
     if value_format.zero_dates != "null" or column.name not in _ZONED:
         return None
     return f"({text} IS NOT NULL AND {typed} IS NULL AND {matches(text, _LOOKS_LIKE_A_DATE)})"
 
 
 def text(typed: str, column: ColumnType, value_format: ValueFormat) -> str:
-    """A value as the source would write it: what `value` reads as the same value again."""
+    """Return the expression of a value's text as the source would write it, which `value` reads as the same value."""
     target = value_format.type_of(column)
     if column.name in LABELS and column.elements and not value_format.labels and not value_format.labels_uncertain:
         return _enum_number(typed, column) if column.name == "enum" else set_number(typed, column)
@@ -174,12 +179,12 @@ def text(typed: str, column: ColumnType, value_format: ValueFormat) -> str:
 
 
 def may_collide(column: ColumnType, value_format: ValueFormat) -> bool:
-    """Whether values of the type that differ in the source can be the same NULL in the lake."""
+    """Whether values of the type that differ in the source can become the same NULL in the lake."""
     return value_format.zero_dates == "null" and column.name in _ZONED
 
 
 def moment_text(local: str, digits: int) -> str:
-    """A date and time (TIMESTAMP) with so many digits of its seconds' fraction, cut, not rounded."""
+    """Return the text of a date and time (TIMESTAMP) with `digits` fractional digits of its seconds, truncated."""
     if digits in (0, 3, 6):
         fraction = {0: "", 3: ".%g", 6: ".%f"}[digits]
         return f"strftime({local}, '%Y-%m-%d %H:%M:%S{fraction}')"
@@ -187,15 +192,15 @@ def moment_text(local: str, digits: int) -> str:
 
 
 def decimal_text(typed: str, iceberg: str) -> str:
-    """A decimal's digits, with one before the point."""
+    """Return a decimal's digits, with at least one before the point."""
     precision, _, scale = iceberg[len("decimal(") : -1].partition(",")
     digits = cast(typed, "string")
-    # DuckDB writes .50 where a DECIMAL has no digits before its point.
+    # DuckDB writes .50 when a DECIMAL has no digits before its point.
     return f"regexp_replace({digits}, '^(-?)\\.', '\\10.')" if precision == scale.strip() else digits
 
 
 def padded(value: str, column: ColumnType) -> str:
-    """Bytes as a BINARY(n) has them: filled up with zero bytes. Those of other types stay."""
+    """Pad the bytes of a BINARY(n) with zero bytes, as MySQL does; those of other types are unchanged."""
     if column.name != "binary" or not column.length:
         return value
     zeros = f"repeat({bytes_literal(bytes(1))}, {column.length} - octet_length({{}}))"
@@ -203,7 +208,7 @@ def padded(value: str, column: ColumnType) -> str:
 
 
 def _timestamp(text: str, zone: str) -> str:
-    # DTS says the offset itself, and where clocks go back it is said of a dump's (`duckdb_sql.text_in_zone`).
+    # DTS writes the offset itself, and a dump's text has it where clocks go back (`duckdb_sql.text_in_zone`).
     zoned = when(matches(text, _MOMENT + _SOME_OFFSET), try_cast(text, "timestamptz"))
     read = when(matches(text, _MOMENT), at_zone(try_cast(text, "timestamp"), zone), zoned)
     return when(f"length({text}) >= 19 AND {text} >= '0001'", read)
@@ -236,13 +241,14 @@ def _enum(text: str, column: ColumnType) -> str:
 
 
 def enum_label(index: str, column: ColumnType) -> str:
-    """The label of a 1-based index, the empty error value for 0, NULL for an index that the ENUM does not have."""
+    """Return the label of a 1-based index, the empty error value for 0, NULL for an index that the ENUM does not
+    have."""
     label = f"{labels_literal(column.elements)}[{index}]"
     return when(f"{index} = 0", "''", when(f"{index} > 0", label))
 
 
 def set_labels(text: str, column: ColumnType) -> str:
-    """Labels of the set bits, in the order of the declaration, joined by commas."""
+    """Return the labels of the set bits, in the order of the declaration, joined by commas."""
     mask = f"TRY_CAST({number(text, 'decimal(20,0)')} AS UBIGINT)"
     every = (1 << len(column.elements)) - 1
 
@@ -255,7 +261,7 @@ def set_labels(text: str, column: ColumnType) -> str:
 
 
 def _own_labels(text: str, column: ColumnType) -> str:
-    """The text itself where it is a label of the ENUM, or labels of the SET; else NULL."""
+    """Return the text itself when it is a label of the ENUM, or labels of the SET; otherwise NULL."""
     labels = labels_literal(column.elements)
     own = f"list_contains({labels}, {text})"
     if column.name == "set":
@@ -264,7 +270,7 @@ def _own_labels(text: str, column: ColumnType) -> str:
 
 
 def _with_all_digits(text: str, count: int) -> str:
-    """Of a number, with so many digits in its fraction at least."""
+    """Return a number's text with at least `count` fractional digits."""
     fraction = f"split_part({text}, '.', 2)"
     plain = matches(text, r"-?\d+(\.\d+)?")
     filled = f"split_part({text}, '.', 1) || '.' || rpad({fraction}, {count}, '0')"
@@ -276,13 +282,13 @@ def _enum_number(label: str, column: ColumnType) -> str:
 
 
 def enum_index(label: str, column: ColumnType) -> str:
-    """The 1-based index of a label, 0 for the empty error value and for what is no label."""
+    """Return the 1-based index of a label; 0 for the empty error value and for texts that are no label."""
     index = f"coalesce(list_position({labels_literal(column.elements)}, {label}), 0)"
     return when(f"{label} = ''", "0", when(f"{label} IS NOT NULL", index))
 
 
 def set_number(labels: str, column: ColumnType) -> str:
-    """The bit mask of labels that are joined by commas, as text."""
+    """Return the bit mask, as text, of labels that are joined by commas."""
 
     def total(members: str) -> str:
         bits = [

@@ -1,4 +1,4 @@
-"""The `approvals` table: rewrites that a person has let through, where the policy holds them."""
+"""The `approvals` table: rewrites that the policy would hold and that a person has approved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdc_lakehouse.lake.tables.small_table import SmallTable, schema_of
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Statements of a table with a commit-ts at or below `commit_ts` may be carried out."""
+    """Allows a table's statements with a commit-ts at or below `commit_ts` to be carried out."""
 
     incarnation: str
     database: str
@@ -30,7 +30,7 @@ class Approvals:
         self._table = SmallTable(lake, feed, "approvals", SCHEMA)
 
     def upto(self, incarnation: str) -> int:
-        """Up to which commit-ts a table's statements are approved; 0 when none is."""
+        """Return the commit-ts up to which a table's statements are approved; 0 when none is."""
         found = (row["commit_ts"] for row in self._table.read() if row["incarnation"] == incarnation)
         return max(found, default=BEGINNING)
 

@@ -1,8 +1,8 @@
-"""Where a Canal feed is in the binlog, and at which commit-ts of the feed a place of it is: exactly what is before the
-place has at most that one.
+"""Find a Canal feed's position in the binlog, and the commit-ts that corresponds to a binlog position: everything
+before the position has at most that commit-ts.
 
-Commit-ts of entries are made when they are decoded (`decoders.topic_reader`), and are the same each time. So is the
-answer: entries do not change once they have landed."""
+Decoding assigns the commit-ts of entries (`decoders.topic_reader`), always the same. So the result does not change
+either: entries are immutable once they have landed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSe
 from cdc_lakehouse.sources.record_log import LogPartition
 
 _AT_ONCE: Final = 500_000
-"""Keys of so many entries are read at once."""
+"""The number of entries whose keys are read at once."""
 _VALUES_AT_ONCE: Final = 10_000
 
 
@@ -35,10 +35,10 @@ _VALUES_AT_ONCE: Final = 10_000
 class FoundPosition:
     """Where a place of the binlog is among the entries that have landed.
 
-    reached: whether all entries before the place have landed. commit_ts: the answer; None while it is not reached, and
-    where no row or statement has landed on either side. first, last: where the first and the last entry are that were
-    looked at. covered: whether the log begins before the place, or at it. before, beyond: the last entry before the
-    place, and the first behind it. server_ids: of the entries up to there."""
+    reached: whether all entries before the position have landed. commit_ts: the corresponding commit-ts; None while the
+    position is not reached, and when no row or statement has landed on either side. first, last: positions of the first
+    and the last entry that were read. covered: whether the landed log begins before or at the position. before, beyond:
+    the last entry before the position, and the first one after it. server_ids: of the entries up to there."""
 
     reached: bool
     commit_ts: int | None
@@ -51,13 +51,13 @@ class FoundPosition:
 
 
 def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
-    """How many entries of a feed are landed, and in words where in the binlog the last one was; for people."""
+    """Return how many entries of a feed have landed, and the binlog position of the last one as text for people."""
     table = lake.load(records_table(feed))
     landed = state_of(table).landed.end(LogPartition(destination, 0)) or 0
     key = None if table is None else table.properties.get(CANAL_POSITION)
     place = [] if key is None else json.loads(key)
     if len(place) < 4:
-        return landed, None  # Bytes that are no entry are nowhere in the binlog.
+        return landed, None  # Values that are not entries have no position.
     moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)
     return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -68,7 +68,7 @@ def find_binlog_position(
     """Look for a place among the entries of a feed, all of which have been decoded. `seed` is the greatest commit-ts of
     the batches before one.
 
-    Raises `SourceError` when the log is not the one of the place."""
+    Raises `SourceError` when the log is not the one of the position."""
     table = lake.load(records_table(feed))
     end = landed_offsets(lake, feed).end(LogPartition(destination, 0)) or 0
     search = BinlogSearch(sought)
@@ -107,14 +107,14 @@ def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int
 
 
 def _values_of_batch(table: Table, upto: int, seed: Callable[[int], int]) -> tuple[Iterable[bytes], int]:
-    """The entries of an entry's batch up to it, and the commit-ts before the first."""
+    """Return the entries of the batch of the entry at offset `upto`, up to it, and the commit-ts before the batch."""
     batch = _read(table, upto, upto + 1, "batch").column("batch")[0].as_py()
     rows = table.scan(And(_between(0, upto + 1), equal("batch", batch)), selected_fields=("offset", "value")).to_arrow()
     return [value for _, value in _pairs(rows.sort_by("offset"), "value")], seed(batch)
 
 
 def last_commit_ts(values: Iterable[bytes], seed: int) -> int:
-    """The commit-ts of the last row or statement of entries, `seed` where there is none."""
+    """Return the commit-ts of the last row or statement of entries; `seed` when there is none."""
     last = seed
     for commit_ts in commit_ts_of(values, seed):
         last = commit_ts
@@ -122,7 +122,7 @@ def last_commit_ts(values: Iterable[bytes], seed: int) -> int:
 
 
 def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
-    """The commit-ts of the rows and statements of entries, as decoding makes them behind `seed`."""
+    """Yield the commit-ts of the rows and statements of entries, as decoding assigns them after `seed`."""
     summary = PartitionSummary(seed, seed)
     for value in values:
         try:
@@ -137,7 +137,7 @@ def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
 
 
 def _read(table: Table, start: int, end: int, column: str) -> pa.Table:
-    """The offsets from `start` on, before `end`, in order, with a column."""
+    """Read a column of the records with offsets in [start, end), sorted by offset."""
     return table.scan(_between(start, end), selected_fields=("offset", column)).to_arrow().sort_by("offset")
 
 
@@ -146,7 +146,7 @@ def _pairs(rows: pa.Table, column: str) -> Iterator[tuple[int, Any]]:
 
 
 def _between(start: int, end: int) -> BooleanExpression:
-    # PyIceberg's models hide their arguments from type checkers.
+    # Type checkers do not see the arguments of PyIceberg's models.
     at_least: Any = GreaterThanOrEqual
     below: Any = LessThan
     return And(at_least("offset", start), below("offset", end))

@@ -1,9 +1,9 @@
-"""Entries of a Canal server in `records`: each once, however often it comes.
+"""Land the entries of a Canal server in `records`, each once however often it is delivered.
 
-An entry is a record of the topic that is called as the destination, partition 0; its offset is a running number, its
-timestamp the time of its execution, its key says which entry it is (`sources.canal.entry_identity`). What a round
-brings is one commit, with the position behind it. Entries that come again have the times that they had: which of a
-round are known is read of the files that have records of these times, and of those only the keys."""
+An entry is a record of partition 0 of a topic with the name of the destination; its offset is a sequence number, its
+timestamp the time of its execution, and its key identifies it (`sources.canal.entry_identity`). One commit holds the
+entries of a round and the position after them. Redelivered entries have the same times as before, so the known ones of
+a round are found by reading the keys of records with these times."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 _AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1
 _LAST_MS: Final = 253_370_764_800_000
-"""From the year 9999 on records have no timestamp."""
+"""Records have no timestamp from the year 9999 on."""
 
 _Landing = tuple[PlacedEntry, bytes]
 """An entry and its key."""
 
 
 class EntryRecords:
-    """What one run lands of a Canal server: a batch of one segment, that grows with each round."""
+    """The records that one run lands from a Canal server: a batch of one segment, which grows with each round."""
 
     def __init__(self, lake: Lake, feed: FeedConfig, batch: int) -> None:
-        """`batch` is above all numbers before."""
+        """`batch` must be above all earlier numbers."""
         self._lake = lake
         self._source = feed.canal
         self._partition = LogPartition(feed.canal.destination, 0)
@@ -51,7 +51,7 @@ class EntryRecords:
         self.batch = LandedBatch(batch, ())
 
     def append(self, taken: Round) -> int:
-        """Land what of a round is not landed yet, in one commit; where there is nothing new, without one. Gives the
+        """Land the entries of a round that have not landed yet, in one commit, or none when nothing is new. Return the
         number of new entries.
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
@@ -69,7 +69,7 @@ class EntryRecords:
         return len(new)
 
     def _write(self, table: RecordTable, new: Sequence[_Landing], start: int) -> tuple[list[DataFile], set[str]]:
-        """The files, and the feed dates that are in them."""
+        """Write new entries; return the files, and the feed dates in them."""
         first_of_run = self.batch.segments[0].start if self.batch.segments else start
         whole = OffsetRange(self._partition, first_of_run, start + len(new), 0)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, self.batch.number, table.arrow)
@@ -124,7 +124,7 @@ def _messages(whole: OffsetRange, new: Sequence[_Landing], start: int) -> Messag
 
 
 def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes]:
-    """Of the records that have the times of these entries."""
+    """Yield the keys of the records that have the times of these entries."""
     if table is None or not entries:
         return
     scan = table.scan(_of_their_times(entries), selected_fields=("key",))

@@ -1,7 +1,7 @@
-"""The `checkpoints` table: published cuts. A cut is one commit; that it exists is its publication.
+"""The `checkpoints` table: published cuts. A cut is one commit, which publishes it.
 
-A row says which snapshot of a table shows the cut's checkpoint-ts. A held table has no row in a cut: the last cut that
-has one is its last good cut.
+A row says which snapshot of a table shows the cut's checkpoint-ts. A held table has no row in a cut: its last good cut
+is the last one that has a row of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
 
-pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
+pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ SCHEMA: Final = schema_of(CutRow)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The newest cut: what was applied up to where (checkpoint-ts, batch of segments, versions of the schema
-    history), and which tables (incarnation → reason) were held back."""
+    """The newest cut: what was applied (checkpoint-ts, batch of segments, number of versions of the schema history),
+    and which tables were held (incarnation, reason)."""
 
     checkpoint_ts: int = BEGINNING
     batch: int = 0
@@ -61,7 +61,7 @@ class Checkpoints:
         self._table = SmallTable(lake, feed, "checkpoints", SCHEMA)
 
     def last(self) -> Cut:
-        """From the snapshot's summary: no data file is read."""
+        """Return the newest cut, from the snapshot's summary: no data file is read."""
         properties = self._table.properties()
         if CHECKPOINT_TS not in properties:
             return Cut()
@@ -78,27 +78,27 @@ class Checkpoints:
         return [CutRow(**row) for row in self._table.read(row_filter=equal("checkpoint_ts", checkpoint_ts))]
 
     def published(self) -> list[int]:
-        """The checkpoint-ts of all cuts, the oldest first."""
+        """Return the checkpoint-ts of all cuts, oldest first."""
         found = self._table.scan().column("checkpoint_ts").unique().to_pylist()
         return sorted(found)
 
     def all_rows(self) -> list[CutRow]:
-        """Of all cuts, in no order."""
+        """Return the rows of all cuts, unordered."""
         return [CutRow(**row) for row in self._table.read()]
 
     def rows_of(self, table: TableName) -> list[CutRow]:
-        """Of all cuts that have a table of that name, the oldest first."""
+        """Return the rows of the tables with that name in all cuts, oldest first."""
         named = And(equal("database", table.database), equal("table", table.table))
         rows = [CutRow(**row) for row in self._table.read(row_filter=named)]
         return sorted(rows, key=lambda row: row.checkpoint_ts)
 
     def last_of(self, table: TableName) -> CutRow | None:
-        """Of the newest cut that has a table of that name; None where none has."""
+        """Return the row of the newest cut that has a table of that name; None when no cut has one."""
         return next(reversed(self.rows_of(table)), None)
 
     def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
-        """One commit. Another cut at the same checkpoint-ts (a backfill, a table that is no longer held) takes its
-        place."""
+        """Publish a cut in one commit. It replaces a newest cut with the same checkpoint-ts (after a backfill, or when
+        a table is no longer held)."""
         properties = {
             CHECKPOINT_TS: str(cut.checkpoint_ts),
             BATCH: str(cut.batch),
@@ -111,13 +111,13 @@ class Checkpoints:
         self._table.write(rows, replacing=same if is_same_cut else None, properties=properties)
 
     def named_snapshots(self, before: datetime.datetime | None = None) -> set[int]:
-        """The snapshots that the cuts name; with `before`, those which `forget` would leave."""
+        """Return the snapshots that the cuts name; with `before`, those that remain after `forget`."""
         rows = self._table.scan() if before is None else self._kept(before)
         return set(pc.unique(rows["snapshot_id"]).to_pylist()) - {None}
 
     def show_instead(self, database: str, table: str, snapshots: dict[int, int]) -> bool:
-        """Let the newest cut name another snapshot of a table, with the same rows: by the snapshot that it names. Gives
-        whether it did."""
+        """Replace snapshots of a table in the newest cut, by `snapshots` (old to new), which have the same rows. Return
+        whether the cut changed."""
         cut = self.last()
         rows = self.rows(cut.checkpoint_ts) if snapshots else []
         moved = [
@@ -132,12 +132,12 @@ class Checkpoints:
         return True
 
     def outdated(self, before: datetime.datetime) -> int:
-        """How many rows `forget` would remove."""
+        """Count the rows that `forget` would remove."""
         return len(self._table.scan()) - len(self._kept(before))
 
     def forget(self, before: datetime.datetime) -> int:
-        """Remove the rows of cuts that were published before a moment; gives how many. The newest cut stays, and of
-        each table the newest row: a held table is shown by its last good cut."""
+        """Remove the rows of cuts that were published before a moment; return their number. The newest cut stays, and
+        the newest row of each table: a held table is shown by its last good cut."""
         removed = self.outdated(before)
         if removed:
             properties = {key: value for key, value in self._table.properties().items() if key.startswith("cdc.")}

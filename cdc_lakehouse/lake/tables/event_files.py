@@ -1,6 +1,6 @@
-"""Data files of the table `events`: written by the tasks that decode, read by the tasks that apply.
+"""Data files of the `events` table: decoding tasks write them, applying tasks read them.
 
-Nothing is committed here: the files of a task that died are nothing to anyone."""
+Nothing is committed here: files of a failed task are never read."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from cdc_lakehouse.lake.tables.segments import MOVED_ROWS_PREFIX
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
 WRITTEN: Final = pa.schema([("data_file", pa.string())])
-"""What tasks give for the files that they wrote: JSON for Iceberg's `ContentFileParser`."""
+"""The rows that tasks return for the files that they wrote: JSON for Iceberg's `ContentFileParser`."""
 
 _BUFFERED_BYTES: Final = 2 * ROW_GROUP_BYTES
-"""Of all dates together."""
+"""The limit for all dates together."""
 _FILE_BYTES: Final = 512 * 1024 * 1024
-"""Of events as they are in memory; on disk they are a third or less."""
+"""The size of events in memory; on disk they take a third or less."""
 _PLAIN: Final = ("before", "after", "commit_ts", "line")
 """Columns whose values hardly repeat."""
 _REPEATED: Final = ("schema_name", "table_name", "segment", "feed_date")
-"""Of these a file of a sink has one value each."""
+"""Columns with a single value in each file of a sink."""
 
 
 @dataclass(frozen=True)
 class EventWriter:
-    """Writes events in tasks. `schema`, `location` and `properties` are those of the table, `io` the properties of
+    """Writes events in tasks. `schema`, `location` and `properties` are the table's; `io` holds the properties of
     PyIceberg's FileIO."""
 
     schema: Schema
@@ -59,8 +59,8 @@ class EventWriter:
     io: Mapping[str, str]
 
     def write(self, events: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write events (columns of `NEW_EVENTS`, and `synthetic` where they are) to data files, each of one feed date;
-        give the files, columns of `WRITTEN`."""
+        """Write events (columns of `NEW_EVENTS`, and `synthetic` if present) to data files of one feed date each; yield
+        the files (columns of `WRITTEN`)."""
         io = load_file_io(dict(self.io), self.location)
         files: dict[str | None, GatheringWriter] = {}
         buffered = 0
@@ -113,7 +113,7 @@ def _written(data_file: str) -> pa.RecordBatch:
 
 
 def event_reader(lake: Lake, feed: str) -> EventReader | None:
-    """Reads a feed's events as they are now, without a JVM; None where there is no table of them."""
+    """Return a reader of a feed's current events, without a JVM; None when the table does not exist."""
     table = lake.load(system_table(feed, "events"))
     if table is None:
         return None
@@ -121,7 +121,7 @@ def event_reader(lake: Lake, feed: str) -> EventReader | None:
 
 
 def reader_of(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> EventReader:
-    """Reads the table `events` as it is now, or as it was in a snapshot."""
+    """Return a reader of the `events` table in its current state, or in that of a snapshot."""
     schema = table.schema() if snapshot is None else table.schemas()[snapshot.schema_id or 0]
     fields = [schema.find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
     files = tuple(live_files(table, fields, snapshot=snapshot))
@@ -133,8 +133,8 @@ _LOW_CARDINALITY: Final = ("schema_name", "table_name", "op", "segment")
 
 @dataclass(frozen=True)
 class EventReader:
-    """Reads events in tasks, from the `files` of the table as it was when the work was planned. `earlier` ones read it
-    as it was before segments were decoded again."""
+    """Reads events in tasks, from the `files` that the table had when the work was planned. `earlier` readers read its
+    state before segments were decoded again."""
 
     files: tuple[StoredFile, ...]
     schema: Schema
@@ -143,7 +143,7 @@ class EventReader:
     earlier: tuple[EventReader, ...] = ()
 
     def shares(self, count: int) -> list[EventReader]:
-        """Readers that together read what this one does, with about as much for each."""
+        """Split into `count` readers of about the same size that together read what this one does."""
         readers = (self, *self.earlier)
         files = [(number, file) for number, reader in enumerate(readers) for file in reader.files]
         shares: list[list[list[StoredFile]]] = [[[] for _ in readers] for _ in range(count)]
@@ -165,9 +165,11 @@ class EventReader:
         highest: int,
         columns: Sequence[str] = CHANGE_COLUMNS,
     ) -> Iterator[pa.Table]:
-        """Events of some tables, by (database, table), with a commit-ts in [lowest, highest], and others that lie
-        beside them: these columns, with those two names and `commit_ts` among them. Names, operations and segments
-        come as dictionaries: each is there once."""
+        """Read the events of some tables, (database, table), with a commit-ts in [lowest, highest]; others that are
+        stored near them are read too.
+
+        Yields tables with `columns`, which must include `commit_ts`, `schema_name` and `table_name`. Names, operations
+        and segments are dictionaries where the file has them."""
         io = load_file_io(dict(self.io), self.location)
         of_maps = isinstance(self.schema.find_type("after"), MapType)
         known = [name for name in columns if not of_maps or name in self.schema.column_names]
@@ -191,7 +193,8 @@ class EventReader:
 
 
 def _as_texts(events: pa.Table) -> pa.Table:
-    """Events of a build whose row images were maps, and which told by the name of a segment that they are synthetic."""
+    """Convert events of an earlier release, whose row images were maps and whose synthetic events were marked by the
+    segment's name."""
     if SYNTHETIC not in events.column_names:
         synthetic = _compute.starts_with(events.column("segment"), MOVED_ROWS_PREFIX)
         events = events.append_column(EVENTS.field(SYNTHETIC), synthetic)

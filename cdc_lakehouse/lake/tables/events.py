@@ -1,7 +1,7 @@
-"""The `events` table: every row change of a feed, each segment's once, values as the source's text.
+"""The `events` table: every row change of a feed, each segment's once, with values as the source's text.
 
-Tasks write its data files (`event_files`); a batch is one commit. It carries the batch's number in its snapshot's
-summary, so that a run that follows a crash can tell whether the batch is in.
+Tasks write its data files (`event_files`); a batch is one commit. The snapshot's summary holds the batch's number, so
+that a run after a crash can tell whether the batch was committed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 
 @dataclass(frozen=True, slots=True)
 class SegmentCounts:
-    """What a segment gave: events by operation, and the range of their commit-ts."""
+    """The counts of a segment: events by operation, and the range of their commit-ts."""
 
     events: int = 0
     inserts: int = 0
@@ -72,7 +72,7 @@ class SegmentCounts:
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """Of one batch or several, by segment, database and table: a range of a topic holds rows of many tables."""
+    """The counts of one or more batches by (segment, database, table): a range of a topic holds rows of many tables."""
 
     rows: Mapping[tuple[str, str, str], SegmentCounts]
 
@@ -85,7 +85,7 @@ class BatchCounts:
 
     @property
     def by_table(self) -> dict[tuple[str, str], SegmentCounts]:
-        """By database and table."""
+        """Counts by (database, table)."""
         found: dict[tuple[str, str], SegmentCounts] = {}
         for (_, *name), counts in self.rows.items():
             found[name[0], name[1]] = found.get((name[0], name[1]), SegmentCounts()) + counts
@@ -95,7 +95,7 @@ class BatchCounts:
 def with_counts(
     segments: Iterable[Segment], counts: BatchCounts, rejected: Iterable[Rejected], decoded_at: datetime.datetime
 ) -> list[Segment]:
-    """Segments as they are once they are decoded."""
+    """Return the segments in state decoded, with their counts and the number of their rejected records."""
     by_segment = counts.by_segment
     quarantined: Counter[str] = Counter()
     for each in rejected:
@@ -117,12 +117,12 @@ _PROPERTIES: Final = {
     # Measured: level 1 writes 15 % faster than the default and is hardly larger on JSON text.
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
-    # Minima and maxima of row images can prune nothing.
+    # Minima and maxima of row images exclude nothing.
     "write.metadata.metrics.column.before": "none",
     "write.metadata.metrics.column.after": "none",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Every batch brings a manifest.
+    # Every batch adds a manifest.
     "commit.manifest.min-count-to-merge": "10",
 }
 _IMAGES: Final = ("before", "after")
@@ -136,7 +136,7 @@ class Events:
         self.identifier = system_table(feed, "events")
 
     def ensure(self) -> None:
-        """Make the table. One of an earlier build, with row images as maps, is written anew, in one commit."""
+        """Create the table. A table of an earlier release, with row images as maps, is rewritten in one commit."""
         table = self._lake.load(self.identifier)
         if table is not None:
             if isinstance(table.schema().find_type("after"), MapType):
@@ -160,17 +160,17 @@ class Events:
         transaction.change_schema([[Drop(name) for name in _IMAGES], added, moved])
         schema = Schema.model_validate_json(transaction.schema_json())
         events = self.frame().select(*NEW_EVENTS.names, SYNTHETIC)
-        # The table gets these properties together with the files.
+        # The table gets these properties in the same commit as the files.
         properties = {**table.properties, **_PROPERTIES}
         writer = EventWriter(schema, table.location(), properties, dict(self._lake.catalog.properties))
         files = _written_by(events, writer)
         transaction.commit(data_files=files, replace_all=table.current_snapshot() is not None, properties=_PROPERTIES)
 
     def frame(self) -> DataFrame:
-        """All events, columns of `EVENTS`."""
+        """Return all events, with the columns of `EVENTS`."""
         frame = self._spark.read.format("iceberg").load(self.identifier.sql)
         if isinstance(frame.schema["after"].dataType, SparkMap):
-            # A snapshot of before the images were texts.
+            # A snapshot from before the images were texts.
             texts = {name: F.to_json(name, {"ignoreNullFields": "false"}) for name in _IMAGES}
             told_by_name = F.col("segment").startswith(MOVED_ROWS_PREFIX)
             known = [F.col(SYNTHETIC)] if SYNTHETIC in frame.columns else []
@@ -178,8 +178,8 @@ class Events:
         return frame.select(*EVENTS.names)
 
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
-        """Reads events as they are now with a commit-ts in [lowest, highest], in tasks, and as they were in `earlier`
-        snapshots."""
+        """Return a reader, for tasks, of the current events with a commit-ts in [lowest, highest], and of those in the
+        `earlier` snapshots (ids)."""
         table = self._load()
         commit_ts = table.schema().find_field("commit_ts")
 
@@ -191,7 +191,7 @@ class Events:
         return replace(of(None), earlier=tuple(of(_snapshot(table, id)) for id in sorted(earlier)))
 
     def without(self, changes: Collection[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
-        """Those of some changes (database, table, commit-ts) of which there is no event."""
+        """Return the changes (database, table, commit-ts) that have no event."""
         lowest, highest = min(at for *_, at in changes), max(at for *_, at in changes)
         left = set(changes)
         names = {(database, table) for database, table, _ in changes}
@@ -202,24 +202,24 @@ class Events:
         return left
 
     def writer(self) -> EventWriter:
-        """Writes events, in tasks; what they wrote is for `commit`."""
+        """Return a writer of events for tasks; `commit` takes the files that it writes."""
         table = self._load()
         return EventWriter(table.schema(), table.location(), table.properties, dict(self._lake.catalog.properties))
 
     def snapshot_of(self, batch: int) -> Snapshot | None:
-        """The snapshot that appended a batch; None when the batch is not in."""
+        """Return the snapshot that appended a batch; None when the batch was not committed."""
         return _snapshot_of(self._lake.load(self.identifier), batch)
 
     def newest_batch(self) -> int:
-        """The batch that was appended last; 0 before the first."""
+        """Return the batch that was appended last; 0 before the first."""
         return next((number for number, _ in _batches(self._lake.load(self.identifier))), 0)
 
     def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
-        """Write events (columns of `NEW_EVENTS`, and `synthetic`) in this process, for `commit`."""
+        """Write events (columns of `NEW_EVENTS`, and `synthetic`) in this process; return the files for `commit`."""
         return [path for files in self.writer().write(events) for path in files.column("data_file").to_pylist()]
 
     def write_in_tasks(self, events: DataFrame) -> list[str]:
-        """As `write`, in tasks."""
+        """Write events in tasks; otherwise like `write`."""
         return _written_by(events, self.writer())
 
     def commit(self, data_files: Sequence[str], segments: Sequence[Segment], settings: str | None = None) -> None:
@@ -243,7 +243,7 @@ class Events:
         )
 
     def _deleted(self, table: Table, segments: Collection[str]) -> tuple[list[str], list[str]]:
-        """Deletion vectors for all events of some segments, and those that they take the place of."""
+        """Write deletion vectors for all events of some segments; return them, and the ones that they replace."""
         field = table.schema().find_field("segment")
         ends = min(segments), max(segments)
         files = [file for file in live_files(table, (field.field_id,)) if may_contain(file, field, *ends)]
@@ -261,7 +261,7 @@ class Events:
         return delete_rows(table.io, table.location(), table.properties, table.format_version, files, deleted)
 
     def counts(self, batch: int) -> BatchCounts:
-        """What each segment of a batch gave, read back from the batch's own commit."""
+        """Count the events of each segment of a batch, read from the batch's own commit."""
         table = self._load()
         snapshot = _snapshot_of(table, batch)
         if snapshot is None:
@@ -291,7 +291,7 @@ def _written_by(events: DataFrame, writer: EventWriter) -> list[str]:
 
 
 def _batches(table: Table | None) -> Iterator[tuple[int, Snapshot]]:
-    """Batch and snapshot, the newest first."""
+    """Yield batches with their snapshots, newest first."""
     for snapshot in () if table is None else ancestors_of(table.current_snapshot(), table.metadata):
         found = summary_of(snapshot).get(BATCH)
         if found is not None:
@@ -299,7 +299,7 @@ def _batches(table: Table | None) -> Iterator[tuple[int, Snapshot]]:
 
 
 def snapshots_of_batches(table: Table, lowest: int | None) -> set[int]:
-    """The snapshots that a run which goes on after another one looks for: that of the newest batch, and those of the
+    """Return the snapshots that a run needs to continue after another one: that of the newest batch, and those of the
     batches from `lowest` on."""
     found: set[int] = set()
     for number, snapshot in _batches(table):
@@ -310,8 +310,8 @@ def snapshots_of_batches(table: Table, lowest: int | None) -> set[int]:
 
 
 def settings_of_batches(lake: Lake, feed: str, batches: Collection[int]) -> dict[int, str | None]:
-    """The digest of the settings that a batch was committed with, of those of the batches that are committed; None
-    where a commit does not say it. Needs no JVM."""
+    """Return the digest of the settings of each of the batches that is committed; None when its commit does not have
+    it. Needs no JVM."""
     found: dict[int, str | None] = {}
     table = lake.load(system_table(feed, "events")) if batches else None
     for number, snapshot in _batches(table):
@@ -336,7 +336,7 @@ def _snapshot(table: Table, id: int) -> Snapshot:
 
 
 def _counted(rows: pa.Table) -> Iterator[tuple[tuple[str, str, str], SegmentCounts]]:
-    """Rows (segment, database, table, op, commit-ts) by the first three."""
+    """Count rows (segment, database, table, op, commit-ts) by the first three columns."""
     *names, op, commit_ts = rows.column_names
     grouped = rows.group_by([*names, op]).aggregate([([], "count_all"), (commit_ts, "min"), (commit_ts, "max")])
     for segment, database, table, kind, count, lowest, highest in zip(

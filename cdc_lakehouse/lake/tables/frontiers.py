@@ -1,7 +1,7 @@
-"""The `frontier` table: from where a feed's sink is listed. One row is one directory of a table.
+"""The `frontier` table: from where a feed's sink is listed. A row is one directory of a table.
 
-It is written after the segments that were found, so a run that dies between leaves an older frontier, from which more
-is listed. What holds for the whole of it stands in the snapshot's summary."""
+It is written after the segments that were found, so a run that dies in between leaves an older frontier, with which
+more is listed. Values of the whole frontier are in the snapshot's summary."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Frontiers:
         self._table = SmallTable(lake, feed, "frontier", SCHEMA)
 
     def last(self) -> Frontier | None:
-        """The newest frontier; None before the first."""
+        """Return the newest frontier; None before the first."""
         properties = self._table.properties()
         if SETTINGS not in properties:
             return None
@@ -67,7 +67,7 @@ class Frontiers:
         )
 
     def write(self, frontier: Frontier) -> None:
-        """In the place of the one before, in one commit."""
+        """Replace the previous frontier, in one commit."""
         properties = {
             SETTINGS: frontier.settings,
             WHOLE_AT: frontier.whole_at.isoformat(),

@@ -1,7 +1,7 @@
-"""Up to which offsets the topics of a feed are in `records`, kept as properties of the table.
+"""The offsets up to which a feed's topics have landed in `records`, kept as properties of the table.
 
-They are written by the commit that lands records, so there is no moment between the two; and they stay when snapshots
-expire or files are rewritten. Read by PyIceberg, without a JVM."""
+The commit that lands records writes them, so both are always consistent; and they stay when snapshots expire or files
+are rewritten. PyIceberg reads them, without a JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPart
 
 @dataclass(frozen=True, slots=True)
 class LandedSegment:
-    """A range of offsets that is in `records`: those from `start` on, before `end`. `dates` are its feed dates."""
+    """A range of offsets that is in `records`: from `start` to before `end`. `dates` are its feed dates."""
 
     segment: str
     partition: LogPartition
@@ -41,13 +41,14 @@ class LandedBatch:
 
 @dataclass(frozen=True, slots=True)
 class LandedState:
-    """All that `records` knows of what it holds."""
+    """The state of `records`: the landed offsets and the last batch."""
 
     landed: LandedOffsets = field(default_factory=LandedOffsets)
     last: LandedBatch = LandedBatch(0, ())
 
     def after(self, pending: Pending, batch: LandedBatch | None) -> LandedState:
-        """The state once a batch is landed of what was pending; without one, where the feed has looked."""
+        """Return the state after a batch of the pending offsets has landed; without a batch, after the feed has only
+        looked."""
         segments = () if batch is None else batch.segments
         ends = {partition: start for partition, (start, _) in pending.offsets.items()}
         ends |= {segment.partition: segment.end for segment in segments}
@@ -65,8 +66,8 @@ class LandedState:
         return LandedState(LandedOffsets(topics, began=True), batch or self.last)
 
     def as_properties(self) -> dict[str, str]:
-        """What `state_of` reads. One property a topic: some catalogs keep properties in a database, which has
-        limits."""
+        """Return the state as table properties, which `state_of` reads. Each topic has its own property, because some
+        catalogs keep properties in a database with size limits."""
         topics = {
             LANDED + name: json.dumps({"id": topic.id, "ends": dict(topic.ends), "bytes": topic.record_bytes})
             for name, topic in self.landed.topics.items()
@@ -99,23 +100,23 @@ def records_table(feed: str) -> Identifier:
 
 
 def landed_state(lake: Lake, feed: str) -> LandedState:
-    """What is in the lake, for a run that looks what is new. After a crash nothing else may know of the last batch
-    yet."""
+    """Return what has landed in the lake, for a run that looks for new records. After a crash, nothing else may know of
+    the last batch yet."""
     return state_of(lake.load(records_table(feed)))
 
 
 def landed_offsets(lake: Lake, feed: str) -> LandedOffsets:
-    """What is in the lake: for a sensor, and for the checkpoint."""
+    """Return the landed offsets, for a sensor and for the checkpoint."""
     return landed_state(lake, feed).landed
 
 
 def last_batch(lake: Lake, feed: str) -> LandedBatch:
-    """The batch that was landed last."""
+    """Return the batch that landed last."""
     return landed_state(lake, feed).last
 
 
 def _record_bytes(segments: Iterable[LandedSegment]) -> float | None:
     sizes = [(segment.bytes, segment.end - segment.start) for segment in segments]
-    # By offset: where there are holes it is as much less.
+    # Per offset: missing offsets lower it accordingly.
     offsets = sum(count for _, count in sizes)
     return round(sum(size for size, _ in sizes) / offsets, 1) if offsets else None

@@ -1,9 +1,9 @@
-"""One run of a feed at a time, said by the lake: the lease of a feed.
+"""The lease of a feed, which lets one run at a time work on it.
 
-It is a table without rows. A run takes the lease by a commit on top of what it read, so of two runs one gets it; the
-newest snapshot's summary says who has it and until when. The run renews it while it lives. The lease of a run that died
-ends by itself; another run in the same machine and container sees at once that the process is gone. Clocks of machines
-that run one feed must agree to within some seconds."""
+It is a table without rows. A run takes the lease by a commit on top of what it read, so only one of two runs gets it;
+the newest snapshot's summary says who holds it and until when. The run renews it while it lives. The lease of a run
+that died expires; another run on the same machine and in the same container sees at once that the process is gone. The
+clocks of machines that run the same feed must agree within some seconds."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ from cdc_lakehouse.lake.properties import (
 from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 
 LEASE: Final = datetime.timedelta(seconds=120)
-"""How long a lease lasts that is not renewed."""
+"""The duration of a lease that is not renewed."""
 MAINTENANCE: Final = "maintenance-"
-"""How the names of maintenance's runs begin. It has the feed for one table at a time, so runs wait for it."""
+"""The prefix of the names of maintenance's runs. Maintenance holds the feed for one table at a time, so runs wait for
+it."""
 _LOOK_SECONDS: Final = 0.5
 _RENEWALS: Final = 4
-"""Tries to renew within one lease."""
+"""The number of attempts to renew within one lease."""
 _SCHEMA: Final = pa.schema([("run", pa.string())])
 _PROPERTIES: Final = {
     "format-version": "2",
@@ -52,8 +53,10 @@ _PROPERTIES: Final = {
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a lease, or had it last. process: see `this_process`. released: whether the run has given it back; that
-    was when it expired, by the clock of its own machine. before: where it is maintenance, the run that had it last."""
+    """The run that holds a lease, or held it last.
+
+    process: see `this_process`. released: whether the run has released it, which was at `expires_at` by the clock of
+    its machine. before: for maintenance, the run that held it last."""
 
     run: str
     host: str
@@ -74,12 +77,12 @@ class Holder:
 
 
 def last_holder(lake: Lake, feed: str) -> Holder | None:
-    """The run that took the feed last; None before the first. Raises what the catalog raises."""
+    """Return the run that took the feed last; None before the first. Raises the errors of the catalog."""
     return _holder(lake.load(system_table(feed, "lease")))
 
 
 class Lease:
-    """The lease of one feed for one run. `clock` gives the time in UTC."""
+    """The lease of one feed for one run. `clock` returns the time in UTC."""
 
     def __init__(self, lake: Lake, feed: str, run: str, clock: Callable[[], datetime.datetime]) -> None:
         self.run = run
@@ -94,8 +97,8 @@ class Lease:
         self._renewing = threading.Thread(target=self._renew, name=f"lease of {feed}", daemon=True)
 
     def take(self) -> None:
-        """Take the lease and keep it. Raises `ConcurrentRunError` where another run has it, and `ConfigurationError` or
-        `WarehouseFullError` where the warehouse cannot be written."""
+        """Take the lease and keep it renewed. Raises `ConcurrentRunError` when another run holds it, and
+        `ConfigurationError` or `WarehouseFullError` when the warehouse cannot be written."""
         identifier = system_table(self._feed, "lease")
         table = self._lake.load(identifier)
         now = self._clock()
@@ -112,7 +115,7 @@ class Lease:
         try:
             if table is None:
                 self._lake.ensure_namespace(identifier.namespace)
-                # The first that a run writes: what is wrong with the warehouse is seen here.
+                # This is a run's first write, which shows problems with the warehouse.
                 with writing_to_warehouse():
                     table = self._lake.catalog.create_table(identifier.parts, _SCHEMA, properties=_PROPERTIES)
             self._table = table
@@ -122,7 +125,7 @@ class Lease:
         self._renewing.start()
 
     def require(self) -> None:
-        """Raises `ConcurrentRunError` where the lease is not the run's any more: what it has read may be old."""
+        """Raises `ConcurrentRunError` when the run has lost the lease: what it has read may be outdated."""
         if self._lost is not None or self._clock() >= self._expires_at:
             raise ConcurrentRunError(
                 f"the lease of run {self.run} has ended: {self._lost or 'it was not renewed in time'}",
@@ -131,7 +134,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Give the lease back, unless it is lost."""
+        """Release the lease, unless it is lost."""
         self._released.set()
         self._renewing.join()
         if self._lost is None:
@@ -172,7 +175,7 @@ class Lease:
                 transaction.update_snapshot(summary).fast_append(),
             ):
                 pass
-        except FileNotFoundError as error:  # What it goes on top of is no more.
+        except FileNotFoundError as error:  # The state that it builds on no longer exists.
             raise CommitFailedException(str(error)) from error
         self._expires_at = expires_at
         if earlier is not None:
@@ -188,9 +191,9 @@ def take_when_free(
     patience: datetime.timedelta,
     waits_for: Callable[[Holder], bool] = lambda _: True,
 ) -> Lease:
-    """The lease of a feed, once those that have it have given it back: those that are waited for, for so long.
+    """Take the lease of a feed, waiting up to `patience` for holders for which `waits_for` is true.
 
-    Raises as `Lease.take`."""
+    Raises as `Lease.take` does."""
     end = time.monotonic() + patience.total_seconds()
     while True:
         lease = Lease(lake, feed, run, clock)
@@ -219,13 +222,13 @@ def _holder(table: Table | None) -> Holder | None:
 
 
 def this_process() -> str:
-    """What tells this process from all others: the kernel's boot, the container, the number and when it began. Where
-    the system does not say it, the text is empty."""
+    """Return an id of this process: the kernel's boot id, the container, the process id and its start time. Empty where
+    the system does not provide them."""
     return _process(os.getpid()) or ""
 
 
 def _is_gone(process: str) -> bool:
-    """Whether the process ended, as far as it can be seen from here."""
+    """Whether the process has ended, as far as this process can see."""
     place, _, about = process.rpartition("/")
     here = this_process().rpartition("/")[0]
     return bool(place) and place == here and _process(int(about.partition(":")[0])) != process
@@ -238,5 +241,5 @@ def _process(number: int) -> str | None:
         about = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # Behind the name, which stands in parentheses and may hold anything: the 20th is the time of the start.
+    # The fields follow the name, which is in parentheses and may hold any character; the 20th is the start time.
     return f"{boot}/{container}/{number}:{about.rpartition(')')[2].split()[19]}"

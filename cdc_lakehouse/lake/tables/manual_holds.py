@@ -1,4 +1,4 @@
-"""The `holds` table: tables that a person holds, until a person lets them go on."""
+"""The `holds` table: tables that a person holds until a person releases them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
 
 @dataclass(frozen=True, slots=True)
 class ManualHold:
-    """A table that a person holds: under the name that it had then, why, who, and since when."""
+    """A table that a person holds: its name at that time, the reason, the person and the time."""
 
     incarnation: str
     database: str
@@ -33,9 +33,9 @@ class ManualHolds:
         return [ManualHold(**row) for row in self._table.read()]
 
     def add(self, hold: ManualHold) -> None:
-        """Hold a table; one that is held already is held for the new reason."""
+        """Hold a table; the reason of an existing hold is replaced."""
         self._table.write([hold], replacing=equal("incarnation", hold.incarnation))
 
     def remove(self, incarnation: str) -> None:
-        """Let a table go on."""
+        """Release a table."""
         self._table.write([], replacing=equal("incarnation", incarnation))

@@ -1,9 +1,9 @@
 """The `quarantine` table: one row for each thing that could not be used. Nothing is dropped without one.
 
-A row is `open` until what it names could be used after all (`replayed`), a person gave it up (`discarded`), or the
-source has sent it again, whole, in another segment (`redelivered`). What was discarded is not opened again where it is
-found again, with the same bytes at the same place. The columns are those of `decoders.problems.Rejected`, and the row's
-state with who made it so, when and why.
+A row is `open` until what it names could be used after all (`replayed`), a person discarded it (`discarded`), or the
+source sent it again, undamaged, in another segment (`redelivered`). A discarded row is not opened again when the same
+bytes are found again at the same place. The columns are those of `decoders.problems.Rejected`, and the row's state with
+who set it, when and why.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Quarantined:
     """One row of the table; times are UTC.
 
     resolved_at: when it got its state, None for an open row. discarded_by, discard_reason: who discarded it, and why;
-    None for a row that was never discarded, or was with an earlier release.
+    None for a row that was never discarded, or was discarded with an earlier release.
     """
 
     segment: str
@@ -52,8 +52,8 @@ class Quarantined:
 
     @property
     def id(self) -> str:
-        """Stable and short: 12 hex digits of the SHA-256 of JSON `[segment, line, error_class, SHA-256 of raw (hex) or
-        null, count]`. What is found again under other words keeps it; other bytes at the same place have another."""
+        """A short stable id: 12 hex digits of the SHA-256 of JSON `[segment, line, error_class, SHA-256 of raw (hex) or
+        null, count]`. The same thing with another message keeps its id; other bytes at the same place have another."""
         raw = None if self.raw is None else hashlib.sha256(self.raw).hexdigest()
         identity = [self.segment, self.line, self.error_class, raw, self.count]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_ID_DIGITS]
@@ -63,7 +63,7 @@ SCHEMA: Final = schema_of(Quarantined)
 
 
 class Quarantine:
-    """The quarantine of one feed, read once and kept up with what this object itself writes."""
+    """The quarantine of one feed, read once and updated with what this object writes."""
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "quarantine", SCHEMA)
@@ -82,26 +82,26 @@ class Quarantine:
         return [row for row in self.rows if row.state == "discarded"]
 
     def has_discarded(self, names: Collection[TableName]) -> bool:
-        """Whether a person gave up rows that a table cannot take, under one of its names."""
+        """Whether a person discarded rows that a table, under one of these names, cannot take."""
         discarded = (row for row in self.discarded() if row.error_class == BAD_VALUE)
         return any(TableName(row.database or "", row.table or "") in names for row in discarded)
 
     def unresolved(self) -> list[Quarantined]:
-        """What could not be used so far, whether a person gave it up or not."""
+        """Return what could not be used so far, discarded or not."""
         return [row for row in self.rows if row.state in ("open", "discarded")]
 
     def count(self, state: State = "open") -> int:
-        """How many things are in a state, those that have no row of their own too."""
+        """Count the things in a state, including those without a row of their own."""
         return sum(row.count for row in self.rows if row.state == state)
 
     def replace(
         self, scope: Callable[[Quarantined], bool], rejected: Iterable[Rejected], now: datetime.datetime
     ) -> None:
-        """Make `rejected` the open rows of a scope, in one commit; without one where nothing changes.
+        """Make `rejected` the open rows of a scope, in one commit; nothing is committed when nothing changes.
 
-        Rows in the scope that are not among the rejected things become `replayed`. A rejected thing that is open or
-        discarded already keeps its row and its state, whatever the message says now. One that was redelivered is open
-        again: whether it still is has to be seen.
+        Rows in the scope that are not among the rejected things become `replayed`. A rejected thing that is already
+        open or discarded keeps its row and its state, whatever its message is now. A redelivered one is opened again,
+        because it has to be checked again.
         """
         wanted = {_identity(each): each for each in map(storable, rejected)}
         known = {_identity(row) for row in self.unresolved()}
@@ -127,30 +127,31 @@ class Quarantine:
         self._rows = [*rows, *new]
 
     def redeliver(self, messages: Mapping[str, str], now: datetime.datetime) -> None:
-        """The open rows with these ids have come again: `messages` by id say where. One commit, none without a row."""
+        """Set the open rows with these ids to redelivered; `messages` say by id where they came again. One commit, none
+        when there are no ids."""
         if messages:
             self._change("open", messages, lambda row: {
                 "state": "redelivered", "resolved_at": now, "message": messages[row.id]
             })  # fmt: skip
 
     def discard(self, ids: Collection[str], by: str, reason: str, now: datetime.datetime) -> list[Quarantined]:
-        """Give up the open rows with these ids, in one commit; gives them as they are now.
+        """Discard the open rows with these ids, in one commit; return them in their new state.
 
-        Raises `ConcurrentRunError` where the table is not as it was read."""
+        Raises `ConcurrentRunError` when the table was changed since it was read."""
         given_up = {"state": "discarded", "resolved_at": now, "discarded_by": by, "discard_reason": reason}
         return self._change("open", ids, lambda _: given_up)
 
     def reopen(self, ids: Collection[str]) -> list[Quarantined]:
-        """Take back that the rows with these ids were discarded. Otherwise as `discard`."""
+        """Open the discarded rows with these ids again; otherwise like `discard`."""
         nothing = dict.fromkeys(("resolved_at", "discarded_by", "discard_reason"))
         return self._change("discarded", ids, lambda _: {"state": "open", **nothing})
 
     def replayed_before(self, moment: datetime.datetime) -> int:
-        """How many rows `forget_replayed` would remove."""
+        """Count the rows that `forget_replayed` would remove."""
         return sum(_was_replayed(row, moment) for row in self.rows)
 
     def forget_replayed(self, before: datetime.datetime) -> int:
-        """Remove the rows that could be used after all before a moment; gives how many."""
+        """Remove the rows that became `replayed` before a moment; return their number."""
         rows = [row for row in self.rows if not _was_replayed(row, before)]
         removed = len(self.rows) - len(rows)
         if removed:
@@ -170,13 +171,13 @@ class Quarantine:
 
 
 def discards(rows: Iterable[Quarantined]) -> Callable[[Rejected], bool]:
-    """Whether a rejected thing is one of the rows that a person discarded."""
+    """Return a predicate that is true for rejected things that a person discarded."""
     identities = {_identity(row) for row in rows if row.state == "discarded"}
     return lambda rejected: _identity(storable(rejected)) in identities
 
 
 def storable(rejected: Rejected) -> Rejected:
-    """With escapes for what cannot be written as UTF-8: no fault of what is rejected may end the run."""
+    """Escape what cannot be encoded as UTF-8, so that a defect of the rejected thing cannot end the run."""
     texts = {name: getattr(rejected, name) for name in ("segment", "message", "database", "table")}
     escaped = {
         name: None if text is None else text.encode(errors="backslashreplace").decode() for name, text in texts.items()
@@ -189,5 +190,5 @@ def _was_replayed(row: Quarantined, before: datetime.datetime) -> bool:
 
 
 def _identity(row: Rejected | Quarantined) -> tuple[str, int, str, bytes | None, int]:
-    # With the count: a row that stands for more than it did is another one.
+    # The count is included: a row that stands for more things than before is another one.
     return row.segment, -1 if row.line is None else row.line, row.error_class, row.raw, row.count

@@ -1,9 +1,9 @@
-"""Records as tasks read them: straight from the data files of `records`, each file once where that is possible.
+"""Read records in tasks from the data files of `records`, each file once where that is possible.
 
-A file has records of several partitions, those of each in the order of their offsets: it was written as they came. So
-what has many partitions is read in one pass over its files, if these are in an order that is right for each partition.
-Where none is (timestamps that go back at midnight, files that maintenance has written anew) a partition is read by
-itself, a few megabytes of offsets at a time."""
+A file has records of several partitions, those of each partition in the order of their offsets, because they were
+written as they arrived. So many partitions can be read in one pass over their files, if an order of files exists that
+is right for each partition. Where there is none (timestamps that go back at midnight, files that maintenance rewrote),
+a partition is read separately, a few megabytes of offsets at a time."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _READ: Final = ("feed_date", "topic", "partition", "offset", "timestamp", "key",
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """The records of a partition that landed with a batch, from the offset `start` on; and those before it from
-    `before` on, which are read with them and landed with the batch `since` or later. `bytes` is how many there are,
-    about."""
+    """The records of a partition that landed with a batch, from the offset `start` on, and the records from offset
+    `before` up to `start`, which landed with batch `since` or later and are read with them. `bytes` is their
+    approximate size."""
 
     partition: LogPartition
     batch: int
@@ -48,7 +48,7 @@ class PartitionRecords:
 
 @dataclass(slots=True)
 class _Extent:
-    """The offsets that a file has of a partition's records."""
+    """The range of offsets that a file has of a partition's records."""
 
     first: int
     last: int
@@ -61,7 +61,7 @@ class _Extent:
 
 @dataclass(frozen=True, slots=True)
 class RecordShare:
-    """What one task reads. `files` are in an order that is right for all but `shuffled`."""
+    """The part that one task reads. The order of `files` is right for all partitions but `shuffled`."""
 
     files: tuple[StoredFile, ...]
     in_order: tuple[PartitionRecords, ...]
@@ -70,7 +70,7 @@ class RecordShare:
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """The files of the table as it is when the work is planned. It is handed to tasks."""
+    """The table's schema and location when the work was planned. It is sent to tasks."""
 
     schema: Schema
     location: str
@@ -79,7 +79,7 @@ class StoredRecords:
     def rows(
         self, file: StoredFile, wanted: Sequence[PartitionRecords], names: Sequence[str], window: Range | None = None
     ) -> Iterator[pa.Table]:
-        """Rows of a file, those of `wanted` among them, or of them those with offsets in a window."""
+        """Yield rows of a file that include those of `wanted`, or those of them with offsets in a window."""
         ids = {name: self.schema.find_field(name).field_id for name in names}
         ranges = _ranges(wanted) | ({} if window is None else {"offset": window})
         between = {ids[name]: ends for name, ends in ranges.items()}
@@ -110,8 +110,8 @@ class RecordReader:
     shares: tuple[RecordShare, ...]
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
-        """Columns of `RECORDS`. The records of each partition and batch come in the order of their offsets, those of
-        several may come by turns."""
+        """Read a task's share, with the columns of `RECORDS`. The records of each partition and batch are in the order
+        of their offsets; those of several may be interleaved."""
         share = self.shares[task]
         for file in share.files if share.in_order else ():
             for rows in self.files.rows(file, share.in_order, _READ):
@@ -126,7 +126,7 @@ class RecordReader:
                 yield from _in_batches(pa.concat_tables(found).sort_by("offset"))
 
     def _windows(self, files: Sequence[StoredFile], wanted: PartitionRecords) -> Iterator[tuple[int, int]]:
-        """Its offsets in ranges, the last ones included, that are of some megabytes each, or of one record."""
+        """Split the offsets into ranges, inclusive, of some megabytes or one record each."""
         offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for file in files:
             for rows in self.files.rows(file, [wanted], (*_PLACE, "size")):
@@ -142,14 +142,15 @@ class RecordReader:
 
 
 def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> RecordReader:
-    """Reads the wanted records of a feed in at most so many tasks."""
+    """Return a reader of the wanted records of a feed for at most `tasks` tasks. Raises ValueError when the feed has no
+    records."""
     table = lake.load(records_table(feed))
     if table is None:
         raise ValueError(f"the feed {feed} has no records")
     files = StoredRecords(table.schema(), table.location(), dict(lake.catalog.properties))
     ids = {name: files.schema.find_field(name).field_id for name in _PLACE}
     batch = files.schema.find_field("batch")
-    # Batches rise with offsets; within one, file names have the order in which they were written.
+    # Batches rise with offsets; within a batch, file names sort in the order in which the files were written.
     stored = sorted(live_files(table, list(ids.values())), key=lambda file: (_least(file, batch.field_id), file.path))
     return RecordReader(files, _shares(files, stored, wanted, tasks))
 
@@ -162,7 +163,7 @@ def _least(file: StoredFile, field_id: int) -> int:
 def _shares(
     table: StoredRecords, files: Sequence[StoredFile], wanted: Sequence[PartitionRecords], tasks: int
 ) -> tuple[RecordShare, ...]:
-    """What shares files goes to one task, as far as tasks then have equally much to do."""
+    """Group partitions that share files into one task each, as far as the tasks get about the same amount of work."""
     all_extents = list(ExecutorFactory.get_or_create().map(lambda file: table.extents(file, wanted), files))
     places = {each: [n for n, extents in enumerate(all_extents) if each in extents] for each in wanted}
     found = sorted(
@@ -171,7 +172,7 @@ def _shares(
     total, done = sum(each.bytes for each in found) or 1, 0
     groups: dict[int, list[PartitionRecords]] = {}
     for each in found:
-        # By its middle: of four that are about alike, the third is not one more of the first task's.
+        # By its middle: of four that are about equal, the third does not go to the first task too.
         middle = done + each.bytes // 2
         groups.setdefault(min(middle * tasks // total, tasks - 1), []).append(each)
         done += each.bytes
@@ -190,7 +191,7 @@ def _is_in_order(extents: Sequence[_Extent]) -> bool:
 
 
 def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, Range]:
-    """Which topics, partitions, batches and offsets are wanted."""
+    """Return the ranges of topics, partitions, batches and offsets that are wanted."""
     topics, numbers = [each.partition.topic for each in wanted], [each.partition.number for each in wanted]
     return {
         "topic": (min(topics), max(topics)),
@@ -225,7 +226,7 @@ def _matches(
 
 
 def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range | None = None) -> pa.Table:
-    """Columns of `RECORDS`: the rows that are wanted, in their order."""
+    """Return the wanted rows, in their order, with the columns of `RECORDS`."""
     matches = list(_matches(rows, wanted, window))
     at = np.concatenate([np.empty(0, np.int64), *(at for _, at, _ in matches)])
     batches = np.repeat([each.batch for each, _, _ in matches], [len(at) for _, at, _ in matches])
@@ -243,7 +244,7 @@ def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range | No
 
 
 def _in_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Of some megabytes each, or of one record."""
+    """Split rows into batches of some megabytes or one record each."""
     if not rows.num_rows:
         return
     lengths = (_compute.fill_null(_compute.binary_length(rows.column(name)), 0) for name in ("key", "value"))

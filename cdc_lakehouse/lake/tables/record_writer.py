@@ -1,8 +1,7 @@
 """Data files of `records`: messages as rows, written where they are read, in Spark's tasks or in this process.
 
-PyArrow writes them through PyIceberg, from columns to Parquet: measured against rows that go through Spark's writer, a
-third of the processor's time. Nothing is read into the messages, bytes stay bytes. The files are nothing to anyone
-before the driver commits them (see `records`)."""
+PyArrow writes columns to Parquet through PyIceberg, which takes a third of the CPU time of Spark's writer for rows. The
+messages are not interpreted; bytes stay bytes. The files are unused until the driver commits them (see `records`)."""
 
 from __future__ import annotations
 
@@ -65,21 +64,22 @@ SPEC: Final = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_d
 _ARROW: Final = schema_to_pyarrow(SCHEMA)
 
 _TYPES: Final = (None, "CreateTime", "LogAppendTime")
-"""Kafka's names of the client's numbers."""
+"""Kafka's names for the client's timestamp types, by number."""
 _WHOLE_MINUTES_SINCE: Final = 100_000_000
-"""1973, in seconds: from then on every zone is some minutes off UTC, and changes at the full minute."""
+"""1973, in seconds: since then every zone's offset from UTC is in whole minutes, and changes at a full minute."""
 _LAST_SECOND: Final = 253_370_764_800
-"""The year 9999 begins: beyond it a calendar here has no dates."""
+"""The start of the year 9999: Python's calendar ends with that year."""
 _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 10}
 
-_compute: Any = pc  # What it takes is hidden from type checkers.
+_compute: Any = pc  # Type checkers do not see the parameters of its functions.
 
 Dated = tuple[str | None, pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class RecordRows:
-    """Makes the rows of a batch. Dates are those of the timestamps in `time_zone`, None where there is none."""
+    """Makes the rows of a batch. Their dates are those of the timestamps in `time_zone`; None when there is no
+    timestamp."""
 
     time_zone: str
     date_separator: DateSeparator
@@ -87,7 +87,7 @@ class RecordRows:
     schema: pa.Schema = field(default=_ARROW)
 
     def of(self, messages: Messages) -> Iterator[Dated]:
-        """The rows of each feed date."""
+        """Yield the rows of each feed date, with the columns of `schema`."""
         flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
         types, times = flat[::2], flat[1::2]
         dated = (types > 0) & (times >= 0) & (times < _LAST_SECOND * 1000)
@@ -120,7 +120,7 @@ class RecordRows:
     def _dates(
         self, seconds: np.ndarray[Any, Any], dated: np.ndarray[Any, Any]
     ) -> tuple[list[str | None], np.ndarray[Any, Any]]:
-        """The dates that there are, and which of them each second is of."""
+        """Return the distinct dates, and for each second the index of its date."""
         length = _DATE_LENGTH.get(self.date_separator)
         if length is None or not dated.any():
             return [None], np.zeros(len(seconds), dtype=np.int64)
@@ -142,19 +142,19 @@ def _array(column: Any, type: pa.DataType, count: int) -> pa.Array:
 
 
 def _or_none(headers: Sequence[Headers | None]) -> list[Headers | None]:
-    """None where there are none: an empty list is the same to Kafka."""
+    """Replace empty lists of headers by None: to Kafka they are the same."""
     return [each or None for each in headers] if any(headers) else [None] * len(headers)
 
 
 _ROW_GROUP_BYTES: Final = 64 << 20
 _FILE_BYTES: Final = 1 << 30
-"""In memory, before they are encoded: a quarter or less of it on disk."""
+"""The size in memory, before encoding: a quarter or less of it on disk."""
 _DATES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True)
 class RecordTable:
-    """What a task needs to know of the table. It is handed to tasks, credentials of the warehouse and all."""
+    """The table as tasks need it. It is sent to tasks together with the warehouse's credentials."""
 
     location: str
     properties: Mapping[str, str]
@@ -175,11 +175,12 @@ class RecordTable:
         return schema_to_pyarrow(self.schema)
 
     def open_io(self) -> FileIO:
-        """With the credentials that the configuration gives here and now: those that came along may have ended."""
+        """Open the FileIO with the credentials that the configuration gives in this process now: those sent with the
+        task may have expired."""
         return load_file_io({**self.io, **pyiceberg_file_io(self.warehouse, self.storage).pyiceberg}, self.location)
 
     def delete(self, files: Iterable[DataFile]) -> None:
-        """Files that no commit has, and that none will have."""
+        """Delete files that no commit references or will reference."""
         io = self.open_io()
         for file in files:
             with contextlib.suppress(OSError):
@@ -187,11 +188,11 @@ class RecordTable:
 
 
 class RecordFiles:
-    """The files of one task of a batch: at each time one for each of a few feed dates. Rows that stay in memory are as
-    many as a row group has."""
+    """The data files of one task of a batch: at any time one open file for each of a few feed dates. The rows in memory
+    are at most those of a row group."""
 
     def __init__(self, table: RecordTable, name: str) -> None:
-        """`name` is part of the files' names and must be the task's own."""
+        """`name` is part of the files' names and must be unique to the task."""
         self._table = table
         self._io = table.open_io()
         self._locations = load_location_provider(table.location, dict(table.properties))
@@ -217,13 +218,13 @@ class RecordFiles:
                 self._close(date)
 
     def close(self) -> list[DataFile]:
-        """End all files."""
+        """Close all files and return them."""
         for date in list(self._open):
             self._close(date)
         return self._written
 
     def discard(self) -> None:
-        """Take away what was written."""
+        """Delete all files."""
         for file in self._open.values():
             if file.bytes:
                 with contextlib.suppress(OSError):
@@ -271,7 +272,7 @@ class _File:
     bytes: int = 0
 
     def write(self) -> None:
-        """A row group."""
+        """Write the collected rows as a row group."""
         if self.held:
             rows, self.held = pa.Table.from_batches(self.held), []
             self.bytes += rows.nbytes
@@ -280,7 +281,7 @@ class _File:
 
 @dataclass
 class ReadRange:
-    """What was read of a range. `end` is the first offset that was not."""
+    """The part of a range that was read. `end` is the first offset that was not read."""
 
     range: OffsetRange
     end: int
@@ -291,7 +292,7 @@ class ReadRange:
 
 @dataclass
 class ReadGroup:
-    """What a task has read of its ranges, the files that it is in, and what went wrong."""
+    """The ranges that a task has read, the files with their records, and the errors."""
 
     ranges: list[ReadRange]
     files: list[DataFile]
@@ -300,7 +301,7 @@ class ReadGroup:
 
 @dataclass(frozen=True)
 class RecordTask:
-    """What all tasks of a batch have in common. `name` is the batch's own among all that write to the table."""
+    """The part of the work that all tasks of a batch share. `name` must be unique among all writers of the table."""
 
     client: KafkaClient
     rows: RecordRows
@@ -330,7 +331,7 @@ class RecordTask:
 def run_tasks(
     task: RecordTask, groups: Sequence[Sequence[OffsetRange]], spark: Callable[[], SparkSession]
 ) -> list[ReadGroup]:
-    """A task for each group of ranges; Spark is started where there are several."""
+    """Run a task for each group of ranges; Spark is started when there are several."""
     if len(groups) == 1:
         return [task.run(0, groups[0])]
 

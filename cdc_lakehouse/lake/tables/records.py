@@ -1,8 +1,9 @@
-"""The `records` table: every message of a feed's topics, each once, as it was on the broker.
+"""The `records` table: every message of a feed's topics, each once, unchanged from the broker.
 
-A batch is one commit: the files that tasks have written, the offsets that are then landed (see `landed_offsets`), and
-the batch's number and ranges in the snapshot's summary. It goes on top of what the run began with, so of two runs that
-land the same only one does. Whatever ends a run, a range is in whole with the position behind it, or not at all."""
+A batch is one commit: the files that tasks have written, the offsets that have then landed (see `landed_offsets`), and
+the batch's number and ranges in the snapshot's summary. It is committed on top of the state at the start of the run, so
+only one of two runs lands the same ranges. Whatever ends a run, a range has landed completely, together with the
+position after it, or not at all."""
 
 from __future__ import annotations
 
@@ -49,39 +50,39 @@ _PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
-    # Values are as good as never the same twice: looking for it costs time.
+    # Values hardly ever repeat: building a dictionary costs time.
     "write.parquet.dict-size-bytes": str(64 << 10),
-    # Minima and maxima of bytes can prune nothing.
+    # Minima and maxima of bytes exclude nothing.
     **{f"write.metadata.metrics.column.{column}": "none" for column in ("key", "value")},
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Every batch brings a manifest.
+    # Every batch adds a manifest.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
-    # What another run has landed meanwhile must be seen.
+    # A conflict with another run that has landed something must be noticed.
     "commit.retry.num-retries": "0",
 }
 
 
 def records_frame(spark: SparkSession, feed: str) -> DataFrame:
-    """All records of a feed."""
+    """Return all records of a feed."""
     return spark.read.format("iceberg").load(records_table(feed).sql)
 
 
 def first_batch(lake: Lake, feed: str) -> int:
-    """The first batch of which all records are there; 0 where none were removed."""
+    """Return the first batch whose records are all kept; 0 when none were removed."""
     table = lake.load(records_table(feed))
     return 0 if table is None else int(table.properties.get(FIRST_BATCH, "0"))
 
 
 def removed_upto(lake: Lake, feed: str) -> str:
-    """The last feed date of which records were removed; an empty text where none were."""
+    """Return the last feed date whose records were removed; empty when none were."""
     table = lake.load(records_table(feed))
     return "" if table is None else table.properties.get(REMOVED_UPTO, "")
 
 
 def files_before(table: Table, batch: int) -> list[DataFile]:
-    """The data files that hold records of earlier batches alone."""
+    """Return the data files that hold only records of earlier batches."""
     field = table.schema().find_field("batch")
 
     def last(file: DataFile) -> int:
@@ -92,14 +93,14 @@ def files_before(table: Table, batch: int) -> list[DataFile]:
 
 
 def remove_before(table: Table, batch: int, files: Sequence[DataFile]) -> None:
-    """Remove data files with records of batches before one; from then on these batches are not whole. Raises
-    `ConcurrentRunError` when the table is another by now."""
+    """Remove data files with records of batches before `batch`; these batches are then incomplete. Raises
+    `ConcurrentRunError` when another run has changed the table."""
     dates = [table.properties.get(REMOVED_UPTO), *(file.partition[0] for file in files)]
     upto = max((date for date in dates if date is not None), default=None)
     try:
         with table.transaction() as transaction:
             with transaction.update_snapshot().overwrite() as overwrite:
-                overwrite.delete_by_predicate(AlwaysTrue())  # Else it looks into no manifest.
+                overwrite.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
                 for file in files:
                     overwrite.delete_data_file(file)
             transaction.set_properties({FIRST_BATCH: str(batch), **({} if upto is None else {REMOVED_UPTO: upto})})
@@ -117,7 +118,7 @@ class RecordCommits:
         return self._lake.load(self.identifier)
 
     def create(self) -> Table:
-        """Raises `ConcurrentRunError` when another run has just done so."""
+        """Create the table. Raises `ConcurrentRunError` when another run has just created it."""
         self._lake.ensure_namespace(self.identifier.namespace)
         try:
             return self._lake.catalog.create_table(
@@ -134,14 +135,14 @@ class RecordCommits:
         files: Sequence[DataFile],
         summary: Mapping[str, str],
     ) -> None:
-        """All or nothing. Raises `ConcurrentRunError` when another run has landed something since `before`; the files
-        are then taken away."""
+        """Commit files, properties and summary together. Raises `ConcurrentRunError` when another run has landed
+        something since `before`; the files are then deleted."""
         about = RecordTable.of(table, self._lake)
         for _ in range(_TRIES):
             try:
                 with table.transaction() as transaction:
                     update = transaction.update_snapshot(snapshot_properties=dict(summary))
-                    # Without a file too: that another run has landed something is seen by its snapshot.
+                    # Even without a file: the snapshot shows whether another run has landed something.
                     with update.merge_append() as append:
                         for file in files:
                             append.append_data_file(file)
@@ -172,14 +173,15 @@ def offsets_summary(batch: LandedBatch) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What landed, and what stood in the way of more: those ranges end before their fault, the others are whole."""
+    """The batch that landed, and the faults that limited it: ranges with a fault end before it, the others are
+    complete."""
 
     batch: LandedBatch
     faults: tuple[CdcError, ...] = ()
 
 
 class Records:
-    """`spark` is asked for its session where there is work for several tasks."""
+    """Lands records of topics. `spark` is only called when there is work for several tasks."""
 
     def __init__(
         self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: KafkaClient | None = None
@@ -193,8 +195,9 @@ class Records:
         self.identifier = self._commits.identifier
 
     def append(self, ranges: Sequence[OffsetRange], pending: Pending, batch: int) -> Appended:
-        """Land ranges of what is pending as the batch with this number, which is above all before. It may hold less
-        than was asked for: see `OffsetRange` and `RangeReader`. Where there is nothing to land nothing is committed.
+        """Land ranges of the pending offsets as the batch with this number, which must be above all earlier ones. It
+        may hold less than was asked for: see `OffsetRange` and `RangeReader`. When there is nothing to land, nothing is
+        committed.
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
         table = self._commits.load()
@@ -238,8 +241,8 @@ class _Landed:
 
 
 def _without_surplus(groups: Sequence[ReadGroup]) -> tuple[_Landed, list[DataFile]]:
-    """What can be landed of what was read, and the files of parts behind one that ended early: a part of a range is a
-    group of its own."""
+    """Separate what can land from the files of parts that follow an incomplete part: each part of a range is a
+    group."""
     segments: list[LandedSegment] = []
     surplus: set[int] = set()
     read = [(found, number) for number, group in enumerate(groups) for found in group.ranges]

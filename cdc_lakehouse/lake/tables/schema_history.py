@@ -1,8 +1,8 @@
-"""The `schema_history` table: every DDL and every sight of a table's columns, with what it did.
+"""The `schema_history` table: every DDL and every observation of a table's columns, with its effect.
 
 A row is one version of a table; `number` is its place in the history. `columns` and `primary_key` are for people and
-queries; `definition` is the version and `change` the source's own words, as JSON, from which the history can be
-worked out again. One change of the source can make several versions (DROP DATABASE); the first of them carries it.
+queries; `definition` is the version and `change` is the source's change, as JSON, from which the history can be
+recomputed. One change of the source can make several versions (DROP DATABASE); the first of them holds it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SCHEMA: Final = pa.schema([
 
 
 class SchemaHistory:
-    """The history of one feed, read once and kept up with what this object itself writes."""
+    """The schema history of one feed, read once and updated with what this object writes."""
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "schema_history", SCHEMA)
@@ -75,16 +75,16 @@ class SchemaHistory:
 
     @property
     def changes(self) -> Mapping[str, SchemaChange]:
-        """The source's own words, by where they were read."""
+        """The source's changes, by their origin."""
         _ = self.history
         return self._changes
 
     def record(self, changes: Sequence[SchemaChange], now: datetime.datetime) -> list[TableVersion]:
-        """Add changes in one commit; gives the versions they made.
+        """Add changes in one commit; return the versions that they made.
 
-        A change that belongs before recorded ones, or is another than was recorded, makes the history be worked out
-        again from the source's words. What makes no version, such as the columns of a row that are those of its dump,
-        is not recorded, and may come again.
+        When a change belongs before recorded ones or differs from what was recorded, the history is recomputed from the
+        source's changes. A change that makes no version, such as a row with the same columns as its dump, is not
+        recorded, and may be passed again.
         """
         if not changes:
             return []

@@ -1,5 +1,5 @@
-"""Files of a sink or a dump to data files of `events`, in one Spark job: a task reads files, decodes them and writes
-what it decoded. What cannot be used comes to the driver, the first records of each file one by one."""
+"""Decode files of a sink or a dump to data files of `events`, in one Spark job: a task reads files, decodes them and
+writes the events. Rejected records are returned to the driver, the first ones of each file one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.sources.object_store.segments import SegmentRef
 
 if TYPE_CHECKING:
-    # For types alone: workers import this module, and need nothing of catalogs.
+    # For types only: workers import this module and do not need catalogs.
     from cdc_lakehouse.lake.tables.segments import Segment
 
 _REQUEST: Final = 1024 * 1024
@@ -35,13 +35,13 @@ _TASK_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_SEGMENTS: Final = 64
 _GROUP_BYTES: Final = 128 * 1024 * 1024
 _RESULTS: Final = "data_file string, found binary"
-"""A row is a data file, or what a task found beside them: the rejected records, and the lines of its files."""
+"""A row is a data file, or what a task returns beside its files: the rejected records and the line counts."""
 
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """A segment that is a file: where its content is (`ref`), what its decoder has to know (`context`), and what all of
-    its events have in common."""
+    """A segment that is a file: the location of its content (`ref`), what its decoder needs (`context`), and the values
+    that all of its events share."""
 
     ref: SegmentRef
     segment: str
@@ -54,15 +54,15 @@ class SegmentFile:
 
 @dataclass
 class DecodedFiles:
-    """`data_files` are JSON for Iceberg's `ContentFileParser`. `lines` counts, by segment, what was read: the events
-    and what was rejected."""
+    """The result of decoding. `data_files` are JSON for Iceberg's `ContentFileParser`. `lines` is the number of lines
+    read by segment: events and rejected lines."""
 
     data_files: list[str] = field(default_factory=list[str])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
     lines: dict[str, int] = field(default_factory=dict[str, int])
 
     def counted(self, segments: Sequence[Segment]) -> list[Segment]:
-        """The segments with their lines, where these were read."""
+        """Return the segments with their line counts; None where a segment was not read."""
         return [replace(segment, lines=self.lines.get(segment.segment)) for segment in segments]
 
 
@@ -73,8 +73,10 @@ def decode_segments(
     decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
     writer: EventWriter | None,
 ) -> DecodedFiles:
-    """Decode files; without a writer only for what is rejected. `read` gives the content of each in tasks, `decode`
-    makes batches of `event_schema.DECODED` of a connection to DuckDB, a content and a file's context."""
+    """Decode files; without a writer only to find rejected records.
+
+    `read` yields segments with their contents in tasks; `decode` yields batches with the columns of
+    `event_schema.DECODED` for a DuckDB connection, a content and a file's context."""
     by_path = {file.ref.path: file for file in files}
     decode_refs = functools.partial(_decode, read, decode, by_path, writer)
     found = DecodedFiles()
@@ -125,7 +127,7 @@ def _decode(
 
 
 def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Says of a fault of the file, not of the whole store, which segment it is of."""
+    """Set the segment of errors that concern the file and not the whole store."""
     try:
         yield from batches
     except SourceError as error:
@@ -143,7 +145,8 @@ def _results(data_files: list[str | None], found: bytes | None) -> pa.RecordBatc
 
 
 def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
-    """Decoded records as events: columns of `NEW_EVENTS`. What all have in common is there once, as a dictionary."""
+    """Convert decoded records to events with the columns of `NEW_EVENTS` (with `synthetic` for a synthetic file).
+    Values that all share are dictionaries of one entry."""
     common = {
         "feed_date": file.feed_date,
         "schema_name": file.context.database,
@@ -169,7 +172,7 @@ def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
 
 
 class _Rejections:
-    """What of one file cannot be used: the first records, and the number of those beyond."""
+    """The rejected records of one file: the first ones, and the number of further ones."""
 
     def __init__(self, file: SegmentFile) -> None:
         self._file = file

@@ -1,16 +1,16 @@
 """The `segments` table: every segment that landed, once.
 
-A segment is of one kind: a `file` of a sink, a range of `offsets` of `records` (of a topic's partition, or of a Canal
-destination), a file of a `dump`, `moved_rows`, which a DDL moved and this product wrote as synthetic events, or a
-`repair`, which puts rows right that `verify` found to differ from the source's. A `summary` stands for those of a table
-(or of topics) that have no row any more: their counts, and up to which feed date they were.
+The kinds of segments are: a `file` of a sink; a range of `offsets` of `records` (of a topic's partition, or of a Canal
+destination); a file of a `dump`; `moved_rows`, which a DDL moved and the project wrote as synthetic events; and a
+`repair`, which corrects rows that `verify` found to differ from the source's. A `summary` stands for the segments of a
+table (or of topics) that no longer have rows: it holds their counts, and their last feed date.
 
 A segment is `landed` when it is listed and `decoded` when its events are in `events`; both are one commit for a whole
-batch. Batches are numbered upwards; the number is how a current-state table knows what it has seen. A segment whose
-content changed, or whose date is decoded again, moves to a new batch with `replaces_snapshot` naming the snapshot of
-`events` that still holds its earlier events.
+batch. Batches are numbered upwards; a current-state table records the number of the last batch that it has read. A
+segment whose content changed, or whose date is decoded again, moves to a new batch, with `replaces_snapshot` naming the
+snapshot of `events` that still holds its earlier events.
 
-The rows are read as an Arrow table and asked by queries; a `Segment` is made for the few rows that a run works on.
+The rows are read as an Arrow table and queried; a `Segment` is only made for the few rows that a run works on.
 """
 
 from __future__ import annotations
@@ -43,26 +43,28 @@ SUMMARY: Final = "summary"
 LANDED: Final = "landed"
 DECODED: Final = "decoded"
 MOVED_ROWS_PREFIX: Final = "//ddl/"
-"""How the names of segments of moved rows begin: no path in a source does. It tells them in lakes of before `kind`."""
+"""The prefix of the names of moved-rows segments, which no path in a source has. It identifies them in lakes from
+before `kind`."""
 _SUMMARY_PREFIX: Final = "//summary/"
 _SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines", "others")
 _GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")
-"""What a summary has of its segments: sums of these, and of those the greatest."""
+"""A summary holds the sums of the former columns and the maxima of the latter."""
 _GAPS_LISTED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One row of the table. Times are UTC, `size` is bytes, counts are None until it is decoded.
+    """One row of the table. Times are UTC, `size` is in bytes, counts are None until it is decoded.
 
-    A file has a table, a version, an index, an etag and a time of modification. Offsets are of many tables, and of
-    `record_batch` of `records`. A dump's file has its table, an etag, and as version the commit-ts of its rows; of a
-    table without rows there is one without content. Moved rows have a table, the version that the DDL made, and the
-    `fingerprint` of what they were computed from, None once no DDL of the history moves them: then they have no events.
-    `lines` is what a file's decoder read, events and bad lines, or the records of offsets as they landed; None where it
-    is not counted. `others` are those of the records that are neither events nor in the quarantine, less the rows that
-    records have beyond their first.
-    A repair has a table, as version the commit-ts of the cut that differed, and by whom it was `requested_by`.
+    A file has a table, a version, an index, an etag and a modification time. Offsets hold rows of many tables, and
+    belong to `record_batch` of `records`. A dump's file has its table, an etag, and as version the commit-ts of its
+    rows; a table without rows has one without content. Moved rows have a table, the version that the DDL made, and the
+    `fingerprint` of their input, None once no DDL of the history moves them: then they have no events. A repair has a
+    table, as version the commit-ts of the cut that differed, and the person who requested it (`requested_by`).
+
+    `lines` is what a file's decoder read (events and rejected lines), or the number of records of offsets that landed;
+    None when it was not counted. `others` is the number of records that are neither events nor in the quarantine, minus
+    the rows that records have beyond their first.
     """
 
     segment: str
@@ -103,7 +105,7 @@ COUNTS: Final = (
     "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines",
     "others",
 )  # fmt: skip
-"""What is known of a segment once it is decoded; of offsets `lines` are known before."""
+"""The columns that are set when a segment is decoded; `lines` of offsets is set before."""
 
 
 def replaced_snapshot(segment: Segment, newest: int | None) -> int | None:
@@ -121,11 +123,11 @@ def replayed_segment(segment: Segment, batch: int, newest: int | None, now: date
     return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces_snapshot=replaces, **uncounted)
 
 
-pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
+pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 
 class Segments:
-    """The segments of one feed, read once and kept up with what this object itself writes."""
+    """The segments of one feed, read once and updated with what this object writes."""
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "segments", SCHEMA)
@@ -133,41 +135,42 @@ class Segments:
 
     @property
     def rows(self) -> pa.Table:
-        """All rows, columns of `SCHEMA`."""
+        """All rows, with the columns of `SCHEMA`."""
         if self._rows is None:
             self._rows = _with_kinds(self._table.scan())
         return self._rows
 
     @property
     def batch(self) -> int:
-        """The highest batch so far, 0 before the first."""
+        """The highest batch so far; 0 before the first."""
         return pc.max(self.rows["batch"]).as_py() or 0
 
     def select(self, condition: Any) -> list[Segment]:
-        """The segments that a condition (a `pyarrow.compute` expression over `SCHEMA`) holds for."""
+        """Return the segments for which a condition (a `pyarrow.compute` expression over `SCHEMA`) is true."""
         return as_segments(self.rows.filter(condition))
 
     def waiting(self) -> int:
-        """How many landed and are not decoded. Files with none of these are not read."""
+        """Count the segments that have landed and are not decoded. Data files without any are not read."""
         return len(self._table.scan(row_filter=equal("state", LANDED)))
 
     def undecoded(self, kind: Kind) -> dict[int, list[Segment]]:
-        """Batches of a kind that landed and were not decoded (by a run that ended early, or not yet), in order."""
+        """Return the segments of a kind that landed and are not decoded (by a run that ended early, or not yet), by
+        batch in order."""
         batches: dict[int, list[Segment]] = {}
         for row in self.select((pc.field("state") == LANDED) & (pc.field("kind") == kind)):
             batches.setdefault(row.batch, []).append(row)
         return dict(sorted(batches.items()))
 
     def find(self, segments: Iterable[str]) -> dict[str, Segment]:
-        """Those of the segments that are known, by name."""
+        """Return the known ones of the segments, by name."""
         return {row.segment: row for row in as_segments(self.rows.filter(self._are(segments)))}
 
     def known(self, segments: Iterable[str]) -> set[str]:
-        """The names among these that are known."""
+        """Return the known ones of the names."""
         return set(self.rows["segment"].filter(self._are(segments)).to_pylist())
 
     def etags(self, segments: Iterable[str]) -> list[str | None]:
-        """The known etag of each, in the order of the names; None for what is not known."""
+        """Return the known etag of each segment, in the order of the names; None for unknown segments."""
         positions = pc.index_in(pa.array(segments, pa.string()), value_set=self.rows["segment"])
         return self.rows["etag"].take(positions).to_pylist()
 
@@ -181,7 +184,7 @@ class Segments:
         self._write(decoded, equal("batch", decoded[0].batch))
 
     def summarize(self, segments: pa.Table) -> None:
-        """Put one row for each table in the place of segments (columns of `SCHEMA`), in one commit."""
+        """Replace segments (columns of `SCHEMA`) by one summary row for each table, in one commit."""
         rows = pa.concat_tables([segments, self.rows.filter(pc.field("kind") == SUMMARY)])
         sums = [(name, "sum") for name in _SUMS]
         greatest = [(name, "max") for name in _GREATEST]
@@ -193,7 +196,7 @@ class Segments:
         self._table.write(self._rows, replacing=AlwaysTrue(), properties=properties)
 
     def summarized(self) -> dict[TableName, Segment]:
-        """The summaries of files, by the table that the source's paths name."""
+        """Return the summaries of files, by the table that the source's paths name."""
         found = self.select((pc.field("kind") == SUMMARY) & pc.field("table").is_valid())
         return {TableName(each.database or "", each.table or ""): each for each in found}
 
@@ -208,7 +211,7 @@ class Segments:
 
 
 def as_rows(segments: Sequence[Segment]) -> pa.Table:
-    """Segments as rows of the table."""
+    """Convert segments to rows with the columns of `SCHEMA`."""
     columns = {name: [getattr(segment, name) for segment in segments] for name in SCHEMA.names}
     return pa.Table.from_pydict(columns, schema=SCHEMA)
 
@@ -220,7 +223,7 @@ def as_segments(rows: pa.Table) -> list[Segment]:
 def _summary(group: Mapping[str, Any]) -> Segment:
     database, table = group["database"], group["table"]
     name = "" if table is None else f"{quote(database, safe='')}/{quote(table, safe='')}"
-    # Without commit-ts: what has to be looked at by commit-ts has a row of its own.
+    # Without commit-ts: segments that are selected by commit-ts keep rows of their own.
     return Segment(
         segment=f"{_SUMMARY_PREFIX}{name}",
         kind=SUMMARY,
@@ -233,8 +236,8 @@ def _summary(group: Mapping[str, Any]) -> Segment:
 
 
 def _with_kinds(rows: pa.Table) -> pa.Table:
-    """Rows as they are written now. Lakes of before `kind` said it by the name, an empty database, and what stood in
-    `etag`: the batch of `records`, or of moved rows a digest or the word `void`."""
+    """Return rows in the current form. Lakes from before `kind` marked the kind by the name, an empty database, and the
+    value of `etag`: the batch of `records`, or for moved rows a digest or the word `void`."""
     rows = rows.cast(pa.schema([field.with_nullable(True) for field in SCHEMA]))
     old = pc.is_null(rows["kind"])
     moved = pc.and_(old, pc.starts_with(rows["segment"], MOVED_ROWS_PREFIX))
@@ -258,7 +261,7 @@ def _with_kinds(rows: pa.Table) -> pa.Table:
 
 
 def may_hold(tables: Iterable[TableName]) -> Any:
-    """The condition that a segment can hold events of one of some tables: offsets can hold any table's."""
+    """Return the condition that a segment can hold events of one of some tables; offsets can hold any table's."""
     condition = pc.field("kind") == OFFSETS
     for name in tables:
         condition = condition | ((pc.field("database") == name.database) & (pc.field("table") == name.table))
@@ -266,14 +269,14 @@ def may_hold(tables: Iterable[TableName]) -> Any:
 
 
 def directories(rows: pa.Table) -> pa.Table:
-    """The rows of files, with the `directory` that each file is in."""
+    """Return the rows of files, with the additional column `directory` of each file."""
     files = rows.filter(pc.field("kind") == FILE)
     parts = pc.split_pattern(files["segment"], "/", max_splits=1, reverse=True)
     return files.append_column("directory", pc.list_element(parts, 0))
 
 
 def table_versions(rows: pa.Table) -> list[tuple[str, TableName, int]]:
-    """Each table version that files are of, with the first directory that has them."""
+    """Return each table version that has files, with the first directory that holds them."""
     groups = directories(rows).group_by(["database", "table", "table_version"]).aggregate([("directory", "min")])
     names = ("directory_min", "database", "table", "table_version")
     columns = (groups[name].to_pylist() for name in names)
@@ -285,8 +288,8 @@ def table_versions(rows: pa.Table) -> list[tuple[str, TableName, int]]:
 
 @dataclass(frozen=True, slots=True)
 class IndexGap:
-    """File numbers that are missing in a directory (of a dispatcher, where there are several), of very many the first
-    ones; and the table whose directory it is."""
+    """Missing file numbers in a directory (of a dispatcher, where there are several), limited to the first ones, and
+    the directory's table."""
 
     directory: str
     dispatcher: str | None
@@ -300,9 +303,9 @@ class IndexGap:
 
 
 def index_gaps(rows: pa.Table) -> list[IndexGap]:
-    """Missing file numbers between 1 and the highest that landed, in the order of directories.
+    """Return the missing file numbers between 1 and the highest that landed, sorted by directory.
 
-    Each directory (and each dispatcher in it) numbers its files from 1 without holes.
+    Each directory (and each dispatcher in it) numbers its files from 1 without gaps.
     """
     files = directories(rows)
     groups = files.group_by(["directory", "dispatcher"]).aggregate(
@@ -325,15 +328,15 @@ def index_gaps(rows: pa.Table) -> list[IndexGap]:
 
 
 def _between(numbers: Sequence[int]) -> Iterator[int]:
-    """The numbers from 1 on that are not there."""
+    """Yield the missing numbers from 1 on."""
     for lower, upper in itertools.pairwise([0, *numbers]):
         yield from range(lower + 1, upper)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over segments: bytes, events by operation, quarantined lines; and the range of commit-ts (None without an
-    event). What is not counted yet counts as nothing."""
+    """Sums over segments: bytes, events by operation, quarantined lines; and the range of commit-ts (None without
+    events). Counts that are not known yet are 0."""
 
     segments: int
     size: int

@@ -1,7 +1,7 @@
-"""A machinery table of few rows: read and written whole by PyIceberg, in tens of milliseconds and without a JVM.
+"""A system table of few rows, which PyIceberg reads and writes as a whole, in tens of milliseconds and without a JVM.
 
-A write keeps the table small by what it commits anyway: it merges small data files and expires old snapshots, so that
-what a write costs does not grow with the number of earlier ones.
+Each write keeps the table small in its own commit: it merges small data files and expires old snapshots, so that the
+cost of a write does not grow with the number of earlier ones.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ _PROPERTIES: Final = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # A lost race must be seen: only one run of a feed may be active.
+    # A lost race must be noticed: only one run of a feed may be active.
     "commit.retry.num-retries": "0",
 }
 _FEW_FILES: Final = 8
-"""Small data files that a table may have beside what a write adds."""
+"""The number of small data files that a table may have beside those that a write adds."""
 _LARGE_BYTES: Final = 32 << 20
-"""Files of this size are not merged any more."""
+"""Files of this size are no longer merged."""
 _KEPT_SNAPSHOTS: Final = 20
-"""A reader that has loaded the table can go on while these are written."""
+"""A reader that has loaded the table can continue while this many are written."""
 _LEAST_EXPIRED: Final = 10
-"""Fewer do not expire: to look for orphans at each write costs more than it frees."""
+"""Fewer do not expire: looking for orphans at each write costs more than it frees."""
 _MOST_EXPIRED: Final = 100
-"""So many at once: a table that older code wrote can have thousands."""
+"""The most that expire at once: a table that older code wrote can have thousands."""
 _UP_TO_DATE: Final[set[tuple[str, pa.Schema]]] = set()
-"""Schemas of tables, as Iceberg's JSON, that have all columns of what is written: to compare them takes longer than to
-write."""
+"""Pairs of a table's schema, as Iceberg's JSON, and a written schema whose columns it all has: comparing them takes
+longer than writing."""
 
 _COLUMN_TYPES: Final[Mapping[Any, pa.DataType]] = {
     str: pa.string(), int: pa.int64(), bytes: pa.binary(), datetime.datetime: pa.timestamp("us", tz="UTC"),
@@ -81,7 +81,7 @@ def schema_of(row: type[DataclassInstance], **others: pa.DataType) -> pa.Schema:
     return pa.schema(columns)
 
 
-# PyIceberg's models hide their arguments from type checkers.
+# Type checkers do not see the arguments of PyIceberg's models.
 equal: Callable[[str, str | int], BooleanExpression] = cast("Any", EqualTo)
 missing: Callable[[str], BooleanExpression] = cast("Any", IsNull)
 among: Callable[[str, Collection[str]], BooleanExpression] = cast("Any", In)
@@ -90,12 +90,13 @@ _at_most: Callable[[str, str], BooleanExpression] = cast("Any", LessThanOrEqual)
 
 
 def between(column: str, least: str, greatest: str) -> BooleanExpression:
-    """Rows whose column is in a range, both ends with it."""
+    """Return a filter for rows whose column is in a range, both ends included."""
     return And(_at_least(column, least), _at_most(column, greatest))
 
 
 class SmallTable:
-    """Loaded once; what it writes goes on top of what it read, else `ConcurrentRunError`."""
+    """A small table that is loaded once. It writes on top of the state that it read; otherwise it raises
+    `ConcurrentRunError`."""
 
     def __init__(self, lake: Lake, feed: str, name: str, schema: pa.Schema) -> None:
         self._lake = lake
@@ -106,16 +107,16 @@ class SmallTable:
 
     @property
     def table(self) -> Table | None:
-        # That it was not there is kept as well: what another run makes meanwhile is not ours to write to.
+        # The absence of the table is remembered too: a table that another run creates meanwhile must not be written to.
         if not self._looked:
             self._table = self._lake.load(self._identifier)
             self._looked = True
         return self._table
 
     def scan(self, **scan: Any) -> pa.Table:
-        """Rows as columns, all or those of PyIceberg's scan arguments; none when the table is not there yet.
+        """Return rows, all or those of PyIceberg's scan arguments; none when the table does not exist yet.
 
-        Columns are those of the schema, in its order; one that an older table lacks is NULL.
+        The columns are those of the schema, in its order; one that an older table lacks is NULL.
         """
         if self.table is None:
             return self._schema.empty_table()
@@ -128,11 +129,11 @@ class SmallTable:
         return arrow
 
     def read(self, **scan: Any) -> list[dict[str, Any]]:
-        """Rows of `scan` by column name."""
+        """Return the rows of `scan` as dictionaries."""
         return self.scan(**scan).to_pylist()
 
     def properties(self) -> Mapping[str, str]:
-        """Snapshot properties of the newest snapshot."""
+        """Return the summary of the newest snapshot."""
         return summary_of(None if self.table is None else self.table.current_snapshot())
 
     def write(
@@ -142,9 +143,10 @@ class SmallTable:
         replacing: BooleanExpression | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Add rows in one commit, in the place of those that match `replacing`.
+        """Add rows in one commit, and remove those that match `replacing`.
 
-        A table that older code made gets the columns that it lacks in the same commit.
+        The same commit adds columns that a table of older code lacks. Raises `ConcurrentRunError` when another run has
+        written to the table.
         """
         new: Any = rows
         if not isinstance(rows, pa.Table):
@@ -155,21 +157,21 @@ class SmallTable:
             with _Transaction(table) as transaction:
                 self._evolve(transaction, table.schema())
                 gone, kept = _rewritten(transaction.table_metadata, table.io, replacing)
-                # What stays gets a file of its own: what replaces the new rows soon leaves it alone.
+                # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
                 added = [pa.concat_tables(kept, promote_options="permissive")] if kept else []
                 metadata = transaction.table_metadata
                 added += [new] if len(new) else []
                 files = [file for each in added for file in _dataframe_to_data_files(metadata, each, table.io)]
                 with _new_snapshot(transaction, table.io, summary, replaces=bool(gone)) as snapshot:
                     if gone:
-                        snapshot.delete_by_predicate(AlwaysTrue())  # Else it looks into no manifest.
+                        snapshot.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
                     for file in gone:
                         snapshot.delete_data_file(file)
                     for file in files:
                         snapshot.append_data_file(file)
                 expired = _expire(transaction)
         except (CommitFailedException, FileNotFoundError) as error:
-            # What others wrote meanwhile may have let expire what this one has read; else a file is lost.
+            # Another writer may have expired what this one has read; otherwise a file is lost.
             if isinstance(error, FileNotFoundError) and not self._is_outdated(table):
                 raise
             raise ConcurrentRunError(f"another run has written to {self._identifier}") from error
@@ -186,7 +188,7 @@ class SmallTable:
         if known in _UP_TO_DATE:
             return
         stored = {field.name for field in before.fields}
-        # Rows from before have no value for a new column: it is optional, whatever the schema says of new rows.
+        # Earlier rows have no value for a new column, so it is optional, whatever the schema says of new rows.
         schema = pa.schema([f if f.name in stored else f.with_nullable(True) for f in self._schema])
         update = transaction.update_schema().union_by_name(schema)
         for name in stored - set(schema.names):
@@ -210,7 +212,8 @@ class SmallTable:
 
 
 class _Transaction(Transaction):
-    """PyIceberg copies all metadata each time that it looks at it, which is most of the time of a commit."""
+    """A transaction that caches its metadata: PyIceberg copies all of it at each access, which is most of a commit's
+    time."""
 
     _copied: tuple[object, TableMetadata] | None = None
 
@@ -222,7 +225,8 @@ class _Transaction(Transaction):
 
 
 class _Overwrite(_OverwriteFiles):
-    """PyIceberg takes a manifest of files that are all deleted from snapshot to snapshot, one more with each."""
+    """An overwrite without empty manifests: PyIceberg carries manifests of only deleted files from snapshot to
+    snapshot, one more each time."""
 
     def _existing_manifests(self) -> list[ManifestFile]:
         return [each for each in super()._existing_manifests() if each.has_added_files() or each.has_existing_files()]
@@ -239,7 +243,7 @@ def _new_snapshot(
 def _rewritten(
     metadata: TableMetadata, io: FileIO, replacing: BooleanExpression | None
 ) -> tuple[list[DataFile], list[pa.Table]]:
-    """The data files that go, and the rows of them that stay."""
+    """Return the data files to remove, and the rows of them to keep."""
     live = list(DataScan(metadata, io).plan_files())
     if isinstance(replacing, AlwaysTrue):
         return [task.file for task in live], []
@@ -261,15 +265,15 @@ def _rewritten(
 
 
 def to_merge(files: Sequence[FileScanTask]) -> list[FileScanTask]:
-    """The smallest of many files, and no file that is larger than all of these together: how often a row is written
-    anew grows with the logarithm of the rows."""
+    """Return the files to merge: the smallest of many files, without files that are larger than all smaller ones
+    together. So a row is rewritten a number of times that grows with the logarithm of the rows."""
     small = [task for task in files if task.file.file_size_in_bytes < _LARGE_BYTES]
     if len(small) < _FEW_FILES:
         return []
     small.sort(key=lambda task: task.file.record_count)
     rows = 0
     for number, task in enumerate(small):
-        # Half of them at least: the writes that follow have room.
+        # At least half of them, so that the next writes do not merge again.
         if number >= _FEW_FILES // 2 and task.file.record_count > rows:
             return small[:number]
         rows += task.file.record_count
@@ -277,7 +281,7 @@ def to_merge(files: Sequence[FileScanTask]) -> list[FileScanTask]:
 
 
 def _expire(transaction: Transaction) -> list[Snapshot]:
-    """Let the oldest snapshots expire once they are many, in the transaction's own commit."""
+    """Expire the oldest snapshots once there are many, in the transaction's own commit."""
     metadata = transaction.table_metadata
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     snapshots = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
@@ -290,10 +294,11 @@ def _expire(transaction: Transaction) -> list[Snapshot]:
 
 
 def _delete_orphans(table: Table, expired: Sequence[Snapshot]) -> None:
-    """Delete the files that only expired snapshots refer to. The commit is done: one that cannot be read or deleted
-    fails nothing."""
+    """Delete the files that only expired snapshots reference. The commit is done: errors of reading or deleting are
+    ignored."""
     with contextlib.suppress(OSError):
-        # Each write goes on from the one before: what an expired snapshot shares with any later one is in the next too.
+        # Each write builds on the one before: what an expired snapshot shares with any later one is also in the next
+        # one.
         left = sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
         needed, manifests = _files(table, {each.snapshot_id: each for each in (left[0], left[-1])}.values(), set())
         orphans, _ = _files(table, expired, manifests)
@@ -303,7 +308,7 @@ def _delete_orphans(table: Table, expired: Sequence[Snapshot]) -> None:
 
 
 def _files(table: Table, snapshots: Collection[Snapshot], known: Collection[str]) -> tuple[set[str], set[str]]:
-    """The files that snapshots refer to, and which of these are manifests; without the manifests that are known."""
+    """Return the files that snapshots reference, and the manifests among them; known manifests are skipped."""
     manifests = {
         each.manifest_path: each
         for snapshot in snapshots

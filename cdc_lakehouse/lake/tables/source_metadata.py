@@ -1,10 +1,10 @@
-"""The `signals` table: what messages of topics say beside rows, each batch's once.
+"""The `signals` table: what messages of topics tell in addition to rows, each batch's once.
 
-A `statement` is a DDL. `columns` are those of a table that a row is the first to have, in its batch and partition. A
-`position` says how far a partition has come in a batch: the greatest commit-ts, the watermark, and the end of the last
-whole transaction. An `option conflict` says that messages contradict an option of their format. `damage` is of a table
-whose text was damaged before it came here: by column, in how many changes. A `left out` is of a table that had rows in
-a batch which the feed did not take: it is the first batch of such ones."""
+A `statement` is a DDL. `columns` are a table's columns as the first row with them in a batch and partition shows them.
+A `position` is the progress of a partition in a batch: the greatest commit-ts, the watermark, and the end of the last
+complete transaction. An `option conflict` says that messages contradict an option of their format. `damage` counts, by
+column, a table's changes whose text was damaged before it arrived. `left out` names a table with rows that the feed did
+not take, and the first batch that had such rows."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ OPTION_CONFLICT_ADVICE: Final = (
 )
 
 _EARLIER_KINDS: Final = {"sight": "columns", "doubt": "option conflict"}
-"""As earlier lakes have them."""
+"""The names of kinds in lakes of earlier releases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """`text` is a statement's, or as JSON the columns and key of a table, why messages contradict an option and how
-    many do, or the columns of a damage."""
+    """One row of the table. `text` is the statement, or as JSON a table's columns and key, the reason and the number of
+    messages of an option conflict, or the columns of a damage."""
 
     batch: int
     kind: Literal["statement", "columns", "position", "option conflict", "damage", "left out"]
@@ -49,7 +49,7 @@ class Signal:
     table: str | None = None
     text: str | None = None
     time_ms: int | None = None
-    """When the source executed a statement."""
+    """When the source executed a statement, in milliseconds since 1970."""
 
 
 SCHEMA: Final = schema_of(Signal, partition=pa.int32())
@@ -57,8 +57,8 @@ SCHEMA: Final = schema_of(Signal, partition=pa.int32())
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a partition has come. Rows behind `ended_ts` are of a transaction that is not whole; it is None where
-    messages do not tell transactions apart."""
+    """The progress of a partition. Rows after `ended_ts` belong to an incomplete transaction; it is None when messages
+    do not mark transactions."""
 
     last_ts: int
     watermark: int
@@ -66,7 +66,7 @@ class Position:
 
 
 class Signals:
-    """The signals of one feed, read once and kept up with what this object itself writes."""
+    """The signals of one feed, read once and updated with what this object writes."""
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "signals", SCHEMA)
@@ -81,7 +81,7 @@ class Signals:
         return self._rows
 
     def write(self, batch: int, finds: Summaries) -> None:
-        """What a batch says, in the place of what it was said to say before."""
+        """Write the signals of a batch, in place of its earlier ones."""
         others = [row for row in self.rows if row.batch != batch]
         new = list(_with_news(batch, signals_of(batch, finds), others))
         known = {row for row in self.rows if row.batch == batch}
@@ -90,14 +90,14 @@ class Signals:
         self._rows = [*others, *new]
 
     def outdated(self, before: int) -> list[Signal]:
-        """The positions of batches before one that say no more than one of each partition would."""
+        """Return the positions of batches before one that a single position of each partition can replace."""
         rows = [row for row in self.rows if row.kind == "position" and row.batch < before]
         count = Counter((row.topic, row.partition) for row in rows)
         return [row for row in rows if count[row.topic, row.partition] > 1]
 
     def summarize(self, before: int) -> None:
-        """Put one position of each partition in the place of those that are outdated, in one commit: for batches that
-        are not decoded again."""
+        """Replace the outdated positions by one for each partition, in one commit; those batches must not be decoded
+        again."""
         outdated = self.outdated(before)
         if not outdated:
             return
@@ -115,11 +115,11 @@ class Signals:
         self._table.write(self._rows, replacing=AlwaysTrue())
 
     def last_ts(self, before: int) -> int:
-        """The greatest commit-ts of the batches before one."""
+        """Return the greatest commit-ts of the batches before one; 0 when there is none."""
         return max((row.commit_ts for row in self.rows if row.batch < before), default=0)
 
     def watermarks(self, before: int) -> Mapping[tuple[str, int], int]:
-        """The greatest watermark of each partition in the batches before one."""
+        """Return the greatest watermark of each (topic, partition) in the batches before one."""
         found: dict[tuple[str, int], int] = {}
         for row in self.rows:
             if row.batch < before and row.watermark is not None:
@@ -128,9 +128,9 @@ class Signals:
         return found
 
     def positions(self) -> Mapping[tuple[str, int], Position]:
-        """Of each partition that has brought something."""
+        """Return the position of each (topic, partition) that has delivered something."""
         found = _positions(self.rows)
-        # A statement commits what is open.
+        # A statement commits the open transaction.
         for row in self.rows:
             place = found.get((row.topic, row.partition))
             if row.kind == "statement" and place is not None and place.ended_ts is not None:
@@ -138,8 +138,8 @@ class Signals:
         return found
 
     def tables(self, topic: str) -> set[TableName]:
-        """The tables that a topic has brought rows or statements of. A RENAME says the new name, and comes to the
-        topic of the old one."""
+        """Return the tables of which a topic has delivered rows or statements. A RENAME names the new table, but comes
+        to the topic of the old one."""
         found: set[TableName] = set()
         for row in self.rows:
             if row.topic == topic and row.kind in ("statement", "columns") and row.table:
@@ -149,12 +149,12 @@ class Signals:
         return found
 
     def statements(self) -> set[tuple[str, str, int]]:
-        """The database, table and commit-ts of each."""
+        """Return the database, table and commit-ts of each statement."""
         rows = (row for row in self.rows if row.kind == "statement")
         return {(row.database or "", row.table or "", row.commit_ts) for row in rows}
 
     def option_conflicts(self) -> list[OptionConflict]:
-        """In the order of the topics."""
+        """Return the option conflicts, sorted by topic, partition and offset."""
         found: list[OptionConflict] = []
         for row in self.rows:
             if row.kind == "option conflict":
@@ -163,7 +163,7 @@ class Signals:
         return sorted(found, key=lambda conflict: (conflict.topic, conflict.partition, conflict.offset))
 
     def damage(self) -> Mapping[TableName, Mapping[str, int]]:
-        """Changes with damaged text, by table and column."""
+        """Return the number of changes with damaged text, by table and column."""
         found: dict[TableName, Counter[str]] = {}
         for row in self.rows:
             if row.kind == "damage":
@@ -172,7 +172,7 @@ class Signals:
         return found
 
     def left_out(self) -> Mapping[TableName, int]:
-        """Tables of which rows were left out, and the first batch that had such rows."""
+        """Return the tables with rows that the feed did not take, and the first batch that had such rows."""
         rows = sorted((row for row in self.rows if row.kind == "left out"), key=lambda row: -row.batch)
         return {TableName(row.database or "", row.table or ""): row.batch for row in rows}
 
@@ -208,9 +208,9 @@ def _positions(rows: Iterable[Signal]) -> dict[tuple[str, int], Position]:
 
 
 def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
-    """Without columns that tell what an earlier one of their topic has told, of this batch or of one before, where no
-    statement came between, and without tables that were left out before: else every partition of every batch would say
-    what every table looks like."""
+    """Leave out columns that repeat the previous ones of their topic, in this batch or an earlier one, with no
+    statement in between, and tables that were already left out. Otherwise every partition of every batch would describe
+    every table."""
     signals = list(signals)
     stated = sorted(row.commit_ts for row in (*others, *signals) if row.kind == "statement")
     seen: dict[tuple[object, ...], list[int]] = {}
@@ -234,7 +234,7 @@ def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) 
 
 def signals_of(batch: int, finds: Summaries) -> Iterable[Signal]:
     for (topic, partition, _), found in sorted(finds.items()):
-        # Without a row or a statement the partition has not moved.
+        # Without a row or a statement the partition has not advanced.
         last_ts = found.last_ts if found.last_ts > found.seed else 0
         yield Signal(batch, "position", topic, partition, None, last_ts, found.watermark, found.ended_ts)
         if (conflict := found.option_conflict) is not None:

@@ -1,4 +1,4 @@
-"""Events that were removed from the table `events` because a later one of the row says it all, and removing them."""
+"""Remove events that a later event of the same row supersedes from the `events` table, and keep count of them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cdc_lakehouse.lake.properties import SUPERSEDED
 from cdc_lakehouse.lake.row_deletes import delete_rows
 
 if TYPE_CHECKING:
-    from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # Checks read the rest without Spark.
+    from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # Checks use the rest without Spark.
 
 _FORMAT: Final = 1
-"""Of the property. Without a number it is 1."""
+"""The format of the property. A property without a number has format 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What was removed of a feed's events so far: how many; how many events there were to look at, the last time; and
-    from which commit-ts on rows as of any moment are still known."""
+    """The removal of a feed's events so far: how many were removed, how many events were there to examine the last
+    time, and the commit-ts from which on the state at any moment is still known."""
 
     removed: int = 0
     looked_at: int = 0
@@ -38,13 +38,13 @@ class Removal:
 
     @classmethod
     def of_stored(cls, text: str) -> Removal:
-        """Raises `StoredFormError` when newer code wrote it."""
+        """Parse the property. Raises `StoredFormError` when newer code wrote it."""
         stored = stored_fields(text, _FORMAT, f"the property {SUPERSEDED}")
         return cls(removed=stored["removed"], looked_at=stored["looked_at"], known_from_ts=stored["known_from_ts"])
 
 
 def removal_of(lake: Lake, feed: str) -> Removal:
-    """Raises `StoredFormError` when newer code wrote it."""
+    """Return what was removed of a feed's events. Raises `StoredFormError` when newer code wrote it."""
     table = lake.load(system_table(feed, "events"))
     text = None if table is None else table.properties.get(SUPERSEDED)
     return Removal() if text is None else Removal.of_stored(text)
@@ -53,8 +53,8 @@ def removal_of(lake: Lake, feed: str) -> Removal:
 def delete_superseded(
     lake: Lake, feed: str, iceberg: IcebergJavaApi, found: Mapping[str, BitMap64], looked_at: int, known_from_ts: int
 ) -> int:
-    """Delete events, at positions of data files, in one commit; of a file that is not there any more, none. Returns how
-    many. Raises `TransientError` where another run has changed the table meanwhile."""
+    """Delete events by their positions in data files, in one commit; files that no longer exist are skipped. Returns
+    the number of deleted events. Raises `TransientError` when another run has changed the table meanwhile."""
     identifier = system_table(feed, "events")
     table = lake.load(identifier)
     assert table is not None, identifier
