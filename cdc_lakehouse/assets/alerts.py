@@ -41,7 +41,8 @@ class _CursorState:
 
     @classmethod
     def of(cls, cursor: str | None) -> _CursorState:
-        """Nothing, where it is not one that this release knows: open problems are told once more."""
+        """Parse a cursor; empty when this release does not know its format, so that open problems are sent once
+        more."""
         try:
             stored = stored_fields(cursor or "{}", _FORMAT, "the cursor of the alerts")
             notified = {
@@ -133,7 +134,7 @@ def _lake_problems(lake: Lake, feed: FeedConfig, now: datetime.datetime, watched
 
 
 def _send_all(messages: Sequence[tuple[AlertReceiver, Sequence[Notification]]]) -> list[AlertNotSentError | None]:
-    """Side by side: a tick has a minute, and a receiver that does not answer takes seconds."""
+    """Send messages concurrently, because a tick has a minute, and a receiver that does not answer takes seconds."""
     with ThreadPoolExecutor(max_workers=len(messages)) as pool:
         return list(pool.map(lambda message: _try_to_send(*message), messages))
 

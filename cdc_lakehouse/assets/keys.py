@@ -39,7 +39,7 @@ def _key(feed: str, *parts: str) -> dg.AssetKey:
 
 
 def feed_key_path(feed: str) -> list[str]:
-    """What the keys of all assets of a feed begin with."""
+    """Return the path with which the keys of all assets of a feed begin."""
     return list(_key(feed).path)
 
 

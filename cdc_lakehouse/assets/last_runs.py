@@ -54,8 +54,9 @@ def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
 
 
 def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
-    """When the sensor of a feed tries a run again that ended then, both in seconds since 1970: after a transient
-    failure, and after a run that was cancelled. The wait doubles with each attempt. None for any other run."""
+    """Return when the sensor of a feed retries a run that ended at `ended_at`, both in seconds since 1970: after a
+    transient failure, and after a run that was cancelled. The wait doubles with each attempt. None for any other
+    run."""
     cancelled = run.status == dg.DagsterRunStatus.CANCELED
     failed = run.status == dg.DagsterRunStatus.FAILURE
     if not cancelled and not (failed and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED):
@@ -69,7 +70,7 @@ def attempt_of(run: dg.DagsterRun) -> int:
 
 
 def root_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
-    """The project's own error among an error and its causes, else the innermost one."""
+    """Return the project's own error among an error and its causes, or else the innermost one."""
     own = _names(CdcError)
     while error.cause is not None and error.cls_name not in own:
         error = error.cause

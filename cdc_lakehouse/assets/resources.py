@@ -83,7 +83,7 @@ _REPAIRS: dict[str, tuple[TableRepair, ...]] = {}
 
 
 def set_repairs(run_id: str, repairs: tuple[TableRepair, ...]) -> None:
-    """What a run of this process, which is about to begin, is to repair: rows are nothing for tags."""
+    """Set the repairs of a run of this process that is about to begin: tags cannot hold rows."""
     _REPAIRS[run_id] = repairs
 
 
@@ -98,7 +98,7 @@ def configuration_of(feed: str) -> LakehouseConfig:
 
 
 def pop_steps(run_id: str) -> Steps | None:
-    """The steps of a run of this process that has ended, which are kept no longer; None when none of its ops began."""
+    """Return and forget the steps of a run of this process that has ended; None when none of its ops began."""
     return _STEPS.pop(run_id, None)
 
 

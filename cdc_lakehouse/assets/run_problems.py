@@ -42,7 +42,7 @@ def run_problems(
 
 
 def _failed_checks(instance: dg.DagsterInstance, feed: str, checks: Collection[dg.AssetCheckKey]) -> Iterator[Problem]:
-    """Those whose last evaluation failed, by an error. Warnings are for who looks."""
+    """Yield the checks whose last evaluation failed with an error. Warnings are only shown in Dagster."""
     own = [key for key in checks if keys.belongs_to_feed(feed, key.asset_key) and key.name not in WITH_OWN_ALERTS]
     found = instance.event_log_storage.get_asset_check_summary_records(own)
     for key in sorted(own, key=str):

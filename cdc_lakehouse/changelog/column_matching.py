@@ -105,9 +105,9 @@ def match_columns(
 @dataclass(frozen=True, slots=True)
 class _Explained:
     names: Mapping[str, Column]
-    """New name (lower case) → the column it was."""
+    """New name (lower case) → the column before the change."""
     stated: frozenset[str]
-    """New names of which the statement itself says what they were."""
+    """New names whose earlier column the statement itself names."""
     added: frozenset[str]
     dropped: frozenset[str]
 
@@ -204,8 +204,8 @@ def _definitions(clauses: Sequence[ddl.Clause]) -> Iterable[ColumnDefinition]:
 def unique_keys_after(
     unique_keys: tuple[TableUniqueKey, ...], columns: Sequence[Column], clauses: Sequence[ddl.Clause]
 ) -> tuple[TableUniqueKey, ...]:
-    """Unique keys over plain columns once the clauses are done; those with prefixes or expressions identify no row. A
-    key loses the columns that are dropped."""
+    """Return the unique keys after the clauses are applied. Keys with prefixes or expressions identify no row and are
+    left out. A key loses the columns that are dropped."""
     present = {column.id for column in columns}
     keys = [TableUniqueKey(key.name, tuple(id for id in key.columns if id in present)) for key in unique_keys]
     keys = [key for key in keys if key.columns]
@@ -235,7 +235,8 @@ def unique_keys_after(
 def _unique_key(
     unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequence[TableUniqueKey]
 ) -> list[TableUniqueKey]:
-    """The key among the `others`; none when it does not identify rows."""
+    """Return a list with the key, named unlike the `others`; an empty list when it does not identify rows or already
+    exists."""
     ids = {column.name.lower(): column.id for column in columns}
     if unique.has_expression or any(part.length is not None for part in unique.parts):
         return []
@@ -256,8 +257,8 @@ def key_name(first: str, taken: Iterable[str]) -> str:
 def handle_key(
     primary: Iterable[int], unique_keys: Sequence[TableUniqueKey], columns: Sequence[Column]
 ) -> tuple[int, ...]:
-    """The columns that identify a row: the primary key, else the shortest unique key without NULL (as TiCDC
-    chooses)."""
+    """Return the ids of the columns that identify a row: the primary key, else the shortest unique key without NULL (as
+    TiCDC chooses)."""
     key = tuple(primary)
     if key:
         return key

@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.schema import (
 
 
 class LiveTables:
-    """The tables that exist at a point of the history, and when a name was last given up."""
+    """The tables that exist at a point of the history, and the commit-ts at which each name was last given up."""
 
     def __init__(self) -> None:
         self._tables: dict[TableName, TableVersion] = {}
@@ -69,8 +69,9 @@ class LiveTables:
         return None
 
     def resolve(self, name: ddl.TableRef, change: SchemaChange, besides: TableName | None = None) -> TableName:
-        """The name of a table that a statement names `besides` another one. One without a database is of the session's,
-        which schema files do not say: of the file's, or of the only one that has such a table."""
+        """Return the full name of a table in a statement that also names `besides`. A name without a database belongs
+        to the session's, which schema files do not record: it is the file's database, or the only one that has such a
+        table."""
         if name.database is not None:
             return TableName(name.database, name.name)
         own = TableName(change.database, name.name)

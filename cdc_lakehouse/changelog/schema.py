@@ -130,8 +130,8 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class PartitionExchange:
-    """An EXCHANGE PARTITION: rows of `partition` of a table and all rows of a plain one change places. Both tables get
-    a version with it."""
+    """An EXCHANGE PARTITION: the rows of `partition` of one table and all rows of a plain one are exchanged. Both
+    tables get a version with it."""
 
     partitioned: str
     """The incarnation of the partitioned table."""

@@ -69,7 +69,7 @@ def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
 
 
 def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[TableUniqueKey, ...]:
-    """The unique keys of another table, over columns of the same names."""
+    """Return the unique keys of another table, over columns of the same names."""
     ids = {column.name.lower(): column.id for column in columns}
     names = {column.id: column.name.lower() for column in like.columns}
     return tuple(
@@ -85,7 +85,8 @@ def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
 
 
 def first_known(change: TableChange, live: LiveTables) -> TableVersion:
-    """A table that is older than the feed. Its name was its own since the last table of that name gave it up."""
+    """Return the first version of a table that is older than the feed. The name has been its own since the last table
+    of that name gave it up."""
     matched = first_columns(change.columns, change.clauses or ())
     unique_keys = unique_keys_after((), matched.columns, change.clauses or ())
     return first_version(change, live, matched, unique_keys, live.vacated(change.name), _OLDER)

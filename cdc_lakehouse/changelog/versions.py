@@ -62,8 +62,8 @@ def kind_of(change: SchemaChange) -> str:
 
 
 def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
-    """The versions that a change makes, in order. `live` must hold each of them before the next one is asked for: a
-    statement can rename a table twice."""
+    """Yield the versions that a change makes, in order. The caller must record each of them in `live` before it asks
+    for the next one: a statement can rename a table twice."""
     name = TableName(change.database, change.table)
     match change.kind:
         case "row":
@@ -86,7 +86,7 @@ def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion
 
 
 def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion]:
-    """A statement with the columns of one table after it, or these alone."""
+    """Apply a statement with the columns of one table after it, or these columns alone."""
     clauses, reason = clauses_of(change)
     kind = kind_of(change)
     shown = kind if change.action is None else ddl_kinds.kind_of(change.action)
@@ -114,7 +114,7 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
 
 
 def _change_known(previous: TableVersion, change: TableChange, kind: str, live: LiveTables) -> list[TableVersion]:
-    """What a statement with the columns after it makes of a table that stays."""
+    """Apply a statement with the columns after it to a table that continues to exist."""
     match kind:
         case "exchange_partition":
             return exchange(previous, change, live)
@@ -141,8 +141,9 @@ def _of_database(change: SchemaChange, live: LiveTables, kind: str, shown: str) 
 
 
 def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
-    """A statement alone: what its clauses make of the tables that are known. Of a table that is not known the next row
-    tells. A statement that is not understood holds the table that the log names with it: it may be another one now."""
+    """Apply the clauses of a statement's text to the tables that are known. A table that is not known becomes known by
+    its next row. A statement that cannot be parsed holds the table that the log names with it, which may have changed.
+    """
     clauses, reason = clauses_of(change)
     named = TableName(change.database, change.table)
     if clauses is None:
@@ -193,7 +194,7 @@ def _alter_by_text(previous: TableVersion, change: TableChange, live: LiveTables
 
 
 def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> Iterable[TableVersion]:
-    """What a clause makes that is not of an ALTER TABLE."""
+    """Apply a clause that is not part of an ALTER TABLE."""
     kind = ddl_kinds.kind_of_statement([clause])
     match clause:
         case ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect():
@@ -253,7 +254,7 @@ def _create_by_text(
 
 
 def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
-    """The columns of a row: a table's that is not known, or news of one that is."""
+    """Apply the columns of a row: those of a table that is not known yet, or new ones of a table that is."""
     name = TableName(change.database, change.table)
     of_table = TableChange(change, name, kind_of(change), change.columns)
     previous = live.get(of_table.name)
@@ -273,8 +274,8 @@ def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
 
 
 def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
-    """A table as a dump has it, of which it begins anew: what the log had of it before is in the dump's rows, or was
-    gone. What the dump calls it counts, for its statement says no database."""
+    """Begin a table again as it is in a dump: everything in the log before it is in the dump's rows or was deleted. The
+    table's name is that of the change, because the dump's statement has no database."""
     clauses, _ = clauses_of(change)
     clause = next((each for each in clauses or () if isinstance(each, ddl.CreateTable)), None)
     if clause is None:

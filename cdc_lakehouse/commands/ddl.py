@@ -164,7 +164,7 @@ def _parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: DdlErr
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has of a value; a part's class tells literals and positions from each other."""
+    """Convert a value for JSON; the class of a part distinguishes literals and positions from each other."""
     if isinstance(value, TableRef):
         return {"database": value.database, "name": value.name}
     if dataclasses.is_dataclass(value):

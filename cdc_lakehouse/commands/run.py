@@ -134,7 +134,7 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
 
 
 def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> RunResult:
-    """Make a pass over a feed that repairs rows on its way."""
+    """Make a pass over a feed that also repairs rows."""
     prepare_instance()
     with dg.DagsterInstance.get() as instance:
         runner = _Runner(config, instance, progress=progress)
@@ -180,7 +180,7 @@ def _has_table(lake: Lake, feed: FeedConfig, table: str) -> bool:
 
 
 def _print(results: Sequence[RunResult], *, as_json: bool) -> int:
-    """Gives the exit code."""
+    """Print results; return the exit code."""
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
     else:
@@ -223,7 +223,7 @@ class _Runner:
         self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
 
     def try_run(self, feed: FeedConfig, partitions: Sequence[str] = (), **options: Any) -> RunResult:
-        """As `run`; what keeps the run from beginning is in the result."""
+        """Run as `run` does; the result contains what kept the run from beginning."""
         try:
             return self.run(feed, partitions, **options)
         except CdcError as error:

@@ -121,7 +121,7 @@ class _Repair:
 
 
 def _repair(config: LakehouseConfig, lake: Lake, result: VerifyResult, *, ask: bool, progress: Shown) -> _Repair:
-    """Repair the tables of a feed that differ, as far as they can be."""
+    """Repair the differing tables of a feed, as far as possible."""
     feed, done = config.feed(result.feed), _Repair()
     planned: list[TableRepair] = []
     run = FeedRun(feed, lake)
@@ -161,7 +161,8 @@ def _repair_lines(repair: _Repair) -> list[str]:
 
 
 def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
-    """Binary values are hexadecimal digits, all others texts. `repair` is there with --repair."""
+    """Return a result as JSON. Binary values are hexadecimal digits, all others texts. `repair` is present with
+    --repair."""
     found = {} if repair is None else {"repair": _repair_document(repair)}
     return {
         **found,

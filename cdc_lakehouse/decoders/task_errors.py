@@ -23,7 +23,7 @@ _MARK: Final = re.compile(r"cdc-error:([A-Za-z0-9+/=]+);")
 
 @contextlib.contextmanager
 def errors_to_driver() -> Iterator[None]:
-    """In a task: the project's errors are raised so that the driver can raise them again."""
+    """Wrap the project's errors in a task so that the driver can raise them again."""
     try:
         yield
     except CdcError as error:
@@ -31,7 +31,7 @@ def errors_to_driver() -> Iterator[None]:
 
 
 class TaskError(Exception):
-    """An error of the project's on its way from a task to the driver."""
+    """Carries an error of the project from a task to the driver."""
 
     def __init__(self, error: CdcError) -> None:
         kind, message, places = type(error).__name__, error.message, {**vars(error)}
@@ -42,7 +42,7 @@ class TaskError(Exception):
 
 @contextlib.contextmanager
 def errors_of_tasks() -> Iterator[None]:
-    """Raises the project's error that made a task fail, in the place of Spark's about the failed task."""
+    """Raise the project's error that made a task fail, instead of Spark's error about the failed task."""
     try:
         yield
     except (PySparkException, Py4JError, TaskError) as error:

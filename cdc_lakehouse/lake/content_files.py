@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 FIRST_SPEC: Final = 0
-"""The partition spec of every table that the project makes; no other is ever added."""
+"""The partition spec of every table that the project makes; no other spec is ever added."""
 
 
 def content_file_json(

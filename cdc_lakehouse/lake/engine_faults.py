@@ -187,7 +187,7 @@ def _catalog_away(what: str) -> TransientError:
 
 
 def _of_engine(error: Exception) -> str:
-    """The first line, and what Java called the error. Java's own words may hold a password."""
+    """Return the error's first line and the class of the Java error. Java's own message may hold a password."""
     said = str(error)
     if _WORKER_ENDED in said:
         return "a Python worker ended while it worked, as it does where memory runs out"

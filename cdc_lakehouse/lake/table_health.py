@@ -65,7 +65,7 @@ def table_health(table: Table) -> TableHealth:
 
 @dataclass(frozen=True, slots=True)
 class RewriteCandidates:
-    """Files of a table that should be written anew."""
+    """The number and the size of a table's files that should be rewritten."""
 
     files: int = 0
     bytes: int = 0
@@ -74,8 +74,11 @@ class RewriteCandidates:
 def rewrite_candidates(
     table: Table, target_bytes: int, min_small_files: int, max_delete_ratio: float
 ) -> RewriteCandidates:
-    """The files with too many deleted rows, and the small ones of the partitions with too many of these: what Iceberg's
-    `rewrite_data_files` rewrites with the options of the same meaning. Raises `StoredFormError` as `live_files`."""
+    """Count the files with too many deleted rows, and the small files of partitions with too many of them: the files
+    that Iceberg's `rewrite_data_files` rewrites with the corresponding options.
+
+    target_bytes: a file is small below a quarter of it. min_small_files: in a partition. max_delete_ratio: deleted rows
+    by rows of a file. Raises `StoredFormError` as `live_files` does."""
     health = table_health(table)
     if health.files < min_small_files and not health.deleted_rows:
         return RewriteCandidates()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """`default` is the Iceberg initial default as a Python value, None for NULL."""
+    """Add a column. `default` is the Iceberg initial default as a Python value, None for NULL."""
 
     name: str
     type: str
@@ -36,7 +36,7 @@ class Widen:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """To the place after another column, or to the first."""
+    """Move a column after another column, or to the front."""
 
     name: str
     after: str | None
@@ -47,7 +47,7 @@ SchemaOperation = Add | Drop | Rename | Widen | Move
 
 @dataclass(frozen=True, slots=True)
 class TagChanges:
-    """Tags of one commit: new ones and moved ones with their snapshots, and the names of those that go."""
+    """The changes of tags in one commit: new and moved tags with their snapshots, and the names of removed ones."""
 
     added: Mapping[str, int] = field(default_factory=dict[str, int])
     moved: Mapping[str, int] = field(default_factory=dict[str, int])

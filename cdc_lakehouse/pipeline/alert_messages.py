@@ -30,7 +30,7 @@ def receiver_label(receiver: AlertReceiver, position: int) -> str:
 
 
 def send(receiver: AlertReceiver, notifications: Sequence[Notification]) -> None:
-    """Tell a receiver of problems, in one message. Raises `AlertNotSentError`."""
+    """Send a receiver all notices in one message. Raises `AlertNotSentError`."""
     documents = [notification.document() for notification in notifications]
     _deliver(receiver, _subject(notifications), [_line(notification) for notification in notifications], documents)
 

@@ -163,7 +163,8 @@ class DatabaseDump:
         """The name of the file that this run writes for a table that it could not read: the next run tries again."""
 
     def read(self) -> Dump:
-        """Raises `SourceUnreachableError`, and `SourceError` where the database cannot be read."""
+        """Return the dump, and make it if necessary. Raises `SourceUnreachableError`, and `SourceError` when the
+        database cannot be read."""
         wanted = sorted(self._run.reload_tables) or [_ALL]
         number = self._number(wanted)
         if not has_document(self._store, number, DUMP):

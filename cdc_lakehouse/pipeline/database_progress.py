@@ -105,7 +105,7 @@ def _seconds_left(ended: Iterable[tuple[datetime.datetime, int]], rows: int) -> 
 
 
 class ProgressReporter:
-    """Says every few seconds, as long as its block lasts, how far the reading of a dump is."""
+    """Logs the reading progress of a dump every few seconds while its block runs."""
 
     def __init__(self, log: logging.Logger, store: ObjectStore, number: int, chunk_rows: int) -> None:
         self._log, self._of = log, (store, number, chunk_rows)

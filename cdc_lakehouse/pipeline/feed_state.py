@@ -95,8 +95,8 @@ def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> Fee
 
 
 def held_by_name(held: Iterable[tuple[str, str]], lives: Mapping[str, Incarnation]) -> dict[TableName, str]:
-    """The reasons by the last names of tables, from pairs of an incarnation, or the identity of the name of a table
-    without a history, and its reason."""
+    """Return the reasons by the last names of tables. `held` are pairs of an incarnation (or the identity of the name
+    of a table without a history) and its reason."""
     found: dict[TableName, str] = {}
     for id, reason in held:
         name = lives[id].last.name if id in lives else TableName.of_identity(id)
@@ -105,7 +105,7 @@ def held_by_name(held: Iterable[tuple[str, str]], lives: Mapping[str, Incarnatio
 
 
 def held_of_cut(lake: Lake, feed: str, cut: Cut) -> dict[TableName, str]:
-    """Of a cut. The schema history is read where a table is held."""
+    """Return the held tables of a cut. The schema history is only read when a table is held."""
     return held_by_name(cut.held, SchemaHistory(lake, feed).history.incarnations() if cut.held else {})
 
 

@@ -91,7 +91,7 @@ def hold_reason(error: Exception, what: str, table: TableName) -> str:
 
 
 def ddl_advice(table: TableName) -> str:
-    """What to do about a table whose rows are not known from a statement on."""
+    """Return what to do about a table whose rows are unknown after a statement."""
     return (
         f"Load the table again from a dump that was made after the statement (`cdc-lakehouse load --table {table}`), "
         "drop it and create it again in the source, or leave it out (tables.exclude)"

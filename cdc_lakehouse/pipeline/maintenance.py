@@ -276,7 +276,7 @@ class Maintenance:
         return count
 
     def _compact(self, target: _Target) -> Iterator[Actions]:
-        """A part of a large table at a time, so that runs come in between."""
+        """Rewrite a part of a large table at a time, so that runs can be active in between."""
         while self._rewrite_candidates(self._load(target)).files:
             with self._lease():
                 table = self._load(target)

@@ -97,8 +97,8 @@ def _format_version(feed: FeedConfig, life: Incarnation) -> int:
 
 
 def _foreseen(run: FeedRun) -> tuple[int, History]:
-    """The checkpoint that the next run would apply, and the history as it will be with all that waits: of topics, with
-    what has landed."""
+    """Return the checkpoint that the next run would apply, and the history including all pending changes; for topics,
+    those that have landed."""
     run.source.peek()
     waiting, _ = run.source.schema_changes()
     history = History()

@@ -35,8 +35,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class NotifiedProblem:
-    """An open problem that a receiver was told of. Times are seconds since 1970: since when it is open, and when the
-    receiver was told last."""
+    """An open problem that a receiver was notified of. Times are seconds since 1970: since when it is open, and when
+    the receiver was last notified."""
 
     problem: Problem
     since: float
@@ -47,7 +47,7 @@ class NotifiedProblem:
 
     @classmethod
     def of_stored(cls, stored: Mapping[str, Any]) -> NotifiedProblem:
-        """Raises `KeyError`, `TypeError` or `ValueError` for what is another thing."""
+        """Parse a stored document. Raises `KeyError`, `TypeError` or `ValueError` when it is something else."""
         problem = Problem(feed=stored["feed"], kind=stored["kind"], subject=stored["subject"], text=stored["text"])
         return cls(problem, since=float(stored["since"]), notified_at=float(stored["told_at"]))
 

@@ -196,6 +196,7 @@ def _events(run: FeedRun, repairs: Sequence[TableRepair], segments: Sequence[Seg
 
 
 def _finish_earlier(run: FeedRun) -> None:
-    """A run may have ended between its commits. What is not in `events` then is not repaired."""
+    """Finish the batches of a run that ended between its commits. A repair that is not in `events` by then is not
+    made."""
     for segments in run.segments.undecoded(REPAIR).values():
         run.mark_decoded(segments)

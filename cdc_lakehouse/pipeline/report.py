@@ -74,7 +74,7 @@ class FeedReport:
 
 
 def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
-    """Where the feed stands. A source that cannot be reached is said in its status."""
+    """Report on a feed. An unreachable source is recorded in its status."""
     run = FeedRun(feed, lake, clock=lambda: now)
     source = open_monitor(lake, feed).status()
     decoded = run.segments.rows.filter(pc.field("state") == DECODED)

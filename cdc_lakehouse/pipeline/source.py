@@ -53,9 +53,8 @@ class Source(Protocol):
         ...
 
     def peek(self) -> None:
-        """Read what the source has, as far as the schema is concerned, and land nothing.
-
-        Raises `SourceUnreachableError`, `SourceError` and `CheckpointError`."""
+        """Read the source's schema, and land nothing. Raises `SourceUnreachableError`, `SourceError` and
+        `CheckpointError`."""
         ...
 
     def first_ts(self) -> int | None:

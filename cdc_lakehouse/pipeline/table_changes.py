@@ -303,7 +303,7 @@ _EVENT_BYTES: Final = 2048
 
 
 class EventEstimates:
-    """About how many events a run reads of a table: what the segments say that can hold some."""
+    """Estimates how many events of a table a run reads, by the segments that can hold some."""
 
     def __init__(self, run: FeedRun) -> None:
         decoded = run.segments.rows.filter(pc.field("state") == DECODED)

@@ -42,8 +42,8 @@ class Beginning:
 
 
 def read_beginnings(source: KafkaSource, decode: Decode) -> list[Beginning]:
-    """Of all partitions that have messages, for a feed of which nothing has landed. Raises as `read_topics` and
-    `RangeReader.messages` do, and `SourceUnreachableError`."""
+    """Read the beginnings of all partitions that have messages, for a feed of which nothing has landed. Raises as
+    `read_topics` and `RangeReader.messages` do, and `SourceUnreachableError`."""
     client = KafkaClient.of(source)
     pending = find_pending(source, read_topics(source, client), LandedOffsets())
     ranges = [

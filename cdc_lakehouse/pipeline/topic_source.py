@@ -142,7 +142,8 @@ class RecordSource(abc.ABC):
         return TakenNames.of(self._run.feed.tables, lives.values(), self._run.last_cut.checkpoint_ts)
 
     def _replay(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
-        """Times of messages are judged by when they landed, which is `landed_at` from now on, if it is given."""
+        """Land decoded segments again. The times of messages are checked against `landed_at` if it is given, otherwise
+        against when they landed before."""
         rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
         if rows:
             self._require_records(rows)
@@ -419,7 +420,7 @@ def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:
 
 
 def _landed_ranges(run: FeedContext) -> dict[LogPartition, dict[int, tuple[int, int]]]:
-    """By partition and batch of records: the first offset, and the bytes."""
+    """Return by partition and batch of records: the first offset, and the size in bytes."""
     ranges = run.segments.rows.filter(pc.field("kind") == OFFSETS)
     landed: dict[LogPartition, dict[int, tuple[int, int]]] = {}
     columns = (ranges[name].to_pylist() for name in ("segment", "record_batch", "size"))

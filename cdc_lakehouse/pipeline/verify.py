@@ -64,7 +64,7 @@ class TableResult:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """Of one feed. `checkpoint_ts` is that of the cut, None where none is published. `server` is the database's
+    """The result for one feed. `checkpoint_ts` is the cut's, None when none is published. `server` is the database's
     version. `held` tables are not in the cut. `error` says why nothing could be checked."""
 
     feed: str
@@ -181,7 +181,8 @@ class _Verification:
         return found
 
     def _recheck(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
-        """The keys that differ each time, and in one way; and how many others differ each time."""
+        """Compare differing keys again; return those that differ each time in the same way, and how many others differ
+        each time."""
         found, changing = first, set[str]()
         for _ in range(self._options.attempts - 1):
             self._options.sleep(self._options.pause_seconds)

@@ -89,7 +89,8 @@ class Database:
         del self._rows[name][self._remember(name, row)]
 
     def commit(self, moment: datetime.datetime) -> list[SampleRowChange]:
-        """End the transaction; empty when it changed nothing. In TiDB's order: DELETE, UPDATE, INSERT, then by key."""
+        """End the transaction; return its changes in TiDB's order: DELETE, UPDATE, INSERT, then by key. Empty when
+        nothing changed."""
         before, self._before = self._before, {}
         changed = [(name, old, self._rows[name].get(key)) for (name, key), old in before.items()]
         changed = [(name, old, new) for name, old, new in changed if old != new]

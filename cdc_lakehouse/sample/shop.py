@@ -141,7 +141,7 @@ class Shop:
         return changes
 
     def trade(self, moment: datetime.datetime) -> list[SampleRowChange]:
-        """One transaction, which changes at least one row."""
+        """Run one transaction, which changes at least one row; return its changes."""
         self._trades += 1
         # Every transaction has its own generator, so that no generator's state need be saved.
         rng = random.Random(f"{self.seed}/trade/{self._trades}")

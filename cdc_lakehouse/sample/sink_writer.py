@@ -41,7 +41,7 @@ _SQL_TYPES: Final = {
     "enum": 4, "set": -7, "json": 12, "vector": 12,
 }  # fmt: skip
 _CALLED_UNSIGNED: Final = ("bit", "year")
-"""TiCDC calls these types unsigned in schema files, though they have no sign."""
+"""TiCDC marks these types as unsigned in schema files, although they have no sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SampleRowChange:
 
 
 Encode = Callable[[SampleRowChange, datetime.datetime], str]
-"""A change as lines of a data file, without the last line end. The time is that of the encoding."""
+"""Formats a change as lines of a data file, without the last line end. The time is that of the encoding."""
 
 
 class SinkWriter:
@@ -93,7 +93,7 @@ class SinkWriter:
         self._last_index: dict[Path, int] = {}
 
     def write(self, changes: Iterable[SampleRowChange]) -> None:
-        """Add rows to those that wait."""
+        """Add rows to those that are held."""
         for change in changes:
             name = change.table.name
             partition = f"/{change.partition}" if change.partition else ""
@@ -143,7 +143,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def canal_json(change: SampleRowChange, encoded: datetime.datetime) -> str:
-    """A change as one line of canal-json."""
+    """Format a change as one line of canal-json."""
     columns = [column for column in change.table.columns if column.name in change.row]
 
     def image(row: Row) -> Row:

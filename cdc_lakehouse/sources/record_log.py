@@ -52,7 +52,7 @@ class OffsetRange:
 
 
 def parse_segment(name: str) -> tuple[LogPartition, int]:
-    """The partition and first offset of the range that has this name. Raises `ValueError` for another name."""
+    """Return the partition and first offset of the range with this name. Raises `ValueError` for another name."""
     topic, number, start = name.rsplit("/", 2)
     return LogPartition(topic, int(number)), int(start)
 
@@ -75,7 +75,7 @@ class LandedOffsets:
     began: bool = False
 
     def end(self, partition: LogPartition) -> int | None:
-        """The first offset of a partition that is not in the lake; None where nothing of it is."""
+        """Return the first offset of a partition that is not in the lake; None where the lake has nothing of it."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.ends.get(partition.number)
 

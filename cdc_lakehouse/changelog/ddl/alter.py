@@ -42,7 +42,7 @@ def _at_statement_end(cursor: Cursor) -> bool:
 
 
 def _read_clauses(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """What stands between two commas."""
+    """Read the clauses between two commas."""
     options = tuple(iter(lambda: read_option(cursor, table), None))
     if options:
         return options
@@ -161,7 +161,7 @@ def _no_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], tuple
 
 
 def _execution(cursor: Cursor, _: ddl.TableRef) -> ddl.Clauses:
-    """ALGORITHM, LOCK and VALIDATION say how the statement runs: no clause."""
+    """Skip ALGORITHM, LOCK and VALIDATION, which say how the statement runs. They are no clauses."""
     cursor.skip_clause()
     return ()
 
@@ -176,14 +176,15 @@ def _order_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 
 def _drop_statistics(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """TiDB's extended statistics; a name follows, or it would be a column."""
+    """Read DROP STATS_EXTENDED (TiDB's extended statistics). Without a name after it, STATS_EXTENDED would be a
+    column."""
     cursor.if_exists()
     cursor.name("extended statistics")
     return (cursor.no_effect(table, "table_option"),)
 
 
 def _alter_partition(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """ALTER PARTITION of TiDB 5.0, which later versions have no more."""
+    """Read ALTER PARTITION of TiDB 5.0, which later versions no longer have."""
     cursor.name("a partition")
     cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
     cursor.expect("PLACEMENT", "POLICY")

@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """A table as the statement names it; `database` is None where the session's database is meant."""
+    """A table as the statement names it. `database` is None where the name has no database."""
 
     database: str | None
     name: str

@@ -234,7 +234,7 @@ class Cursor:
         return self.text_between(start, self.position)
 
     def no_effect(self, table: TableRef | None, kind: NoEffectKind) -> NoEffect:
-        """The clause that ends here, which changes no row."""
+        """Return the clause that ends here as one that changes no row."""
         return NoEffect(table, kind, self.text_between(self.clause_start, self.position))
 
     # --- What many clauses share ---

@@ -60,7 +60,7 @@ def _at_index(cursor: Cursor) -> bool:
 
 
 def added(cursor: Cursor, table: ddl.TableRef, element: ddl.Key | ddl.NoEffectKind) -> ddl.Clause:
-    """The clause that adds what was read up to here."""
+    """Return the clause that adds the key or constraint just read."""
     match element:
         case ddl.PrimaryKey():
             return ddl.AddPrimaryKey(table, element)

@@ -39,7 +39,7 @@ _OPTIONS: Final[dict[tuple[str, ...], NoEffectKind]] = {
 
 
 def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect | None:
-    """The option at the cursor; None, with nothing consumed, where there is none."""
+    """Read the option at the cursor; return None and consume nothing where there is none."""
     cursor.clause_start = cursor.position
     cursor.accept_any(("DEFAULT", "FORCE"))
     if cursor.accept_charset():
@@ -65,7 +65,7 @@ def _read_collation(cursor: Cursor) -> str | None:
 
 
 def read_conversion(cursor: Cursor, table: TableRef) -> SetTableCharset:
-    """CONVERT TO CHARACTER SET, after CONVERT."""
+    """Read CONVERT TO CHARACTER SET, after CONVERT."""
     cursor.expect("TO")
     if not cursor.accept_charset():
         raise cursor.expected("CHARACTER SET")

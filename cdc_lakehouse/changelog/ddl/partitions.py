@@ -187,7 +187,7 @@ def _coalesce(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 
 def _partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """TiDB's options of one partition."""
+    """Read TiDB's options of one partition."""
     cursor.name("a partition")
     if not (cursor.accept("PLACEMENT", "POLICY") or cursor.accept("ATTRIBUTES")):
         raise cursor.expected("PLACEMENT POLICY or ATTRIBUTES")
@@ -196,7 +196,8 @@ def _partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 
 def _maintain(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
-    """What does something to the files of partitions and changes no row. It stands alone in its statement."""
+    """Return the reader of a clause that works on the files of partitions and changes no row. It is alone in its
+    statement."""
 
     def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.accept_any(_NOT_REPLICATED)

@@ -89,8 +89,8 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
 
 
 def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
-    """The names of a file's header, those of the leading columns too; None when it has none, or not all of it is there
-    or UTF-8. A name with the delimiter in it makes two of one."""
+    """Return the names of a file's header, including those of the leading columns; None when it has none, or it is
+    incomplete or not UTF-8. A name that contains the delimiter is split into two."""
     at, found = behind_header(CsvRecordReader(head, Dialect.of(options)), head)
     if not found or at == len(head):
         return None
@@ -101,7 +101,7 @@ def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
 
 
 def behind_header(reader: CsvRecordReader, content: bytes) -> tuple[int, bool]:
-    """Where the first record that is not the header begins, and whether there is a header."""
+    """Return the start of the first record after the header, and whether there is a header."""
     at = len(content) - len(content.lstrip(LINE_ENDS))
     # Its names may contain anything, even quotes: it is read as one line, whatever its content.
     return (reader.line(at).following, True) if content.startswith(HEADER, at) else (at, False)
@@ -124,7 +124,7 @@ def _strict_rows(
 
 
 def _row(record: CsvRecord, null: str, fields: Fields, end_ts: int) -> tuple[object, ...] | str:
-    """A record as a row of `Fields.rows`, or what is wrong with it."""
+    """Return a record as a row of `Fields.rows`, or the problem with it."""
     try:
         texts = _texts(record)
     except UnicodeDecodeError:
@@ -149,7 +149,7 @@ def _row(record: CsvRecord, null: str, fields: Fields, end_ts: int) -> tuple[obj
 
 
 def _texts(record: CsvRecord) -> list[str | None] | None:
-    """Raises UnicodeDecodeError."""
+    """Decode a record's fields; None when it is not csv. Raises UnicodeDecodeError."""
     if record.fields is None:
         return None
     return [None if text is None else text.decode() for text in record.fields]

@@ -43,7 +43,7 @@ class CsvRecordReader:
         self._tokens = re.compile(b"|".join(escapes))
 
     def records(self, start: int, stop: int) -> Iterator[CsvRecord]:
-        """The records that begin before `stop`; empty lines are nothing. The last may reach beyond `stop`."""
+        """Yield the records that begin before `stop`, without empty lines. The last one may extend beyond `stop`."""
         at = start
         while True:
             while at < stop and self._content[at] in LINE_ENDS:
@@ -55,7 +55,7 @@ class CsvRecordReader:
             at = record.following
 
     def line(self, start: int, *, escaped: bool = False) -> CsvRecord:
-        """The record that is one line; `fields` only of an escaped one."""
+        """Return the record that is one line, with `fields` only if it is escaped."""
         end = self._line_end.search(self._content, start)
         span = end.span() if end else (len(self._content), len(self._content))
         return CsvRecord(start, *span, self._escaped_fields(self._content[start : span[0]]) if escaped else None)

@@ -148,7 +148,7 @@ class InsertReader:
         return at + (self._within and comma)
 
     def _columns_of(self, names: Sequence[str] | None) -> list[DumpColumn]:
-        """Those that a statement lists, else the notation's: the same list for the same names."""
+        """Return the columns that a statement lists, else the notation's: the same list for the same names."""
         own = self._context.own_names(self._notation.columns if names is None else names)
         if own not in self._columns_by_names:
             self._columns_by_names[own] = columns_of(own, self._context)

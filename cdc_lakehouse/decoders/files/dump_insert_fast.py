@@ -185,7 +185,7 @@ def _columns(
 
 
 def _column(column: DumpColumn, cells: pa.Array, literal: bytes | None) -> pa.Array:
-    """`literal` is what hexadecimal literals begin with, where there are some."""
+    """Convert one column's cells. `literal` is the mark that hexadecimal literals begin with, where there are some."""
     if literal is None and column.kind != "bit":
         return column.texts(cells)
     if not column.binary:

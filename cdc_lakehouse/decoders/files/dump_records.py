@@ -83,7 +83,7 @@ class RowBuilder:
 
 
 def sound_rows(columns: Sequence[DumpColumn], texts: Sequence[pa.Array], end: int) -> Rows:
-    """Rows that can all be used, of at least one column."""
+    """Return rows that are all valid, of at least one column."""
     count = len(texts[0])
     nothing = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
     return Rows(columns, pa.RecordBatch.from_arrays([*texts, *nothing], schema=rows_schema(columns)), end)

@@ -56,7 +56,7 @@ class TextRecordReader:
         )
 
     def record(self, content: bytes, start: int, final: bool) -> TextRecord:
-        """The record at `start`, of content that is not at its end there. Raises MoreNeededError."""
+        """Read the record at `start`, which is before the end of the content. Raises MoreNeededError."""
         found = self._sound(content, start, final)
         if found is not None and found.end - start <= dump_records.RECORD_LIMIT:
             return found

@@ -68,7 +68,7 @@ class DumpContext:
 
 
 class SqlNumber(bytes):
-    """The digits of a number of SQL, which were not in quotes."""
+    """The digits of an SQL number, which were not in quotes."""
 
 
 class Octets(bytes):
@@ -85,7 +85,7 @@ class CellError(Exception):
 
 @dataclass(frozen=True)
 class DumpColumn:
-    """How the cells of one column become texts."""
+    """Converts the cells of one column to texts."""
 
     name: str
     kind: Kind
@@ -202,7 +202,7 @@ class DumpColumn:
 
 
 def columns_of(names: Sequence[str], context: DumpContext) -> list[DumpColumn]:
-    """Of names as the CREATE TABLE has them."""
+    """Return the columns for names as the CREATE TABLE has them."""
     return [DumpColumn.of(name, context.columns[name], context) for name in names]
 
 

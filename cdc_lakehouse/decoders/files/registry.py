@@ -13,7 +13,7 @@ from cdc_lakehouse.sources.sink.paths import SinkLayout
 
 
 def _detect_canal_json(samples: Sequence[Sample]) -> DetectedFiles:
-    """The time zone alone: the protocol has no options."""
+    """Detect the time zone; the protocol has no other options."""
     return DetectedFiles(offset=detect_offset(line for sample in samples for line in sample.head.splitlines()))
 
 

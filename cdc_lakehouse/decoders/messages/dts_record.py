@@ -25,7 +25,8 @@ Image = tuple[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class DtsRecord:
-    """What of a Record is used. `source_timestamp` is in seconds since 1970 (UTC), the other names are the schema's."""
+    """The fields of a Record that are used. `source_timestamp` is in seconds since 1970 (UTC), the other names are the
+    schema's."""
 
     source_timestamp: int
     source_position: str

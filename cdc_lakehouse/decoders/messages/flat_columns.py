@@ -30,7 +30,7 @@ _LONGEST: Final = 1 << 20
 _SHAPES_KEPT: Final = 10_000
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _SHAPE: Final = ("database", "table", "type", "isDdl", "mysqlType", "pkNames")
-"""What many messages have in common."""
+"""The fields that many messages have in common."""
 
 _REPLACEMENTS: Final = {"\ufffd": False, "\\ufffd": True}
 """U+FFFD in the forms that JSON allows, and whether the case of the letters is ignored."""

@@ -131,7 +131,7 @@ def key_of(parsed: JsonObject) -> tuple[str, ...] | None:
 
 
 def is_text(value: object) -> bool:
-    """Whether a value of an object is text, and not a number that an exact object has as its digits."""
+    """Whether a value of an object is text, and not the digits of a number in an exact object."""
     return isinstance(value, str) and not isinstance(value, JsonNumber)
 
 

@@ -179,8 +179,8 @@ def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions
 
 
 def events_of_blocks(rows: pa.Table) -> pa.Table:
-    """The keyed events of blocks, which are rows with the columns of `BLOCKS`; others have neither `events` nor
-    a `file`. Raises `TaskError`."""
+    """Return the keyed events of blocks, which are rows with the columns of `BLOCKS`; rows without `events` and `file`
+    are skipped. Raises `TaskError`."""
     sources = [events.as_buffer() for events in rows.column("events").drop_null()]
     files = rows.filter(rows.column("file").is_valid())
     with _local_disk():

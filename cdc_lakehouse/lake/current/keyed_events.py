@@ -216,7 +216,8 @@ def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListAr
 
 
 def key_deletes(keys: pa.Table) -> pa.Table:
-    """For each row (table_no, key) a delete before all events, as a keyed event: a key without an event is deleted."""
+    """Return for each row (table_no, key) a keyed event that deletes the key before all events, so that a key without
+    an event is deleted."""
     count = keys.num_rows
     columns = {
         "table_no": keys.column("table_no"),

@@ -174,8 +174,8 @@ class CurrentTables:
             ) from error
 
     def drop_unreadable(self, life: Incarnation) -> Identifier | None:
-        """Take a table that cannot be read out of the catalog, so that it can be made anew; its files stay. Gives where
-        it was; None where the table can be read, or what cannot may be another's."""
+        """Drop a table that cannot be read from the catalog, so that it can be recreated; its files stay. Return its
+        identifier; None when the table can be read, or when the unreadable one may be another's."""
         try:
             self.find(life)
         except UnreadableTableError:

@@ -84,8 +84,8 @@ _NO_ROOM: Final = (
 
 
 class RowCounts(NamedTuple):
-    """Of a table or a part of it: rows written, changed keys, those of them that leave no row, and zero dates that
-    became NULL."""
+    """The counts of a table or a part of it: rows written, changed keys, keys without a row afterwards, and zero dates
+    that became NULL."""
 
     rows: int
     keys: int
@@ -282,7 +282,7 @@ class _Task:
         return sql.query(self._connection, query, **relations)
 
     def update(self, events: pa.Table) -> Iterator[TaskResult]:
-        """Of the table's keyed events that are the task's."""
+        """Update the table with the task's keyed events of it."""
         number = self._update.table_no
         if self._update.recomputed is not None:
             events = self._of_recomputed(events, self._update.recomputed)
@@ -457,7 +457,7 @@ class _Task:
         return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
 
     def _sound(self, changes: pa.Table, typed: _TypedRows) -> tuple[pa.Table, list[TaskResult]]:
-        """Rows without those of emptied partitions, and without those that cannot be used; these."""
+        """Remove the rows of emptied partitions and the unusable rows; return the rest and the rejected rows."""
         values = typed.values
         if self._update.emptied and values.num_rows:
             commit_ts = changes.column("commit_ts").take(pa.array(typed.places[values.column("row").to_numpy()]))
@@ -613,7 +613,7 @@ class _Task:
         }
 
     def rewrite(self, file: StoredFile, deleted: BitMap64) -> Iterator[TaskResult]:
-        """The file's rows that stay, with the values that their columns have now."""
+        """Write the file's remaining rows with the current values of their columns."""
         update, stored = self._update, self._update.stored
         assert stored is not None
         old = stored.schema

@@ -204,7 +204,8 @@ def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, Range]:
 def _matches(
     rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range | None = None
 ) -> Iterator[tuple[PartitionRecords, np.ndarray[Any, Any], bool]]:
-    """Which rows are of what is wanted; True for those that come before it. Without those of which there is none."""
+    """Yield the indices of the rows for each wanted item, and whether they are those before its start. Items without
+    rows are left out."""
     by_partition: dict[LogPartition, list[PartitionRecords]] = {}
     for each in wanted:
         by_partition.setdefault(each.partition, []).append(each)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cdc_lakehouse.lake.tables.segments import Segment
 
 _REQUEST: Final = 1024 * 1024
-"""A request costs about as much time as this many bytes."""
+"""A request takes about as much time as reading this many bytes."""
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_SEGMENTS: Final = 64
 _GROUP_BYTES: Final = 128 * 1024 * 1024
@@ -224,7 +224,7 @@ def fits_driver(sizes: Sequence[int]) -> bool:
 
 
 def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
-    """Neighbours together, for they are of one table, in parts that take about the same time."""
+    """Group adjacent segments, which belong to one table, into tasks that take about the same time."""
     weights = [segment.size + _REQUEST for segment in segments]
     total = sum(weights)
     # A task costs something too: a handful of small files is not worth one each.

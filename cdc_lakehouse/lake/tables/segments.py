@@ -180,7 +180,8 @@ class Segments:
         self._write(new, among("segment", replaced) if replaced else None)
 
     def mark_decoded(self, decoded: Sequence[Segment]) -> None:
-        """Replace the rows of a batch by their decoded form, in one commit (files of a batch hold it alone)."""
+        """Replace the rows of a batch by their decoded form, in one commit (no other batch shares a batch's data
+        files)."""
         self._write(decoded, equal("batch", decoded[0].batch))
 
     def summarize(self, segments: pa.Table) -> None:

@@ -177,7 +177,7 @@ class Signals:
         return {TableName(row.database or "", row.table or ""): row.batch for row in rows}
 
     def schema_signals(self) -> Iterator[Statement | ObservedColumns]:
-        """Statements and observed columns, as the log of DDL takes them."""
+        """Yield statements and observed columns in the form that the DDL log takes."""
         for row in self.rows:
             origin = origin_of(row.topic, row.partition, row.offset or 0, row.commit_ts)
             if row.kind == "statement":

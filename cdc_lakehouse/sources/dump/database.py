@@ -58,7 +58,7 @@ def done_name(number: int, token: str, rows: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompletedRange:
-    """A range that was read whole: its files in order, how many rows they have, and when it was."""
+    """A range that was read completely: its files in order, the number of their rows, and the time when that ended."""
 
     files: tuple[StoredObject, ...]
     rows: int
@@ -81,7 +81,7 @@ def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredOb
 
 
 def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, CompletedRange]:
-    """The ranges of a table that have been read, by number, of what is in its directory."""
+    """Return the ranges of a table that have been read, by number, from the objects in its directory."""
     parts: dict[tuple[str, str], list[StoredObject]] = {}
     done: dict[int, tuple[tuple[str, str], int, datetime.datetime]] = {}
     for found in objects:

@@ -31,9 +31,11 @@ _OF_TEXT: Final = b"Started dump at:"
 
 
 def detect_dump(store: ObjectStore) -> DumpType | None:
-    """The tool that made the dump in a store; None for what is no finished dump. Raises as `ObjectStore.list` does.
+    """Return the tool that made the dump in a store; None where it is not a finished dump. Raises as `ObjectStore.list`
+    does.
 
-    Dumpling's metadata and that of mydumper before 0.13 are alike: the source's log and the numbers of files differ."""
+    Dumpling's metadata and that of mydumper before 0.13 are alike: the source's log and the numbers of files differ.
+    """
     found = list(itertools.islice(store.list(), _LOOKED_AT))
     paths = {each.path for each in found if isinstance(each, StoredObject)}
     if _OF_SHELL in paths:

@@ -81,7 +81,7 @@ class TableFiles:
         return self.stand_in is None and bool(self.schemas or self.rows)
 
     def only_schema(self) -> StoredObject:
-        """The one schema file. Raises `SourceError` when there is none, or several."""
+        """Return the only schema file. Raises `SourceError` when there is none, or several."""
         if not self.schemas:
             raise SourceError(
                 f"the dump has rows of {self.shown} and no file with its CREATE TABLE",

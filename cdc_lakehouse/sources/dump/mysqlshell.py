@@ -129,14 +129,14 @@ class _Files:
         self.left_out: list[str] = []
 
     def required(self, path: str) -> StoredObject:
-        """An object that must be there. Raises `SourceError` when it is not."""
+        """Return an object that must exist. Raises `SourceError` when it does not."""
         if path not in self.objects:
             raise DumpError("a file of the dump is not there", segment=path)
         self.known.add(path)
         return self.objects[path]
 
     def document(self, path: str) -> _Document:
-        """Raises `SourceError` when it is not there, or not a JSON object."""
+        """Read a JSON object. Raises `SourceError` when it does not exist, or is not a JSON object."""
         content = read_small(self.store, self.required(path))
         try:
             document: Any = json.loads(content)

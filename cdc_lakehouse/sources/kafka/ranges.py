@@ -60,7 +60,8 @@ def _size(landed: LandedOffsets, topic: str) -> float:
 
 
 def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, int]:
-    """Parts of a total, as equal as the needs allow: whoever needs less than the others get leaves the rest to them."""
+    """Divide a total as equally as the needs allow: a partition that needs less than its share leaves the rest to the
+    others."""
     shares: dict[LogPartition, int] = {}
     for position, partition in enumerate(sorted(needs, key=lambda partition: (needs[partition], partition))):
         shares[partition] = min(needs[partition], total // (len(needs) - position))
@@ -69,7 +70,7 @@ def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, 
 
 
 def useful_task_count(ranges: Sequence[OffsetRange], landed: LandedOffsets) -> int:
-    """How many tasks at most have enough to do: at least 1."""
+    """Return the maximum number of tasks that have enough to do: at least 1."""
     return max(1, math.ceil(sum(_cost(part, landed) for part in ranges) / _WORTH_A_TASK))
 
 
@@ -97,7 +98,7 @@ def split_ranges(
 
 
 def _cost(part: OffsetRange, landed: LandedOffsets) -> float:
-    """What a range costs, in records of a usual size: larger ones take longer."""
+    """Return the cost of a range, in records of a usual size: larger records take longer."""
     return len(part) * max(1.0, (landed.record_bytes(part.partition.topic) or 0) / _USUAL_SIZE)
 
 

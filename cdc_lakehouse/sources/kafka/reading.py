@@ -198,7 +198,7 @@ class _Session:
                     self._take_error(message, error)
 
     def _runs(self, messages: Sequence[Message]) -> Iterator[tuple[LogPartition, Sequence[Message]]]:
-        """The messages that stand together in a partition."""
+        """Yield the consecutive messages of each partition."""
         if self._single is not None:
             if messages:
                 yield self._single, messages

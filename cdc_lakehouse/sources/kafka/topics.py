@@ -48,10 +48,11 @@ class Topic:
 
 
 def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple[Topic, ...]:
-    """The topics that the source names or its pattern matches, as they are now. Costs three requests or four.
+    """Read the current topics that the source names or its pattern matches. This takes three or four requests.
 
-    Raises `SourceError` when a named topic is not there or may not be read, `SourceUnreachableError` when the brokers
-    do not answer, `ConfigurationError` when the client does not take its settings."""
+    Raises `SourceError` when a named topic does not exist or may not be read, `SourceUnreachableError` when the brokers
+    do not respond, `ConfigurationError` when the client does not accept its settings.
+    """
     client = client or KafkaClient.of(source)
     retrying = Retrying(
         retry=retry_if_exception_type(_NoLeaderError),
@@ -158,8 +159,8 @@ def _id(topic: Any) -> str:
 
 
 def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOffsets) -> Pending:
-    """What of the topics is not in the lake. `topics` are all that `read_topics` found. Raises nothing: what stands in
-    the way of a topic or a partition is in `faults`."""
+    """Return what the topics have that is not in the lake. `topics` are all that `read_topics` found. Raises nothing:
+    problems of a topic or a partition are in `faults`."""
     offsets: dict[LogPartition, tuple[int, int]] = {}
     faults: list[SourceError] = list(_vanished(source, topics, landed))
     for topic in topics:
@@ -202,7 +203,7 @@ def _start(source: KafkaSource, partition: LogPartition, bounds: Bounds, landed:
 
 
 def offsets_expired(partition: LogPartition, wanted: int, low: int) -> SourceError:
-    """The error when messages were removed before they were read."""
+    """Return the error for messages that were removed before they were read."""
     return SourceError(
         f"{partition.named} has lost the offsets from {wanted} on, before {low}, by retention or by deletion: they "
         "were not read yet",
@@ -212,7 +213,7 @@ def offsets_expired(partition: LogPartition, wanted: int, low: int) -> SourceErr
 
 
 def log_truncated(partition: LogPartition, wanted: int, end: int) -> SourceError:
-    """The error when a log ends before what was read of it."""
+    """Return the error for a log that ends before the last offset that was read."""
     return SourceError(
         f"{partition.named} ends at offset {end}, though it was read up to {wanted}: it was cut off, or the topic "
         "was deleted and made again",

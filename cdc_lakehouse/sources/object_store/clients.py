@@ -27,7 +27,7 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class StoreClient:
-    """A service's client; `credentials` know why they could not be had."""
+    """A service's client. `credentials` keep the error for which they could not be obtained."""
 
     store: S3Store | GCSStore | AzureStore
     credentials: S3Credentials | None = None

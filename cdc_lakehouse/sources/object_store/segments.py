@@ -18,7 +18,7 @@ _PART_BYTES: Final = 8 * 1024 * 1024
 
 
 class SegmentRef(NamedTuple):
-    """A segment as it was listed."""
+    """A segment as it was listed. `size` is in bytes."""
 
     path: str
     size: int
@@ -26,8 +26,8 @@ class SegmentRef(NamedTuple):
 
 
 def read_whole(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]) -> Iterator[tuple[SegmentRef, bytes]]:
-    """The content of each segment below the URI `root`, in order; small ones are asked for ahead, for each answer takes
-    its time to come."""
+    """Yield the content of each segment below the URI `root`, in order; small ones are requested ahead, because each
+    response takes time."""
     asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         left = deque(segments)
@@ -46,8 +46,8 @@ def read_whole(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
 def read_in_parts(
     root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
 ) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
-    """The content of each segment, as `read_whole` has it, in parts. Of a file on a disk one at a time is in memory: to
-    take memory for all of it from the system takes longer than to read it."""
+    """Yield the content of each segment, as `read_whole` does, in parts. For a file on a disk one part at a time is in
+    memory: allocating memory for the whole file takes longer than reading it."""
     if root.startswith("file:"):
         for segment in segments:
             if segment.size > SEGMENT_LIMIT:

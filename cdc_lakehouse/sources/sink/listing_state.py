@@ -126,8 +126,8 @@ class Frontier:
 
 @dataclass(frozen=True)
 class ListingContext:
-    """What a frontier depends on beside what was listed. `ddl` has the version of the last DDL of tables' directories
-    that was known before the sink was listed; `kept` are data directories to look at again, whatever their age."""
+    """The inputs of a frontier besides the listing. `ddl` has, by table directory, the version of the last DDL that was
+    known before the sink was listed; `kept` are data directories to list again, whatever their age."""
 
     layout: SinkLayout
     settings: str
@@ -138,7 +138,7 @@ class ListingContext:
 
 
 def next_frontier(older: Frontier | None, listing: Listing, given: ListingContext) -> Frontier:
-    """The frontier after a listing from an older one, or (with None) of the whole sink."""
+    """Return the frontier after a listing from an older one or, with None, of the whole sink."""
     oldest_date = _oldest_date(listing.data, given)
     if older is not None and older.oldest_date is not None:
         oldest_date = max(older.oldest_date, oldest_date or "")
@@ -212,7 +212,7 @@ def _extended(before: FileSequence, listed: Iterable[DataFile], index: IndexFile
 
 
 def _without_closed_places(table: KnownTable, given: ListingContext, oldest_date: str | None) -> KnownTable:
-    """The table without the directories that gain no files any more."""
+    """Return the table without the directories that gain no more files."""
     table = replace(table, oldest_version=max(table.oldest_version, given.ddl.get(table.directory, 0)))
 
     def stays(sequence: FileSequence) -> bool:
