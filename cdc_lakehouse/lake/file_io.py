@@ -5,13 +5,12 @@ Iceberg's own FileIO is used, not Hadoop's file systems: one bundle of the servi
 from __future__ import annotations
 
 import datetime
-import os
 from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.sources.object_store import Location
+from cdc_lakehouse.sources.object_store import Location, name_key_file
 
 # The newest of each that is published; they hold the services' SDKs alone, so they may be older than the runtime.
 _AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
@@ -169,7 +168,7 @@ def _aws_system(settings: S3Storage) -> dict[str, str]:
 
 
 def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
-    _name_key_file(settings)
+    name_key_file(settings)
     properties = _given(**{"gcs.service.host": settings.endpoint})
     if settings.anonymous:
         # PyArrow always asks for a token; an emulator takes any.
@@ -178,7 +177,7 @@ def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
 
 
 def _spark_gs(settings: GcsStorage) -> SparkFileIO:
-    _name_key_file(settings)
+    name_key_file(settings)
     properties = {
         "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO",
         **_given(**{"gcs.service.host": settings.endpoint}),
@@ -186,12 +185,6 @@ def _spark_gs(settings: GcsStorage) -> SparkFileIO:
     if settings.anonymous:
         properties["gcs.no-auth"] = "true"
     return SparkFileIO(properties)
-
-
-def _name_key_file(settings: GcsStorage) -> None:
-    """Neither PyArrow nor Iceberg takes a key file but from the environment, as Google's libraries do."""
-    if settings.service_account_file is not None:
-        os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = settings.service_account_file
 
 
 def _azure(location: Location, storage: StorageConfig) -> AzureStorage:
