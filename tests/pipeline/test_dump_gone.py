@@ -111,7 +111,8 @@ class Loading:
     def held(self) -> dict[str, str]:
         run = self.lake.run()
         return {
-            id.rpartition("@")[0]: why for id, why in find_holds(run, run.history.history.incarnations(), LATER).reasons.items()
+            id.rpartition("@")[0]: why
+            for id, why in find_holds(run, run.history.history.incarnations(), LATER).reasons.items()
         }
 
     def undecoded(self) -> int:
