@@ -6,13 +6,12 @@ Iceberg's own FileIO is used, not Hadoop's file systems: one bundle of the servi
 from __future__ import annotations
 
 import datetime
-import os
 from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.sources.object_store import Location
+from cdc_lakehouse.sources.object_store import Location, name_key_file
 
 # The newest published release of each; they hold the services' SDKs only, so they may be older than the runtime.
 _AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
@@ -172,7 +171,7 @@ def _aws_system(settings: S3Storage) -> dict[str, str]:
 
 
 def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
-    _name_key_file(settings)
+    name_key_file(settings)
     properties = _given(**{"gcs.service.host": settings.endpoint})
     if settings.anonymous:
         # PyArrow always sends a token; an emulator accepts any.
@@ -181,7 +180,7 @@ def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
 
 
 def _spark_gs(settings: GcsStorage) -> SparkFileIO:
-    _name_key_file(settings)
+    name_key_file(settings)
     properties = {
         "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO",
         **_given(**{"gcs.service.host": settings.endpoint}),
@@ -189,13 +188,6 @@ def _spark_gs(settings: GcsStorage) -> SparkFileIO:
     if settings.anonymous:
         properties["gcs.no-auth"] = "true"
     return SparkFileIO(properties)
-
-
-def _name_key_file(settings: GcsStorage) -> None:
-    """Set the environment variable for the key file: PyArrow and Iceberg take a key file only from there, as Google's
-    libraries do."""
-    if settings.service_account_file is not None:
-        os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = settings.service_account_file
 
 
 def _azure(location: Location, storage: StorageConfig) -> AzureStorage:

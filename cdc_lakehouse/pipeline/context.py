@@ -43,11 +43,12 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 @dataclass
 class FeedContext:
-    """One run of a feed, as its source sees it; without `spark_session` it only reads. `dates` are feed dates to decode
-    again, whatever is known of them; `reload_tables` tables of the initial dump to load again, as `database.table`, or
-    `*` for all of them. `repairs` are written before tables are brought up to date. `only` are the tables to bring to the
-    checkpoint, where these are not all; `rebuild` those to recompute from all of their events. `require_lease` raises
-    `ConcurrentRunError` where the feed is another run's by now."""
+    """One run of a feed, as its source sees it. Without `spark_session` it only reads.
+
+    dates: feed dates to decode again, even if nothing changed. reload_tables: tables of the initial dump to load again,
+    as `database.table`, or `*` for all. repairs: written before tables are updated. only: the tables to bring to the
+    checkpoint, None for all. rebuild: the tables to recompute from all of their events. require_lease: raises
+    `ConcurrentRunError` when another run now holds the feed."""
 
     feed: FeedConfig
     lake: Lake

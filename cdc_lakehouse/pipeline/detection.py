@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.directory import detect_dump
-from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, Topic, read_topics
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, Topic, read_topics, require_all
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.detection import (
@@ -206,6 +206,7 @@ def _detect_topics(uri: str) -> Detected:
         },
     )  # fmt: skip
     known = read_topics(asked)
+    require_all(asked, known)
     if not topics:
         names = _some(topic.name for topic in known)
         raise ConfigurationError(

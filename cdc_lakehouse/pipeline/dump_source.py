@@ -21,7 +21,8 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.dump_values import DumpContext
-from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
+from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, NOT_LOOKED_AT, PROBLEMS, Rejected
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
@@ -30,7 +31,7 @@ from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.database_progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, decode_isolated, defer
-from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
+from cdc_lakehouse.pipeline.loads import load_changes, loads_of, require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 _MAX_FILES: Final = 2_000
 _MAX_BYTES: Final = 16 << 30
 """The limits of a batch, and so of the work that a run which ends early has to repeat."""
+_WAY_OUT: Final = (
+    "restore the dump as it was when the load began, or name another one in source.initial.uri and load its tables "
+    "from that (`cdc-lakehouse load`)"
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,19 @@ class DumpSource:
 
     @functools.cached_property
     def _dump(self) -> Dump:
-        dump = self._read_dump()
+        try:
+            dump = self._read_dump()
+        except SourceError as error:
+            landed = self._run.segments.undecoded(DUMP)
+            if not landed:
+                raise
+            raise SourceError(
+                f"{sum(map(len, landed.values()))} files of the dump at {self._store.uri} are not loaded yet, and it "
+                f"cannot be read: {error.message}",
+                feed=self._run.feed.name,
+                segment=error.segment,
+                advice=_WAY_OUT,
+            ) from error
         for sentence in dump.left_out:
             self._run.log.info("the dump: %s", sentence)
         if not (dump.tables or dump.unread):
@@ -110,6 +127,34 @@ class DumpSource:
             or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
         )
 
+    @property
+    def fault(self) -> str | None:
+        """Why the feed, which has begun, goes on without what is left of the dump, as a sentence: it cannot be read."""
+        run = self._run
+        loads = loads_of(run.history)
+        # A table without any of its rows would begin empty: it is not known which of the feed's it is by now.
+        needed = not loads or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
+        return None if needed or is_cut_missing(run) or run.reload_tables else self._gone
+
+    @functools.cached_property
+    def _gone(self) -> str | None:
+        try:
+            _ = self._dump
+        except SourceError as error:
+            return error.advised
+        return None
+
+    def undefined(self) -> Sequence[Rejected]:
+        """Tables that were to be loaded, and of which the history does not have what the dump said of them."""
+        recorded = {(TableName(each.database, each.table), each.commit_ts) for each in load_changes(self._run.history)}
+        message = f"the dump went before it told the table's columns: {_WAY_OUT}"
+        last = {name: max(each or 0 for each in positions) for name, positions in self._landed().items()}
+        return [
+            Rejected(_segment_name(at, ""), None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table)
+            for name, at in last.items()
+            if (name, at) not in recorded and self._taken.takes_name(name)
+        ]
+
     def pending(self) -> PendingLoad | None:
         """Return the rest of the load; None when nothing is left. Neither loads anything nor queries the database."""
         if not self.has_rows_left:
@@ -117,11 +162,12 @@ class DumpSource:
         if self._initial.database is not None and not loads_of(self._run.history):
             return PendingLoad(None, None, None, None, reading_of(self._run.lake, self._run.feed))
         landed = [segment for batch in self._run.segments.undecoded(DUMP).values() for segment in batch]
-        wanted = self._wanted_tables()
+        fault = self.fault
+        wanted = self._wanted_tables() if fault is None else []
         names = {(segment.database, segment.table) for segment in landed}
         names |= {(table.name.database, table.name.table) for table in wanted}
         sizes = [segment.size for segment in landed] + [file.size for table in wanted for file in table.files]
-        return PendingLoad(len(names), len(sizes), sum(sizes), self.waits)
+        return PendingLoad(len(names), len(sizes), sum(sizes), fault or self.waits)
 
     def land(self) -> Landed:
         run = self._run
@@ -149,11 +195,16 @@ class DumpSource:
                 feed=run.feed.name,
                 advice="write database.table, as the dump has it",
             )
-        landed = self._landed()
+        loads, landed = loads_of(run.history), self._landed()
+
+        def is_landed(table: DumpedTable) -> bool:
+            # A load that never came to its end may have been of another dump.
+            return table.name in landed and (table.name in loads or self._at(table) in landed[table.name])
+
         return [
             table
             for table in self._dump.tables
-            if str(table.name) in reloaded or (str(table.name) in taken and table.name not in landed)
+            if str(table.name) in reloaded or (str(table.name) in taken and not is_landed(table))
         ]
 
     def _landed(self) -> Mapping[TableName, set[int | None]]:
@@ -187,29 +238,43 @@ class DumpSource:
         _ = self._dump
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        run, faults = self._run, dict[str, str]()
-        self._require_files(segments)
+        if not append:
+            return self._rejected(segments)
+        run = self._run
+        faults = dict.fromkeys(self._missing(segments), self._gone or f"the dump has it no longer: {_WAY_OUT}")
         while True:
-            readable = [segment for segment in segments if segment.segment not in faults]
-            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults}) if append else segments
+            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults})
             if not ready:
                 return [], []
             try:
-                writer = run.events.writer() if append else None
-                decoded = decode_isolated(run.spark, ready, functools.partial(self._decode, writer=writer))
+                decode = functools.partial(self._decode, writer=run.events.writer())
+                decoded = decode_isolated(run.spark, ready, decode)
             except SourceError as error:
                 # A fault of one file defers it; a fault of the whole store ends the run.
-                fault = next((s for s in readable if s.segment == error.segment), None)
-                if fault is None or not append:
+                fault = next((s for s in segments if s.segment == error.segment and s.segment not in faults), None)
+                if fault is None:
                     raise
                 faults[fault.segment] = error.advised
                 continue
-            if append:
-                run.events.commit(decoded.data_files, ready)
+            run.events.commit(decoded.data_files, ready)
             return decoded.counted(ready), decoded.rejected
+
+    def _rejected(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        """What was rejected in a batch that is in `events`. Of files that are gone since it is not known."""
+        missing = self._missing(segments)
+        rejected = [
+            Rejected(s.segment, None, NOT_LOOKED_AT, PROBLEMS[NOT_LOOKED_AT], None, s.database, s.table)
+            for s in segments
+            if s.segment in missing
+        ]
+        with errors_of_tasks():
+            decoded = self._decode(segments, None)
+        return decoded.counted(segments), [*rejected, *decoded.rejected]
 
     def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:
         files = [self._file(segment) for segment in segments if segment.segment in self._files]
+        if not files:
+            return DecodedFiles()
         compressions: dict[str, Compression | None] = {file.path: file.compression for _, file in self._files.values()}
         read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
         return decode_segments(self._run.spark, files, read, decode_rows, writer)
@@ -233,22 +298,25 @@ class DumpSource:
         ref = SegmentRef(file.path, file.size, file.etag)
         return SegmentFile(ref, segment.segment, context, at, synthetic=True)
 
-    def _require_files(self, segments: Sequence[Segment]) -> None:
-        known = self._files.keys() | {_segment_name(self._at(t), t.schema_path) for t in self._dump.tables}
-        gone = [segment.segment for segment in segments if segment.segment not in known]
-        if gone:
-            raise SourceError(
-                f"{len(gone)} files of the dump that were to be loaded are no longer part of it",
-                feed=self._run.feed.name,
-                segment=gone[0],
-                advice="restore the dump as it was when the load began",
-            )
+    def _missing(self, segments: Sequence[Segment]) -> list[str]:
+        """Those that are no longer part of the dump, but for those of tables that are loaded from it by now: rows of
+        another one are not wanted."""
+        tables = () if self._gone else self._dump.tables
+        known = self._files.keys() | {_segment_name(self._at(table), table.schema_path) for table in tables}
+        missing = [segment for segment in segments if segment.segment not in known]
+        landed = self._landed() if missing else {}
+        replaced = {table.name: self._at(table) for table in tables if self._at(table) in landed.get(table.name, ())}
+        return [
+            each.segment
+            for each in missing
+            if replaced.get(TableName(each.database or "", each.table or "")) in (None, each.table_version)
+        ]
 
     @functools.cached_property
     def _files(self) -> Mapping[str, tuple[DumpedTable, DumpFile]]:
         return {
             _segment_name(self._at(table), file.path): (table, file)
-            for table in self._dump.tables
+            for table in (() if self._gone else self._dump.tables)
             for file in table.files
         }
 
@@ -264,7 +332,13 @@ class DumpSource:
         return ()
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        self._require_files(segments)
+        if missing := self._missing(segments):
+            raise SourceError(
+                f"{len(missing)} files of the dump that were loaded are no longer part of it",
+                feed=self._run.feed.name,
+                segment=missing[0],
+                advice=_WAY_OUT,
+            )
         run, snapshot = self._run, self._run.events_snapshot()
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
         replayed = [

@@ -62,6 +62,8 @@ def load(steps: Steps) -> Loaded:
     run, dump = steps.run, steps.dump
     if dump is None or not (dump.has_rows_left or run.reload_tables or is_cut_missing(run)):
         return Loaded()
+    if dump.fault is not None:
+        return _go_on_without(run, dump, dump.fault)
     if dump.waits is not None:
         run.log.warning("%s", dump.waits)
         return Loaded(waits=dump.waits)
@@ -86,7 +88,7 @@ def evolve(steps: Steps) -> Evolved:
     """Record DDL up to the checkpoint in `schema_history`, for all tables in one order."""
     evolved = _evolve(steps.run, steps.run.source, steps.checkpoint_ts)
     dump = steps.dump
-    if dump is not None and dump.has_rows_left and steps.loaded.waits is None:
+    if dump is not None and dump.has_rows_left and dump.fault is None and steps.loaded.waits is None:
         # A table was renamed to a name that the feed takes.
         _load(steps.run, dump)
     return evolved
@@ -180,6 +182,18 @@ def _load(run: FeedRun, dump: DumpSource) -> Decoded:
         _evolve(run, dump, at)
     _evolve_log(run, dump.checkpoint_ts())
     return decoded
+
+
+def _go_on_without(run: FeedRun, dump: DumpSource, fault: str) -> Loaded:
+    """The tables that the dump has something left of are held, and no other. What is in `events` already is counted."""
+    run.log.warning("%s", fault)
+    undefined = dump.undefined()
+    names = {each.segment for each in undefined}
+    run.quarantine.replace(
+        lambda row: row.error_class in dump.schema_faults and row.segment in names, undefined, run.clock()
+    )
+    decoded = _decode_all(run, dump)
+    return Loaded(None, None, decoded.segments, decoded.counts)
 
 
 def _evolve_log(run: FeedRun, upto: int) -> None:

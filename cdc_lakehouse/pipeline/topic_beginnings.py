@@ -10,7 +10,7 @@ from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.decoders.messages.format import Decode
 from cdc_lakehouse.errors import SourceUnreachableError
-from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, find_pending, read_topics
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, find_pending, read_topics, require_all
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange
 
 _LOOKED_AT: Final = 500
@@ -42,10 +42,12 @@ class Beginning:
 
 
 def read_beginnings(source: KafkaSource, decode: Decode) -> list[Beginning]:
-    """Read the beginnings of all partitions that have messages, for a feed of which nothing has landed. Raises as
-    `read_topics` and `RangeReader.messages` do, and `SourceUnreachableError`."""
+    """Of all partitions that have messages, for a feed of which nothing has landed. Raises as `read_topics` and
+    `RangeReader.messages` do, `SourceUnreachableError`, and `SourceError` when a topic cannot be read."""
     client = KafkaClient.of(source)
-    pending = find_pending(source, read_topics(source, client), LandedOffsets())
+    topics = read_topics(source, client)
+    require_all(source, topics)
+    pending = find_pending(source, topics, LandedOffsets())
     ranges = [
         OffsetRange(partition, start, min(end, start + _LOOKED_AT), _BYTES)
         for partition, (start, end) in pending.offsets.items()

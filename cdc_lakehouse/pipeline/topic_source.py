@@ -284,10 +284,18 @@ class RecordSource(abc.ABC):
         up to it are in their topics. It also continues without a topic that the configuration leaves out."""
         nothing = Position(BEGINNING, BEGINNING, None)
         topics = landed_offsets(self._run.lake, self._run.feed.name).topics
+        source = self._run.feed.kafka
+        # Of a topic that is named and has not been there yet nothing is known: it may hold rows of any time.
+        unseen = ((BEGINNING, name) for name in source.topics or () if name not in topics)
         least = sorted(
-            (min(positions.get((name, number), nothing).watermark for number in topic.ends), name)
-            for name, topic in topics.items()
-            if topic.ends and self._run.feed.kafka.takes(name)
+            [
+                *unseen,
+                *(
+                    (min(positions.get((name, number), nothing).watermark for number in topic.ends), name)
+                    for name, topic in topics.items()
+                    if topic.ends and source.takes(name)
+                ),
+            ]
         )
         found = least[0][0] if least else BEGINNING
         for upto in sorted({watermark for watermark, _ in least}):

@@ -4,7 +4,7 @@ watermark, but for those that get no more."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.errors import SourceUnreachableError
+from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.landed_offsets import LandedState
 from cdc_lakehouse.pipeline import topic_source
 from cdc_lakehouse.sources.kafka import Bounds, Topic
@@ -117,17 +117,20 @@ class TopicPerTable:
     """Topics of TiCDC, one for each table and the default one, with two partitions each. A statement is (topic, ts,
     database, table, text), a row (topic, ts, table)."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, pattern: str = ".*") -> None:
+    def __init__(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch, pattern: str = ".*", names: Sequence[str] = ()
+    ) -> None:
         source = {
             "type": "kafka",
             "format": "ticdc-canal-json",
             "bootstrap_servers": "k:9092",
-            "topic_pattern": pattern,
+            **({"topics": list(names)} if names else {"topic_pattern": pattern}),
         }
         self.lake = lake_in(directory, source=source)
         self._log: dict[str, list[bytes]] = {}
         self.unread: set[str] = set()
         self.gone: set[str] = set()
+        self.forbidden: set[str] = set()
         self.unreachable = False
         monkeypatch.setattr(topic_source, "read_topics", self._read_topics)
 
@@ -135,7 +138,12 @@ class TopicPerTable:
         if self.unreachable:
             raise SourceUnreachableError("no broker answers")
         there = self._log.keys() - self.gone
-        return [Topic(name, name, {n: Bounds(0, 7 + (name in self.unread)) for n in (0, 1)}) for name in sorted(there)]
+        return [
+            Topic(name, "", {}, SourceError("no permission"))
+            if name in self.forbidden
+            else Topic(name, name, {n: Bounds(0, 7 + (name in self.unread)) for n in (0, 1)})
+            for name in sorted(there)
+        ]
 
     def _send(self, topic: str, **message: Any) -> None:
         self._log.setdefault(topic, []).append(json.dumps(message).encode())
@@ -231,6 +239,40 @@ def test_a_topic_that_was_deleted_with_its_table(topics: TopicPerTable) -> None:
     topics.statement("d_t", 150, "t", "DROP TABLE `t`")
     topics.gone.add("d_t")
     assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 300
+
+
+def test_a_topic_that_was_deleted_while_its_table_lives_is_waited_for(topics: TopicPerTable) -> None:
+    topics.gone.add("d_t")
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
+
+
+def test_a_topic_that_may_not_be_read_any_more_is_waited_for(topics: TopicPerTable) -> None:
+    """What it got since its table was dropped is not known."""
+    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
+    topics.forbidden.add("d_t")
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
+
+
+@pytest.mark.parametrize(("names", "expected"), [(("d_t", "d_u"), 300), (("d_t", "d_u", "d_v"), 0)])
+def test_a_named_topic_that_was_never_there_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: Sequence[str], expected: int
+) -> None:
+    topics = TopicPerTable(tmp_path, monkeypatch, names=names)
+    topics.create("t", 10)
+    topics.create("u", 20)
+    assert topics.checkpoint({"d_t": 300, "d_u": 400}) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("DROP TABLE `t`", 300), ("ALTER TABLE `t` COMMENT 'x'", 100)])
+def test_a_named_topic_that_was_deleted_stops_the_feed_while_its_table_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: int
+) -> None:
+    topics = TopicPerTable(tmp_path, monkeypatch, names=("default", "d_t", "d_u"))
+    topics.create("t", 10)
+    topics.create("u", 20)
+    topics.statement("d_t", 150, "t", text)
+    topics.gone.add("d_t")
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == expected
 
 
 def test_a_topic_that_brought_nothing_is_waited_for(topics: TopicPerTable) -> None:

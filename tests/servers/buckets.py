@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import boto3
-import obstore
 from botocore.config import Config
-from obstore.store import AzureStore
 
 from cdc_lakehouse.config import StorageConfig
 
@@ -169,34 +167,37 @@ class AzureContainer:
     def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
         self.name = f"container-{next(_NUMBERS)}"
         self.prefix = prefix
-        self._create(endpoint)
+        self._endpoint = endpoint
+        self._send("PUT", "", query="restype=container")
         settings = {"endpoint": endpoint, "account": self.ACCOUNT, "account_key": self.KEY}
         self.storage: dict[str, Any] = {"azure": settings}
-        self._store = AzureStore(
-            self.name,
-            config={"endpoint": endpoint, "account_name": self.ACCOUNT, "account_key": self.KEY},
-            client_options={"allow_http": True},
-        )
 
     @property
     def uri(self) -> str:
         return f"azure://{self.name}/{self.prefix}" if self.prefix else f"azure://{self.name}"
 
     def put(self, path: str, content: bytes) -> None:
-        obstore.put(self._store, self._key(path), content)
+        self._send("PUT", self._path(path), content)
 
     def delete(self, path: str) -> None:
-        obstore.delete(self._store, self._key(path))
+        self._send("DELETE", self._path(path))
 
-    def _key(self, path: str) -> str:
-        return f"{self.prefix}/{path}" if self.prefix else path
+    def _path(self, path: str) -> str:
+        return "/" + urllib.parse.quote(f"{self.prefix}/{path}" if self.prefix else path)
 
-    def _create(self, endpoint: str) -> None:
+    def _send(self, method: str, path: str, body: bytes | None = None, query: str = "") -> None:
+        """By hand, as a client takes no key with an empty part."""
+        length, kind = ("", "") if body is None else (str(len(body) or ""), "application/octet-stream")
         headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
-        lines = "\n".join(f"{name}:{value}" for name, value in headers.items())
-        resource = f"/{self.ACCOUNT}/{self.ACCOUNT}/{self.name}\nrestype:container"
-        signed = hmac.new(base64.b64decode(self.KEY), f"PUT{chr(10) * 12}{lines}\n{resource}".encode(), hashlib.sha256)
-        headers["Authorization"] = f"SharedKey {self.ACCOUNT}:{base64.b64encode(signed.digest()).decode()}"
-        request = urllib.request.Request(f"{endpoint}/{self.name}?restype=container", method="PUT", headers=headers)
-        with urllib.request.urlopen(request, timeout=30):
+        if body is not None:
+            headers |= {"x-ms-blob-type": "BlockBlob"}
+        lines = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()))
+        resource = f"/{self.ACCOUNT}/{self.ACCOUNT}/{self.name}{path}\n{query.replace('=', ':')}".rstrip("\n")
+        text = f"{method}\n\n\n{length}\n\n{kind}\n\n\n\n\n\n\n{lines}{resource}"
+        signed = hmac.new(base64.b64decode(self.KEY), text.encode(), hashlib.sha256)
+        headers |= {"Authorization": f"SharedKey {self.ACCOUNT}:{base64.b64encode(signed.digest()).decode()}"}
+        if kind:
+            headers |= {"Content-Type": kind}
+        url = f"{self._endpoint}/{self.name}{path}?{query}".rstrip("?")
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=30):
             pass

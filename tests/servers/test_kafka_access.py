@@ -164,8 +164,24 @@ def test_one_broker_of_several_is_enough(kafka: Broker, topic: str) -> None:
 
 def test_a_topic_that_is_not_there(kafka: Broker, topic: str) -> None:
     reader = source(kafka.bootstrap, topic, "no-such-topic")
+    found = read_topics(reader, client(reader))
+    assert [each.name for each in found] == [topic]
+    pending = find_pending(reader, found, LandedOffsets())
+    (fault,) = pending.faults
+    assert "there is no topic no-such-topic: correct source.topics" in str(fault) and pending.records == 3
+    reader = source(kafka.bootstrap, "no-such-topic")
     with pytest.raises(SourceError, match=r"there is no topic no-such-topic.*source\.topics"):
         read_topics(reader, client(reader))
+
+
+def test_a_topic_that_may_not_be_read_stops_no_other(kafka: Broker, topic: str) -> None:
+    kafka.allow(topic, AclOperation.READ, AclOperation.DESCRIBE)
+    other = kafka.create()
+    wait_for(secure(kafka, topic))
+    reader = secure(kafka, topic, other)
+    pending = find_pending(reader, read_topics(reader, client(reader)), LandedOffsets())
+    (fault,) = pending.faults
+    assert f"no permission to read the topic {other}" in str(fault) and pending.records == 3
 
 
 def test_topics_of_the_brokers_own_match_no_pattern(kafka: Broker, topic: str) -> None:

@@ -7,9 +7,9 @@ of aborted transactions are never seen.
 from cdc_lakehouse.sources.kafka.client import KafkaClient
 from cdc_lakehouse.sources.kafka.ranges import choose_ranges, split_ranges, useful_task_count
 from cdc_lakehouse.sources.kafka.reading import RangeReader
-from cdc_lakehouse.sources.kafka.topics import Bounds, Topic, find_pending, read_topics
+from cdc_lakehouse.sources.kafka.topics import Bounds, Topic, find_pending, read_topics, require_all
 
 __all__ = [
-    "Bounds", "KafkaClient", "RangeReader", "Topic", "choose_ranges", "find_pending", "read_topics", "split_ranges",
-    "useful_task_count",
+    "Bounds", "KafkaClient", "RangeReader", "Topic", "choose_ranges", "find_pending", "read_topics", "require_all",
+    "split_ranges", "useful_task_count",
 ]  # fmt: skip

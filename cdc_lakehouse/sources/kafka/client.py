@@ -161,17 +161,27 @@ class ClientErrors:
         )
 
 
-def topic_fault(topic: str, error: KafkaError) -> CdcError | None:
-    """Return the error for a topic that cannot be read; None where the cause may pass."""
+class TopicError(SourceError):
+    """A topic cannot be read; others can."""
+
+
+class TopicMissingError(TopicError):
+    """A topic, or a partition of one, is not there."""
+
+
+def topic_fault(topic: str, error: KafkaError) -> TopicError | None:
+    """The error for a topic that cannot be read; None for what may pass."""
     if error.code() in _FORBIDDEN:
-        return SourceError(
+        return TopicError(
             f"no permission to read the topic {topic} ({error.name()})",
             advice="allow the user of source.kafka READ and DESCRIBE on it",
         )
     if error.code() in _MISSING:
-        return SourceError(f"there is no topic {topic}, or not this partition of it", advice="correct source.topics")
+        return TopicMissingError(
+            f"there is no topic {topic}, or not this partition of it", advice="correct source.topics"
+        )
     if error.code() in _CORRUPT or error.fatal():
-        return SourceError(
+        return TopicError(
             f"the topic {topic} holds what the client cannot read ({error.name()})",
             advice="look at the broker's disk and logs; with compression zstd or a newer format renew confluent-kafka",
         )

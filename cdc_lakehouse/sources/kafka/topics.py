@@ -6,7 +6,7 @@ No group is joined.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -18,7 +18,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka.client import NO_LEADER, ClientErrors, KafkaClient, topic_fault
+from cdc_lakehouse.sources.kafka.client import (
+    NO_LEADER,
+    ClientErrors,
+    KafkaClient,
+    TopicError,
+    TopicMissingError,
+    topic_fault,
+)
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, Pending
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -39,20 +46,22 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic in the brokers. `id` differs between successive topics of one name; it is empty with brokers that have no
-    ids (before Kafka 2.8)."""
+    """A topic as the brokers have it. `id` differs between topics that had one name one after the other; it is empty
+    with brokers that know none (before Kafka 2.8). One with a `fault` is there, or may be, and cannot be read: what it
+    holds is not known."""
 
     name: str
     id: str
     partitions: Mapping[int, Bounds]
+    fault: SourceError | None = None
 
 
 def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple[Topic, ...]:
-    """Read the current topics that the source names or its pattern matches. This takes three or four requests.
+    """The topics that the source names or its pattern matches, as they are now; without those that are not there, of
+    which `find_faults` tells. Costs three requests or four.
 
-    Raises `SourceError` when a named topic does not exist or may not be read, `SourceUnreachableError` when the brokers
-    do not respond, `ConfigurationError` when the client does not accept its settings.
-    """
+    Raises `SourceError` when none of the named topics can be read, `SourceUnreachableError` when the brokers do not
+    answer, `ConfigurationError` when the client does not take its settings."""
     client = client or KafkaClient.of(source)
     retrying = Retrying(
         retry=retry_if_exception_type(_NoLeaderError),
@@ -61,9 +70,13 @@ def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple
         reraise=True,
     )
     try:
-        return retrying(_Cluster(client).topics, source)
+        topics: tuple[Topic, ...] = retrying(_Cluster(client).topics, source)
     except _NoLeaderError as error:
         raise error.fault from None
+    faults = find_faults(source, topics)
+    if faults and all(topic.fault is not None for topic in topics):
+        raise faults[0]
+    return topics
 
 
 class _NoLeaderError(Exception):
@@ -82,15 +95,18 @@ class _Cluster:
         self._deadline = time.monotonic() + client.timeout_seconds
 
     def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
-        described = self._describe(list(source.topics or self._matching(source)))
+        described, faults = self._describe(list(source.topics or self._matching(source)))
         partitions = [LogPartition(name, number) for name, (_, numbers) in described.items() for number in numbers]
         # Both are on their way at once.
         asked = [self._ask(partitions, which) for which in (_OffsetSpec.earliest(), _OffsetSpec.latest())]
         lows, ends = map(self._offsets, asked)
         bounds = {partition: Bounds(lows[partition], ends[partition]) for partition in partitions}
-        return tuple(
-            Topic(name, id, {number: bounds[LogPartition(name, number)] for number in numbers})
-            for name, (id, numbers) in described.items()
+        return (
+            *(
+                Topic(name, id, {number: bounds[LogPartition(name, number)] for number in numbers})
+                for name, (id, numbers) in described.items()
+            ),
+            *(Topic(name, "", {}, fault) for name, fault in faults.items()),
         )
 
     def _matching(self, source: KafkaSource) -> Iterable[str]:
@@ -100,18 +116,26 @@ class _Cluster:
             raise self._fault(error) from None
         return (name for name in known if source.takes(name))
 
-    def _describe(self, names: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
-        """Return ids and partition numbers of topics, without those that are internal to the brokers."""
+    def _describe(self, names: Sequence[str]) -> tuple[dict[str, tuple[str, list[int]]], dict[str, SourceError]]:
+        """Ids and numbers of partitions of topics that can be read, but of those that brokers keep for themselves; and
+        why others cannot be, but those that are not there."""
+        described: dict[str, tuple[str, list[int]]] = {}
+        faults: dict[str, SourceError] = {}
         if not names:
-            return {}
+            return described, faults
         collection = TopicCollection(list(names))
         asked: Mapping[str, Future[Any]] = self._admin.describe_topics(collection, request_timeout=self._left())
-        topics = {name: self._result(future, name) for name, future in sorted(asked.items())}
-        return {
-            name: (_id(topic), sorted(partition.id for partition in topic.partitions))
-            for name, topic in topics.items()
-            if not topic.is_internal
-        }
+        for name, future in sorted(asked.items()):
+            try:
+                topic = self._result(future, name)
+            except TopicMissingError:
+                continue
+            except TopicError as error:
+                faults[name] = error
+                continue
+            if not topic.is_internal:
+                described[name] = _id(topic), sorted(partition.id for partition in topic.partitions)
+        return described, faults
 
     def _ask(self, partitions: Sequence[LogPartition], which: Any) -> Mapping[TopicPartition, Future[Any]]:
         if not partitions:
@@ -159,10 +183,10 @@ def _id(topic: Any) -> str:
 
 
 def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOffsets) -> Pending:
-    """Return what the topics have that is not in the lake. `topics` are all that `read_topics` found. Raises nothing:
-    problems of a topic or a partition are in `faults`."""
+    """What of the topics is not in the lake. `topics` are all that `read_topics` found. Raises nothing: what stands in
+    the way of a topic or a partition is in `faults`."""
     offsets: dict[LogPartition, tuple[int, int]] = {}
-    faults: list[SourceError] = list(_vanished(source, topics, landed))
+    faults = find_faults(source, topics, landed)
     for topic in topics:
         known = landed.topics.get(topic.name)
         if known is not None and topic.id and known.id and topic.id != known.id:
@@ -238,11 +262,32 @@ def _without_order(topic: Topic) -> SourceError:
     )
 
 
-def _vanished(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffsets) -> Iterator[SourceError]:
-    there = {topic.name for topic in topics}
-    for name in sorted(landed.topics):
-        if name not in there and source.takes(name):
-            yield SourceError(
-                f"the topic {name} is not there any more: what was not read of it is lost",
-                advice="restore it, or change source.topic_pattern so that it does not match",
-            )
+def find_faults(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffsets | None = None) -> list[SourceError]:
+    """Why topics that the source names, or of which something has landed, cannot be read. `topics` are all that
+    `read_topics` found."""
+    landed = landed or LandedOffsets()
+    found = {topic.name: topic for topic in topics}
+    known = (name for name in landed.topics if source.takes(name))
+    return [
+        *(topic.fault for topic in found.values() if topic.fault is not None),
+        *(_missing(name, landed) for name in sorted({*(source.topics or ()), *known} - found.keys())),
+    ]
+
+
+def require_all(source: KafkaSource, topics: Iterable[Topic]) -> None:
+    """Raises `SourceError` when one of the topics that the source names cannot be read."""
+    for fault in find_faults(source, topics):
+        raise fault
+
+
+def _missing(name: str, landed: LandedOffsets) -> SourceError:
+    if name in landed.topics:
+        return SourceError(
+            f"the topic {name} is not there any more: what was not read of it is lost",
+            advice="restore it, or take it out of source.topics, or change source.topic_pattern so that it does not "
+            "match: the checkpoint-ts waits for it while a table of it lives",
+        )
+    return SourceError(
+        f"there is no topic {name}",
+        advice="correct source.topics, or make the topic: the checkpoint-ts waits for it",
+    )

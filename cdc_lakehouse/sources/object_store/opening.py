@@ -23,7 +23,8 @@ def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
     location = Location.of(uri)
     if location.service == "file":
         return LocalStore(Path(location.prefix))
-    return RemoteStore(location, open_client(location, storage or StorageConfig.nothing()))
+    storage = storage or StorageConfig.nothing()
+    return RemoteStore(location, open_client(location, storage), storage)
 
 
 SEGMENT_LIMIT: Final = (1 << 31) - 1

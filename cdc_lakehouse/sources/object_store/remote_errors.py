@@ -24,6 +24,8 @@ from cdc_lakehouse.sources.object_store.location import Location
 CLIENT_ERRORS: Final = (BaseError, OSError, ValueError)
 """The client's exceptions: a missing object is an `OSError`, an invalid path or setting a `ValueError`."""
 
+UNREADABLE_NAME: Final = "part of its name is empty, '.' or '..', or has control characters"
+
 _STATUS: Final = re.compile(r"status code: (\d{3})|\bstatus: (\d{3})")
 _CODE: Final = re.compile(r"<Code>\s*(\w{1,64})\s*</Code>|\"code\":\s*\"(\w{1,64})\"")
 _KIND: Final = re.compile(r"\bkind: (\w{1,32})")
@@ -72,7 +74,7 @@ def fault(location: Location, error: BaseException, path: str | None = None) -> 
         )
     if isinstance(error, ValueError | InvalidPathError):
         return SourceError(
-            f"a name in the bucket {bucket!r} has an empty part, '.' or '..': such objects cannot be read",
+            f"a name in the bucket {bucket!r} cannot be read: {UNREADABLE_NAME}",
             segment=path,
             advice="remove it from the source's prefix, or point source.uri below it",
         )

@@ -8,18 +8,34 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import obstore
+from obstore.exceptions import InvalidPathError
 
+from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError, ObjectChangedError, SourceError, SourceUnreachableError
+from cdc_lakehouse.sources.object_store.bucket_names import BucketNames, names_below
 from cdc_lakehouse.sources.object_store.clients import StoreClient
 from cdc_lakehouse.sources.object_store.location import Location
-from cdc_lakehouse.sources.object_store.remote_errors import CLIENT_ERRORS, beyond_the_end, broke_off, fault
-from cdc_lakehouse.sources.object_store.store import TOO_LARGE, StoredObject, require_directory_prefix
+from cdc_lakehouse.sources.object_store.remote_errors import (
+    CLIENT_ERRORS,
+    UNREADABLE_NAME,
+    beyond_the_end,
+    broke_off,
+    fault,
+)
+from cdc_lakehouse.sources.object_store.store import (
+    TOO_LARGE,
+    StoredObject,
+    UnreadableDirectory,
+    UnreadableName,
+    require_directory_prefix,
+)
 
 if TYPE_CHECKING:
-    from obstore import GetOptions
+    from obstore import GetOptions, ObjectMeta
 
 T = TypeVar("T")
 
@@ -27,6 +43,7 @@ _PAGE: Final = 1000
 _ATTEMPTS: Final = 4
 """The number of attempts for a body that breaks off. The client itself retries requests without a response."""
 _WAIT_SECONDS: Final = 0.5
+_HEADS_AT_ONCE: Final = 16
 
 
 class _Body(NamedTuple):
@@ -40,9 +57,10 @@ class _Body(NamedTuple):
 class RemoteStore:
     """The `ObjectStore` of a bucket, or of a prefix of it."""
 
-    def __init__(self, location: Location, client: StoreClient) -> None:
+    def __init__(self, location: Location, client: StoreClient, storage: StorageConfig) -> None:
         self._location = location
         self._client = client
+        self._storage = storage
         self._root = f"{location.prefix}/" if location.prefix else ""
 
     @property
@@ -52,22 +70,22 @@ class RemoteStore:
     def check(self) -> None:
         next(iter(self.list()), None)
 
-    def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject]:
+    def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
         require_directory_prefix(prefix)
         yielded: set[str] = set()
         directories: set[str] = set()
         empty: list[StoredObject] = []
         for attempt in itertools.count(1):
             try:
-                for found in self._list(prefix, after):
+                for found in self._list_readable(prefix, after):
                     if found.path in yielded:
                         continue
                     yielded.add(found.path)
                     _add_directories(found.path, directories)
-                    if found.size:
-                        yield found
-                    else:
+                    if isinstance(found, StoredObject) and not found.size:
                         empty.append(found)
+                    else:
+                        yield found
                 break
             except _BrokenBodyError as error:
                 self._wait(attempt, error)
@@ -75,16 +93,55 @@ class RemoteStore:
         # sink.
         yield from (found for found in empty if found.path not in directories)
 
+    def _list_readable(self, prefix: str, after: str | None) -> Iterator[StoredObject | UnreadableName]:
+        """Some of it twice where there is a name that the client does not take: it fails the listing of all that
+        contains it. Then it is left out, and each of its neighbours is listed by itself."""
+        try:
+            yield from self._list(prefix, after)
+        except InvalidPathError as error:
+            names = self._names_below(prefix, error)
+        else:
+            return
+        for name in names.unreadable:
+            if _reaches_behind(prefix + name, after):
+                yield UnreadableName(prefix + name, UNREADABLE_NAME)
+        paths = [prefix + name for name in names.files]
+        with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
+            yield from filter(None, pool.map(self._head, [path for path in paths if _is_after(path, after)]))
+        for name in names.directories:
+            path = f"{prefix}{name}/"
+            if _reaches_behind(path, after):
+                yield from self._list_readable(path, after)
+
+    def _names_below(self, prefix: str, error: InvalidPathError) -> BucketNames:
+        names = names_below(self._location, self._storage, self._client, self._root + prefix)
+        if names is None:
+            raise self._fault(error) from None
+        return names
+
+    def _head(self, path: str) -> StoredObject | None:
+        try:
+            return self._found(obstore.head(self._client.store, self._root + path))
+        except FileNotFoundError:
+            return None  # Expired between the listing and the look.
+        except CLIENT_ERRORS as error:
+            raise self._fault(error, path) from None
+
+    def _found(self, meta: ObjectMeta) -> StoredObject:
+        path = meta["path"].removeprefix(self._root)
+        return StoredObject(path, meta["size"], _plain(meta["e_tag"]), meta["last_modified"])
+
     def _list(self, prefix: str, after: str | None) -> Iterator[StoredObject]:
+        """Raises `InvalidPathError` where there is a name that the client does not take."""
         key, offset = self._root + prefix, None if after is None else self._root + after
-        low = b"" if after is None else after.encode()
         try:
             for page in obstore.list(self._client.store, key.rstrip("/") or None, offset=offset, chunk_size=_PAGE):
                 for found in page:
-                    path = found["path"].removeprefix(self._root)
-                    # Emulators, and stores that only resemble S3, also return earlier objects.
-                    if found["path"].startswith(key) and path.encode() > low:
-                        yield StoredObject(path, found["size"], _plain(found["e_tag"]), found["last_modified"])
+                    # Emulators, and stores that only resemble S3, give what lies before as well.
+                    if found["path"].startswith(key) and _is_after(found["path"], offset):
+                        yield self._found(found)
+        except InvalidPathError:
+            raise
         except CLIENT_ERRORS as error:
             raise self._fault(error) from None
 
@@ -95,9 +152,13 @@ class RemoteStore:
         def once() -> tuple[str, ...]:
             try:
                 found = obstore.list_with_delimiter(self._client.store, key.rstrip("/") or None)
+            except InvalidPathError as error:
+                return tuple(self._names_below(prefix, error).directories)
             except CLIENT_ERRORS as error:
                 raise self._fault(error) from None
-            return tuple(sorted(path.rstrip("/").removeprefix(key) for path in found["common_prefixes"]))
+            names = (path.rstrip("/").removeprefix(key) for path in found["common_prefixes"])
+            # In the root of a bucket the client leaves out a slash that a key begins with.
+            return tuple(sorted(filter(None, names)))
 
         return self._persist(once)
 
@@ -169,6 +230,15 @@ class RemoteStore:
 
 class _BrokenBodyError(SourceUnreachableError):
     """A body was truncated."""
+
+
+def _is_after(path: str, after: str | None) -> bool:
+    return after is None or path.encode() > after.encode()
+
+
+def _reaches_behind(path: str, after: str | None) -> bool:
+    """Whether a path, or where it ends in `/` anything below it, sorts after another one."""
+    return _is_after(path, after) or (path.endswith("/") and (after or "").startswith(path))
 
 
 def _add_directories(path: str, directories: set[str]) -> None:

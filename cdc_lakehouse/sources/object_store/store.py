@@ -29,6 +29,12 @@ class UnreadableDirectory:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableName(UnreadableDirectory):
+    """An object, or where the path ends in `/` all that is below it, that no request can be made for: part of its name
+    is empty, `.`, `..` or has control characters."""
+
+
 class ObjectStore(Protocol):
     """Paths are relative to the root and use `/`. A directory prefix ends in `/`; the empty one is the root."""
 

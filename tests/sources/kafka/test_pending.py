@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.kafka import Bounds, Topic, find_pending
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Pending
 
@@ -73,7 +74,7 @@ def test_a_start_that_is_not_there(offset: int) -> None:
 
 
 def test_offsets_that_are_gone_stop_their_partition_alone() -> None:
-    pending = find_pending(source(), [topic("a", (8, 9), (0, 3))], landed(a={0: 7, 1: 1}))
+    pending = find_pending(source(topics=["a"]), [topic("a", (8, 9), (0, 3))], landed(a={0: 7, 1: 1}))
     assert offsets(pending) == {"a/1": (1, 3)}
     for words in ("partition 0 of the topic a", "from 7", "before 8", "{a: {0: 8}}"):
         assert words in told(pending)
@@ -84,11 +85,11 @@ def test_a_loss_that_is_known_is_passed() -> None:
     assert offsets(find_pending(source(start={"a": {0: 8}}), there, landed(a={0: 7}))) == {"a/0": (8, 12)}
     # Of what is still there nothing is passed over.
     assert offsets(find_pending(source(start={"a": {0: 10}}), there, landed(a={0: 8}))) == {"a/0": (8, 12)}
-    assert "lost" in told(find_pending(source(start={"a": {0: 5}}), there, landed(a={0: 7})))
+    assert "lost" in told(find_pending(source(topics=["a"], start={"a": {0: 5}}), there, landed(a={0: 7})))
 
 
 def test_a_log_that_is_shorter_than_what_was_read() -> None:
-    pending = find_pending(source(), [topic("a", (0, 6), id="")], landed(a={0: 7}))
+    pending = find_pending(source(topics=["a"]), [topic("a", (0, 6), id="")], landed(a={0: 7}))
     assert not pending.offsets
     for words in ("partition 0 of the topic a", "ends at offset 6", "up to 7"):
         assert words in told(pending)
@@ -105,6 +106,22 @@ def test_a_topic_that_is_gone(more: dict[str, Any]) -> None:
     pending = find_pending(source(**more), [topic("b", (0, 1))], landed(a={0: 7}))
     assert offsets(pending) == {"b/0": (0, 1)}
     assert "the topic a is not there any more" in told(pending)
+
+
+@pytest.mark.parametrize("known", [NEW, landed(b={0: 1})])
+def test_a_named_topic_that_was_never_there_stops_no_other(known: LandedOffsets) -> None:
+    pending = find_pending(source(), [topic("b", (0, 1))], known)
+    assert list(offsets(pending)) == ["b/0"]
+    for words in ("there is no topic a", "source.topics", "checkpoint-ts waits"):
+        assert words in told(pending)
+
+
+@pytest.mark.parametrize("known", [NEW, landed(a={0: 7}, b={0: 1})])
+def test_a_topic_that_may_not_be_read_stops_no_other(known: LandedOffsets) -> None:
+    fault = SourceError("no permission to read the topic a")
+    pending = find_pending(source(), [Topic("a", "", {}, fault), topic("b", (0, 1))], known)
+    assert list(offsets(pending)) == ["b/0"] and pending.faults == (fault,)
+    assert "a" in pending.ids, "it is not gone"
 
 
 def test_a_topic_that_the_feed_left_is_not_missed() -> None:
