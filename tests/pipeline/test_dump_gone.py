@@ -49,8 +49,9 @@ class Events:
     def snapshot_of(self, batch: int) -> Any:
         return self.batches.get(batch)
 
-    def commit(self, data_files: Sequence[str], batch: int, replacing: Sequence[str] = ()) -> None:
-        assert batch not in self.batches and not replacing
+    def commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
+        batch = segments[0].batch
+        assert batch not in self.batches and all(segment.replaces_snapshot is None for segment in segments)
         self.batches[batch] = list(data_files)
 
     def counts(self, batch: int) -> BatchCounts:
@@ -82,7 +83,7 @@ class Loading:
         dumps.dumpling(self.directory, made, rows_per_file=1, status=dumps.dumpling_status("tidb-binlog", tso))
 
     def run(self, again: Sequence[str] = ()) -> FeedRun:
-        run = self.lake.run(load_again=frozenset(again))
+        run = self.lake.run(reload_tables=frozenset(again))
         vars(run).update(events=self.events)
         if self.begun:
             vars(run).update(last_cut=SimpleNamespace(checkpoint_ts=TSO))
