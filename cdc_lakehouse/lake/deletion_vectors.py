@@ -95,7 +95,7 @@ def write_vectors(
 
 
 def place_in_file(offset: int, size: int) -> dict[str, int]:
-    """Where a vector is in its file, as fields of its JSON."""
+    """Return the place of a vector in its file, as fields of its JSON."""
     return {"content-offset": offset, "content-size-in-bytes": size}
 
 

@@ -129,7 +129,8 @@ class DumpSource:
 
     @property
     def fault(self) -> str | None:
-        """Why the feed, which has begun, goes on without what is left of the dump, as a sentence: it cannot be read."""
+        """A sentence on why a feed that has begun continues without the rest of the dump, which cannot be read; None
+        when it can, or when the feed cannot continue without it."""
         run = self._run
         loads = loads_of(run.history)
         # A table without any of its rows would begin empty: it is not known which of the feed's it is by now.
@@ -145,7 +146,8 @@ class DumpSource:
         return None
 
     def undefined(self) -> Sequence[Rejected]:
-        """Tables that were to be loaded, and of which the history does not have what the dump said of them."""
+        """Return a quarantine row for each table that landed and whose columns the history does not have from the
+        dump."""
         recorded = {(TableName(each.database, each.table), each.commit_ts) for each in load_changes(self._run.history)}
         message = f"the dump went before it told the table's columns: {_WAY_OUT}"
         last = {name: max(each or 0 for each in positions) for name, positions in self._landed().items()}
@@ -260,7 +262,8 @@ class DumpSource:
             return decoded.counted(ready), decoded.rejected
 
     def _rejected(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        """What was rejected in a batch that is in `events`. Of files that are gone since it is not known."""
+        """Return what was rejected in a batch that is in `events`; for files that are gone since, that it is not
+        known."""
         missing = self._missing(segments)
         rejected = [
             Rejected(s.segment, None, NOT_LOOKED_AT, PROBLEMS[NOT_LOOKED_AT], None, s.database, s.table)

@@ -42,8 +42,9 @@ class Beginning:
 
 
 def read_beginnings(source: KafkaSource, decode: Decode) -> list[Beginning]:
-    """Of all partitions that have messages, for a feed of which nothing has landed. Raises as `read_topics` and
-    `RangeReader.messages` do, `SourceUnreachableError`, and `SourceError` when a topic cannot be read."""
+    """Read the beginnings of all partitions that have messages, for a feed of which nothing has landed. Raises as
+    `read_topics` and `RangeReader.messages` do, `SourceUnreachableError`, and `SourceError` when a topic cannot be
+    read."""
     client = KafkaClient.of(source)
     topics = read_topics(source, client)
     require_all(source, topics)

@@ -78,7 +78,7 @@ class KeyedSpans:
             self._by_name.setdefault((span.database, span.table), []).append(span)
 
     def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
-        """Those of the events (columns of `CHANGE_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An
+        """Return the events (columns of `CHANGE_COLUMNS`) that are in a span, with the columns of `KEYED_EVENTS`. An
         UPDATE that changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
         if self._earlier_of is None:
             return self._keyed(connection, events)

@@ -33,7 +33,7 @@ _VALUES_AT_ONCE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FoundPosition:
-    """Where a place of the binlog is among the entries that have landed.
+    """The place of a binlog position among the entries that have landed.
 
     reached: whether all entries before the position have landed. commit_ts: the corresponding commit-ts; None while the
     position is not reached, and when no row or statement has landed on either side. first, last: positions of the first

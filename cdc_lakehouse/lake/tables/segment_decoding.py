@@ -203,8 +203,8 @@ def _rows_of_segments(
     segments: Sequence[SegmentRef],
     decode: Callable[[Sequence[SegmentRef]], Iterator[pa.RecordBatch]],
 ) -> Sequence[tuple[Any, ...]]:
-    """What `decode` gives for segments; a task has several, one after the other. Few and small ones are read in the
-    driver."""
+    """Return the rows that `decode` gives for segments. A task decodes several, one after the other; few and small ones
+    are read in the driver."""
     if fits_driver([segment.size for segment in segments]):
         return list(rows_of(decode(segments)))
     groups = _groups(segments, spark.sparkContext.defaultParallelism)

@@ -46,9 +46,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as the brokers have it. `id` differs between topics that had one name one after the other; it is empty
-    with brokers that know none (before Kafka 2.8). One with a `fault` is there, or may be, and cannot be read: what it
-    holds is not known."""
+    """A topic in the brokers. `id` differs between successive topics of one name; it is empty with brokers that have no
+    ids (before Kafka 2.8). A topic with a `fault` exists, or may exist, and cannot be read: its content is unknown."""
 
     name: str
     id: str
@@ -57,8 +56,8 @@ class Topic:
 
 
 def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple[Topic, ...]:
-    """The topics that the source names or its pattern matches, as they are now; without those that are not there, of
-    which `find_faults` tells. Costs three requests or four.
+    """Read the current topics that the source names or its pattern matches. This takes three or four requests. Missing
+    ones are left out; `find_faults` returns them.
 
     Raises `SourceError` when none of the named topics can be read, `SourceUnreachableError` when the brokers do not
     answer, `ConfigurationError` when the client does not take its settings."""
@@ -117,8 +116,8 @@ class _Cluster:
         return (name for name in known if source.takes(name))
 
     def _describe(self, names: Sequence[str]) -> tuple[dict[str, tuple[str, list[int]]], dict[str, SourceError]]:
-        """Ids and numbers of partitions of topics that can be read, but of those that brokers keep for themselves; and
-        why others cannot be, but those that are not there."""
+        """Return ids and partition numbers of readable topics, without those that are internal to the brokers; and the
+        errors of topics that exist and cannot be read."""
         described: dict[str, tuple[str, list[int]]] = {}
         faults: dict[str, SourceError] = {}
         if not names:
@@ -263,8 +262,8 @@ def _without_order(topic: Topic) -> SourceError:
 
 
 def find_faults(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffsets | None = None) -> list[SourceError]:
-    """Why topics that the source names, or of which something has landed, cannot be read. `topics` are all that
-    `read_topics` found."""
+    """Return the errors of topics that the source names, or of which something has landed, and that cannot be read.
+    `topics` are all that `read_topics` found."""
     landed = landed or LandedOffsets()
     found = {topic.name: topic for topic in topics}
     known = (name for name in landed.topics if source.takes(name))
@@ -275,7 +274,7 @@ def find_faults(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffs
 
 
 def require_all(source: KafkaSource, topics: Iterable[Topic]) -> None:
-    """Raises `SourceError` when one of the topics that the source names cannot be read."""
+    """Raise `SourceError` when one of the topics that the source names cannot be read."""
     for fault in find_faults(source, topics):
         raise fault
 

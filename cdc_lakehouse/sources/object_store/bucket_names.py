@@ -1,9 +1,9 @@
 # pyright: standard
 # PyArrow's file systems have no types.
-"""The names right below a prefix of a bucket, also those that the client cannot express.
+"""The names directly below a prefix of a bucket, also those that the client cannot express.
 
-The client fails a whole listing for one key with an empty part, `.` or `..`. PyArrow's file systems give such keys as
-they are, but no ETags: so they say the names where the client fails, and the client looks at what has a good one."""
+The client fails a whole listing for one key with an empty part, `.` or `..`. PyArrow's file systems return such keys,
+but no ETags: so they list the names where the client fails, and the client requests each object with a usable name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cdc_lakehouse.sources.object_store.location import Location
 _CONNECT_SECONDS: Final = 5
 _READ_SECONDS: Final = 30
 _UNREADABLE: Final = re.compile(r"\.{0,2}|.*[\x00-\x1f\x7f].*", re.DOTALL)
-"""Names that the client takes in no path."""
+"""Names that the client accepts in no path."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketNames:
-    """Names right below a prefix, sorted. Those of `unreadable` are neither of the others."""
+    """Names directly below a prefix, sorted. Names in `unreadable` are not in the other two lists."""
 
     directories: list[str]
     files: list[str]
@@ -34,7 +34,7 @@ class BucketNames:
 
 
 def names_below(location: Location, storage: StorageConfig, client: StoreClient, key: str) -> BucketNames | None:
-    """The names below a prefix of keys, which is empty or ends in `/`. None where PyArrow cannot list it."""
+    """Return the names below a prefix of keys, which is empty or ends in `/`; None where PyArrow cannot list it."""
     import pyarrow as pa  # noqa: PLC0415 - with the SDKs of three services, and seldom needed
     from pyarrow import fs  # noqa: PLC0415
 
@@ -125,6 +125,7 @@ def _parts(endpoint: str | None) -> tuple[str | None, str | None]:
 
 
 def name_key_file(settings: GcsStorage) -> None:
-    """Neither PyArrow nor Iceberg takes a key file but from the environment, as Google's libraries do."""
+    """Set the environment variable for the key file: PyArrow and Iceberg take a key file only from there, as Google's
+    libraries do."""
     if settings.service_account_file is not None:
         os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = settings.service_account_file

@@ -94,8 +94,9 @@ class RemoteStore:
         yield from (found for found in empty if found.path not in directories)
 
     def _list_readable(self, prefix: str, after: str | None) -> Iterator[StoredObject | UnreadableName]:
-        """Some of it twice where there is a name that the client does not take: it fails the listing of all that
-        contains it. Then it is left out, and each of its neighbours is listed by itself."""
+        """Yield the listing without names that the client does not accept, and these names. For such a name the client
+        fails the listing of everything around it; then each neighbour is listed by itself, so that some objects come
+        twice."""
         try:
             yield from self._list(prefix, after)
         except InvalidPathError as error:
@@ -132,7 +133,7 @@ class RemoteStore:
         return StoredObject(path, meta["size"], _plain(meta["e_tag"]), meta["last_modified"])
 
     def _list(self, prefix: str, after: str | None) -> Iterator[StoredObject]:
-        """Raises `InvalidPathError` where there is a name that the client does not take."""
+        """Yield the listing. Raise `InvalidPathError` when it has a name that the client does not accept."""
         key, offset = self._root + prefix, None if after is None else self._root + after
         try:
             for page in obstore.list(self._client.store, key.rstrip("/") or None, offset=offset, chunk_size=_PAGE):
