@@ -1,0 +1,50 @@
+"""How large the project may be: lines of Python and modules of each package.
+
+A change that makes a package smaller lowers its number here. A raise is a commit of its own that says why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Lines and modules, without generated code.
+BUDGETS = {
+    "cdc_lakehouse/assets": (2_509, 17),
+    "cdc_lakehouse/changelog": (6_014, 30),
+    "cdc_lakehouse/commands": (3_745, 22),
+    "cdc_lakehouse/config": (2_064, 17),
+    "cdc_lakehouse/decoders": (6_760, 54),
+    "cdc_lakehouse/lake": (11_606, 68),
+    "cdc_lakehouse/pipeline": (8_996, 51),
+    "cdc_lakehouse/sample": (1_020, 5),
+    "cdc_lakehouse/sources": (7_103, 54),
+    "cdc_lakehouse/*.py": (751, 6),
+    "tests": (50_200, 342),
+}
+# How far below its budget a package may be before the budget has to follow.
+SLACK = 120
+
+
+def size(place: str) -> tuple[int, int]:
+    """Lines and modules of a package with all below it, or of the modules that a pattern names."""
+    files = ROOT.glob(place) if place.endswith(".py") else (ROOT / place).rglob("*.py")
+    modules = [file for file in files if not file.name.endswith("_pb2.py")]
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in modules), len(modules)
+
+
+@pytest.mark.parametrize("place", BUDGETS)
+def test_size_is_within_its_budget(place: str) -> None:
+    lines, modules = size(place)
+    most_lines, most_modules = BUDGETS[place]
+    assert lines <= most_lines, f"{place}: {lines} lines, {most_lines} are budgeted: find the rest in the package"
+    assert modules <= most_modules, f"{place}: {modules} modules, {most_modules} are budgeted"
+    assert lines >= most_lines - SLACK, f"{place}: {lines} lines: lower its budget of {most_lines}"
+
+
+def test_every_package_has_a_budget() -> None:
+    packages = {f"cdc_lakehouse/{path.parent.name}" for path in ROOT.glob("cdc_lakehouse/*/__init__.py")}
+    assert packages == {place for place in BUDGETS if place.startswith("cdc_lakehouse/") and "*" not in place}
