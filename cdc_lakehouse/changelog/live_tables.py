@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from cdc_lakehouse.changelog import ddl_kinds
-from cdc_lakehouse.changelog.column_matching import (
-    clauses_of,
-)
+from cdc_lakehouse.changelog.column_matching import clauses_of
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.schema import (
-    SchemaChange,
-    TableName,
-    TableVersion,
-)
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 
 
 class LiveTables:
@@ -32,6 +28,17 @@ class LiveTables:
 
     def in_database(self, database: str) -> list[TableVersion]:
         return [version for name, version in sorted(self._tables.items(), key=str) if name.database == database]
+
+    def named_in(self, change: SchemaChange) -> list[TableVersion]:
+        """Return the tables whose names occur in a statement, which need not be understood: with their databases, or
+        where they are in the change's own."""
+
+        def occurs(name: str) -> bool:
+            word = re.escape(name.replace("`", "``"))
+            return re.search(rf"(?<![\w$-]){word}(?![\w$-])", change.query, re.IGNORECASE) is not None
+
+        tables = [version for name, version in sorted(self._tables.items(), key=str) if occurs(name.table)]
+        return [each for each in tables if each.name.database == change.database or occurs(each.name.database)]
 
     def vacated(self, name: TableName) -> int:
         """Return the commit-ts at which the name was last given up; 0 when it never was."""
@@ -54,7 +61,7 @@ class LiveTables:
             self._births[version.name] = self._births.get(version.name, 0) + 1
             self._known.add(version.incarnation)
         for name in (version.previous_name, version.name if version.effect == "drop" else None):
-            if name is not None and self._holds(name, version.incarnation):
+            if name in self._tables and self._tables[name].incarnation == version.incarnation:
                 del self._tables[name]
                 self._vacated[name] = version.commit_ts
         if version.effect != "drop":
@@ -79,7 +86,3 @@ class LiveTables:
             return own
         known = [live for live in self._tables if live.table == name.name and live != besides]
         return known[0] if own not in known and len(known) == 1 else own
-
-    def _holds(self, name: TableName, incarnation: str) -> bool:
-        live = self._tables.get(name)
-        return live is not None and live.incarnation == incarnation

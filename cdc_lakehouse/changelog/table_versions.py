@@ -126,13 +126,20 @@ def first_version(
 
 
 def rename(change: TableChange, live: LiveTables, source: TableName | None) -> Iterator[TableVersion]:
+    """Move a table to the name of the change. Where the statement does not say which table that was (a `source` of
+    None), the table of the new name is held, and each that it names."""
     previous = None if source is None else live.get(source)
     if previous is None:
-        if (same := live.get(change.name)) is not None:
-            yield held_version(same, change, f"the statement does not say which table became {change.name}")
+        same = live.get(change.name)
+        reason = join_notes(f"the statement does not say which table became {change.name}", change.reason)
+        if source is None:
+            yield from (held_version(each, change, reason) for each in live.named_in(change.source) if each != same)
+        if same is not None:
+            yield held_version(same, change, reason)
         else:
             # Keep the old name: later reads about it are then recognised as late.
-            yield replace(first_known(replace(change, clauses=()), live), previous_name=source)
+            first = replace(first_known(replace(change, clauses=()), live), previous_name=source)
+            yield first if source is not None else replace(first, effect="hold", note=None, hold=reason)
         return
     if (occupant := live.get(change.name)) is not None and occupant.incarnation != previous.incarnation:
         note = f"its name was given to {source}, though no statement in the log drops or renames it"
@@ -242,15 +249,11 @@ def _primary_key_after(previous: TableVersion, change: TableChange, columns: Seq
 
 
 def _drops_primary_key(change: TableChange) -> bool:
-    for clause in change.clauses or ():
-        match clause:
-            case ddl.DropPrimaryKey():
-                return True
-            case ddl.DropIndex() | ddl.DropConstraint() if clause.drops_primary_key:
-                return True
-            case _:
-                pass
-    return change.kind == "drop_primary_key"
+    return change.kind == "drop_primary_key" or any(
+        isinstance(clause, ddl.DropPrimaryKey)
+        or (isinstance(clause, ddl.DropIndex | ddl.DropConstraint) and clause.drops_primary_key)
+        for clause in change.clauses or ()
+    )
 
 
 def _primary(shown: Sequence[SourceColumn], columns: Sequence[Column]) -> tuple[int, ...]:

@@ -12,21 +12,13 @@ from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.changelog import ddl_kinds
-from cdc_lakehouse.changelog.column_matching import (
-    clauses_of,
-    first_columns,
-    unique_keys_after,
-)
+from cdc_lakehouse.changelog.column_matching import clauses_of, first_columns, unique_keys_after
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.defaults import of_schema_file
 from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_text
-from cdc_lakehouse.changelog.schema import (
-    SchemaChange,
-    TableName,
-    TableVersion,
-)
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.table_versions import (
     TableChange,
     alter,

@@ -244,6 +244,26 @@ def test_a_table_that_comes_over_another_ends_it_with_a_note(
     check(made[-2], "drop", note="no statement in the log drops")
 
 
+@pytest.mark.parametrize(
+    ("statement", "held"),
+    [
+        ("FROBNICATE", ["db.v#1"]),
+        ("RENAME TABLE `t` TO `v` FROBNICATE", ["db.t#1", "db.v#1"]),
+        ("rename table DB.T to db.v frobnicate", ["db.t#1", "db.v#1"]),
+        ("RENAME TABLE `a-t`.`x``y` TO `v` FROBNICATE", ["a-t.x`y#1", "db.v#1"]),
+        ("RENAME TABLE `t` TO `u` FROBNICATE", ["db.t#1", "db.u#1"]),
+        ("", ["db.v#1"]),
+    ],
+)
+def test_a_rename_that_cannot_be_understood_holds_both_names(statement: str, held: list[str]) -> None:
+    target = "db.u" if "`u`" in statement else "db.v"
+    other = change(12, "a-t.x`y", CREATE, "CREATE TABLE `x``y` (id BIGINT PRIMARY KEY)", TABLE)
+    made = versions(CREATED, OTHER, other, change(20, target, RENAME, statement, TABLE))[3:]
+    assert sorted(version.incarnation for version in made) == held
+    for version in made:
+        check(version, "hold", hold=f"which table became {target}")
+
+
 def test_a_rename_that_does_not_say_of_what_holds_the_table_of_that_name() -> None:
     version = versions(CREATED, change(20, "db.t", RENAME, "FROBNICATE", TABLE))[-1]
     check(version, "hold", hold="which table became db.t")
