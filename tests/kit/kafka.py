@@ -1,12 +1,65 @@
-"""Clients of Kafka for tests, which wait less."""
+"""Clients of Kafka for tests, which wait less; and a topic that needs no brokers."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import pytest
+
+from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.lake.tables import record_writer
+from cdc_lakehouse.pipeline import topic_beginnings, topic_source
+from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.kafka.client import KafkaClient
+from cdc_lakehouse.sources.record_log import Messages, OffsetRange
 
 
 def with_timeout(client: KafkaClient, seconds: float) -> KafkaClient:
     """The same, that gives up a request and a read after so many seconds."""
     return dataclasses.replace(client, timeout_seconds=seconds, patience_seconds=seconds)
+
+
+class MemoryTopic:
+    """A topic in memory in place of brokers, read through everything above the client."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._messages: dict[int, list[dict[str, Any]]] = {}
+        for module in (topic_source, topic_beginnings):
+            monkeypatch.setattr(module, "read_topics", self._topics)
+        for module in (record_writer, topic_beginnings):
+            monkeypatch.setattr(module, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges))
+
+    def send(self, messages: Iterable[dict[str, Any]]) -> None:
+        """Messages with `partition`, `key`, `value` (texts; `b64`: bytes in base64) and `timestamp`."""
+        for message in messages:
+            self._messages.setdefault(message["partition"], []).append(message)
+
+    def _topics(self, source: KafkaSource, *_: object) -> tuple[Topic, ...]:
+        partitions = {number: Bounds(0, len(found)) for number, found in self._messages.items()}
+        return tuple(Topic(name, name, partitions) for name in source.topics or ())
+
+
+class _MemoryReader:
+    def __init__(self, messages: Mapping[int, Sequence[dict[str, Any]]], ranges: Sequence[OffsetRange]) -> None:
+        self._messages, self.ends, self.faults = messages, {part: part.end for part in ranges}, list[CdcError]()
+
+    def messages(self) -> Iterator[Messages]:
+        for part in self.ends:
+            found = Messages(part)
+            for offset in range(part.start, part.end):
+                message = self._messages[part.partition.number][offset]
+                found.offsets.append(offset)
+                found.timestamps.append((1, message["timestamp"]))
+                found.keys.append(_bytes(message["key"]))
+                found.values.append(base64.b64decode(message["b64"]) if "b64" in message else _bytes(message["value"]))
+                found.headers.append(None)
+            found.size = sum(len(each) for each in (*found.keys, *found.values) if each is not None)
+            yield found
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()

@@ -1,0 +1,134 @@
+"""Inputs that users of other tools have reported, each played stage by stage: every table equals its rows, or is held
+with the right reason.
+
+A case is `{name}/case.json` of the archive: `kind` and `options` of the source, and `right`, the result in words;
+`expected.json` has the rows after each stage. A `sink` lays `sink/{stage}` over the stage before, a `dump` is read
+beside a sink, and `kafka` sends `msgs/{stage}.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.errors import SourceError
+from tests.kit.data_sets import ARCHIVES
+from tests.kit.kafka import MemoryTopic
+from tests.kit.lakes import TestLake, run_all
+from tests.kit.truth import Truth
+
+pytestmark = pytest.mark.spark
+
+# By case, the tables that are held at the end, each with a part of the reason.
+CASES: Mapping[str, Mapping[str, str]] = {
+    "canal-delete-in-old": {"c": "`old`"},
+    "canal-minimal-update": {"info": "binlog_row_image"},
+    "canal-new-column-missing": {"cc": "age"},
+    "canal-odd-values": {},
+    "canal-shifted-columns": {"qn": "named older values by newer columns"},
+    "canal-statements-of-no-table": {},
+    "canal-without-pknames": {"nk": "primary_key"},
+    "column-case-changes": {},
+    "csv-rows-in-older-directory": {"t": "more or fewer fields"},
+    "csv-three-character-delimiter": {},
+    "deletes-of-one-file": {},
+    "dump-broken-rows": {"cut": "shop.cut.000000000.csv line 2", "ty": "shop.ty.000000000.csv line 2"},
+    "dump-csv-single-quotes": {},
+    "dump-csv-without-quotes": {},
+    "dump-invisible-columns": {},
+    "dump-sequence-and-view": {},
+    "float-text-of-old-ticdc": {},
+    "mydumper-dotted-database": {},
+    "mydumper-json-convert": {},
+    "recover-table": {},
+    "topic-drop-partition-comment": {},
+    "topic-other-letter-case": {},
+    "topic-tombstones": {},
+    "topic-truncate-sent-twice": {},
+    "topic-values-lz4": {},
+    "topic-watermark-falls-back": {},
+    "version-zero": {"t": "shop/t/0/2026-11-20"},
+}
+# Not right yet, and why.
+WRONG = {
+    "canal-delete-in-old": "the reason is not the true one",
+    "canal-minimal-update": "the reason advises a key that the log does not have",
+    "canal-new-column-missing": "the reason does not name the column",
+    "canal-statements-of-no-table": "ALTER TABLE .`p` is not understood",
+    "recover-table": "rows of the dropped table do not come back",
+    "topic-other-letter-case": "names are compared by their case",
+    "topic-tombstones": "a message without a value holds its table",
+    "topic-values-lz4": "compressed values are not read",
+}
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("cases")
+    with tarfile.open(ARCHIVES / "cases.tar.xz") as packed:
+        packed.extractall(directory, filter="data")
+    return directory
+
+
+class Case:
+    def __init__(self, directory: Path, new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch) -> None:
+        self._directory = directory
+        self.truth = Truth(directory)
+        told = json.loads((directory / "case.json").read_text(encoding="utf-8"))
+        self._topic = MemoryTopic(patch) if told["kind"] == "kafka" else None
+        source: dict[str, Any] = dict(told["options"])
+        if self._topic is not None:
+            source = {"type": "kafka", "bootstrap_servers": "localhost:1", "topics": ["cdc"], **source}
+        if told["kind"] == "dump":
+            source["initial"] = {"uri": str(directory / "dump"), **source["initial"]}
+        self.lake = new_lake(source=source)
+
+    def advance(self, stage: int) -> None:
+        if self._topic is None:
+            shutil.copytree(self._directory / f"sink/{stage}", self.lake.sink, dirs_exist_ok=True)
+        else:
+            lines = (self._directory / f"msgs/{stage}.jsonl").read_text(encoding="utf-8").splitlines()
+            self._topic.send(map(json.loads, lines))
+
+
+def marked(name: str) -> Any:
+    return pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=WRONG[name])] if name in WRONG else [])
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in CASES])
+def test_case_equals_its_rows_or_is_held_with_its_reason(
+    name: str, cases: Path, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(cases / name, new_lake, monkeypatch)
+    for stage in range(len(case.truth.stages)):
+        case.advance(stage)
+        done = run_all(case.lake.run())
+        held = {done.applied.lives[id].last.name.table: reason for id, reason in done.applied.held.items()}
+        assert held.keys() == CASES[name].keys()
+        for table, words in CASES[name].items():
+            assert words in held[table]
+        expected = case.truth.tables(stage)
+        tables = case.lake.tables()
+        case.lake.check(expected, except_for={each for each in {*expected, *tables} if each[1] in held})
+        for summary in (each.current_snapshot().summary for each in tables.values() if each.current_snapshot()):
+            # A data file has one deletion vector, however many runs have deleted rows of it.
+            assert int(summary["total-delete-files"]) <= int(summary["total-data-files"])
+
+
+def test_dump_without_its_position_is_refused(
+    cases: Path, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(cases / "mydumper-without-position", new_lake, monkeypatch)
+    case.advance(0)
+    with pytest.raises(SourceError, match=r"does not say its position.*dump MySQL again with its binlog on"):
+        run_all(case.lake.run())
+
+
+def test_cases_are_all_played(cases: Path) -> None:
+    assert {each.name for each in cases.iterdir()} == {*CASES, "mydumper-without-position"}
