@@ -71,7 +71,7 @@ def attempt_of(run: dg.DagsterRun) -> int:
 
 def root_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
     """Return the project's own error among an error and its causes, or else the innermost one."""
-    own = _names(CdcError)
+    own = class_names(CdcError)
     while error.cause is not None and error.cls_name not in own:
         error = error.cause
     return error
@@ -96,5 +96,6 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _names(error: type[CdcError]) -> set[str]:
-    return {error.__name__, *(name for each in error.__subclasses__() for name in _names(each))}
+def class_names(error: type[CdcError]) -> set[str]:
+    """Return the names of an error's class and of those below it: names are all that Dagster keeps of errors."""
+    return {error.__name__, *(name for each in error.__subclasses__() for name in class_names(each))}

@@ -41,7 +41,8 @@ class LakeSpark(LazyPySparkResource):
         return self.spark_session
 
     def _init_session(self) -> None:
-        if self._spark_session is None and self._config is not None:
+        # Each run asks once. The session of the run before may have ended with its JVM.
+        if self._config is not None:
             self._spark_session = build_session(self._config.lake, self._config.storage)
 
 

@@ -16,7 +16,7 @@ import click
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
-from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceUnreachableError
+from cdc_lakehouse.errors import CdcError, ConfigurationError, EngineError, SourceUnreachableError
 
 DONE: Final = 0
 """Exit code: done, or nothing to do."""
@@ -26,12 +26,16 @@ BAD_INPUT: Final = 2
 """Exit code: the configuration is wrong, or the command's input is not understood."""
 UNREACHABLE: Final = 3
 """Exit code: a source cannot be reached."""
+ENGINE_FAILED: Final = 4
+"""Exit code: Spark failed, or its JVM ended."""
 
 _HOME: Final = "dagster_home"
 # Everything except printable ASCII, line feeds, and click's green, red, yellow and reset.
 _NOT_PLAIN: Final = re.compile(r"(\n|\x1b\[(?:3[123]|0)m)|[^ -~]")
 
-_CODES: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT}
+_CODES: Final = {
+    SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT, EngineError: ENGINE_FAILED,
+}  # fmt: skip
 _Options = ParamSpec("_Options")
 
 feed_option = click.option("--feed", "feed_name", help="Only this feed.")

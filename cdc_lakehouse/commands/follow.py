@@ -12,14 +12,19 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from cdc_lakehouse.assets.last_runs import class_names
 from cdc_lakehouse.assets.sensors import Decision
 from cdc_lakehouse.commands.common import DONE, say
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError, PermanentError, in_one_line
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, EngineError, PermanentError, in_one_line
 from cdc_lakehouse.pipeline.source import SourceState
 
 _LONGEST_WAIT_SECONDS: Final = 60.0
 _SIGNAL_SECONDS: Final = 0.5
 """How long a second signal may wait."""
+_MOST_FAILED_PASSES: Final = 5
+_NO_WAIT: Final = {None, *class_names(PermanentError)}
+_SAME_ELSEWHERE: Final = {None, *class_names(CdcError)} - class_names(EngineError)
+"""Failures that another process would have as well: they say nothing about this one."""
 _Result = TypeVar("_Result")
 
 
@@ -28,12 +33,15 @@ class FollowedFeed:
     """One feed that is followed.
 
     poll: as `assets.sensors.poll_source`, with the cursor of the last pass. make_pass: a pass, given the number
-    of tries that failed; raises what kept it from beginning. interval: seconds from one look to the next."""
+    of tries that failed; returns the name of the error's class if it failed, and raises what kept it from beginning.
+    interval: seconds from one look to the next."""
 
     name: str
     poll: Callable[[str | None], tuple[Decision, SourceState | None]]
-    make_pass: Callable[[int], object]
+    make_pass: Callable[[int], str | None]
     interval: float
+    failed_passes: int = 0
+    """The last passes in a row that failed for a reason that another process may not have."""
     _cursor: str | None = None
     _failures: int = 0
     _due: float = 0
@@ -50,8 +58,11 @@ class FollowedFeed:
             decision, state = self.poll(self._cursor)
             problem = decision.reason if state is None else "; ".join(map(str, state.faults))
             if state is not None and decision.run_key is not None:
-                self.make_pass(decision.attempt)
+                failure = self.make_pass(decision.attempt)
                 made, self._cursor = True, state.cursor
+                self.failed_passes = 0 if failure in _SAME_ELSEWHERE else self.failed_passes + 1
+                if failure not in _NO_WAIT:
+                    self._wait(now, failures)
         except ConcurrentRunError as error:
             problem = str(error)
         except PermanentError as error:
@@ -60,10 +71,14 @@ class FollowedFeed:
             self._cursor = self._cursor if state is None else state.cursor
         except Exception as error:  # noqa: BLE001 - Whatever a store or a catalog throws may pass.
             problem = str(error) if isinstance(error, CdcError) else in_one_line(error)
-            self._failures = failures + 1
-            self._due = now + min(self.interval * 2**self._failures, max(self.interval, _LONGEST_WAIT_SECONDS))
+            self._wait(now, failures)
         self._tell(problem)
         return made
+
+    def _wait(self, now: float, failures: int) -> None:
+        """Take the next turn later than after the failure before."""
+        self._failures = failures + 1
+        self._due = now + min(self.interval * 2**self._failures, max(self.interval, _LONGEST_WAIT_SECONDS))
 
     def _tell(self, problem: str) -> None:
         """Print a problem, once while it stays the same."""
@@ -74,9 +89,13 @@ class FollowedFeed:
 
 def follow(feeds: Sequence[FollowedFeed], stop: threading.Event, interval: float) -> None:
     """Give each feed its turn, repeatedly, until `stop` is set; when nothing is new, rounds are `interval` seconds
-    apart."""
+    apart. Raises `EngineError` when passes keep failing, so that whatever supervises the process starts another."""
     while not stop.is_set():
         made = [feed.take_turn(time.monotonic()) for feed in feeds if not stop.is_set()]
+        for feed in feeds:
+            if feed.failed_passes >= _MOST_FAILED_PASSES and not stop.is_set():
+                what = f"{feed.failed_passes} passes in a row have failed"
+                raise EngineError(what, feed=feed.name, advice="start it again, and see what is said before this")
         if not any(made):
             stop.wait(interval)
 

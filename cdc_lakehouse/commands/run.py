@@ -82,8 +82,8 @@ def command(
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
-    3: a source cannot be reached. 130 and 143: ended by SIGINT and SIGTERM, at once. With --follow it is 0: SIGINT or
-    SIGTERM ends it after the pass under way, a second one at once.
+    3: a source cannot be reached. 4: Spark failed. 130 and 143: ended by SIGINT and SIGTERM, at once. With --follow it
+    is 0: SIGINT or SIGTERM ends it after the pass under way, a second one at once; it is 4 where Spark keeps failing.
 
     \b
     Examples:
@@ -97,13 +97,11 @@ def command(
     feeds = chosen(config, feed_name)
     for feed in feeds:
         _check_partitions(feed, partitions)
-    with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, progress=progress)
-        if follows:
-            _follow(runner, feeds, interval, as_json=as_json)
-            return DONE
-        results = unless_signalled(lambda: [runner.try_run(feed, partitions) for feed in feeds])
-    return _print(results, as_json=as_json)
+    if follows:
+        with dg.DagsterInstance.get() as instance:
+            _follow(_Runner(config, instance, progress=progress), feeds, interval, as_json=as_json)
+        return DONE
+    return _print(_passes(config, progress, [(feed, {"partitions": partitions}) for feed in feeds]), as_json=as_json)
 
 
 @click.command()
@@ -126,19 +124,14 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
     feeds = [feed for feed in chosen(config, feed_name) if feed.initial is not None]
     if not feeds:
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
-    with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, progress=progress)
-        reload_tables = tables or ("*",)
-        results = unless_signalled(lambda: [runner.try_run(feed, reload_tables=reload_tables) for feed in feeds])
-    return _print(results, as_json=as_json)
+    options = {"reload_tables": tables or ("*",)}
+    return _print(_passes(config, progress, [(feed, options) for feed in feeds]), as_json=as_json)
 
 
 def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> RunResult:
     """Make a pass over a feed that also repairs rows."""
     prepare_instance()
-    with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, progress=progress)
-        return unless_signalled(lambda: runner.try_run(feed, repairs=repairs))
+    return _passes(config, progress, [(feed, {"repairs": repairs})])[0]
 
 
 @click.command()
@@ -166,17 +159,21 @@ def rebuild(
     for table in table_names:
         if not any(table in of_feed for of_feed in wanted.values()):
             raise ConfigurationError(f"there is no table {table}", advice="name one as database.table")
-    with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, progress=progress)
-        concerned = [feed for feed in feeds if wanted[feed.name]]
-        results = unless_signalled(
-            lambda: [runner.try_run(feed, rebuild_tables=wanted[feed.name]) for feed in concerned]
-        )
-    return _print(results, as_json=as_json)
+    concerned = [(feed, {"rebuild_tables": wanted[feed.name]}) for feed in feeds if wanted[feed.name]]
+    return _print(_passes(config, progress, concerned), as_json=as_json)
 
 
 def _has_table(lake: Lake, feed: FeedConfig, table: str) -> bool:
     return any(str(name) == table for name in known_tables(lake, feed))
+
+
+def _passes(
+    config: LakehouseConfig, progress: Shown, passes: Sequence[tuple[FeedConfig, dict[str, Any]]]
+) -> list[RunResult]:
+    """Make a pass over each feed, with its options of `_Runner.run`. SIGINT and SIGTERM end the process at once."""
+    with dg.DagsterInstance.get() as instance:
+        runner = _Runner(config, instance, progress=progress)
+        return unless_signalled(lambda: [runner.try_run(feed, **options) for feed, options in passes])
 
 
 def _print(results: Sequence[RunResult], *, as_json: bool) -> int:
@@ -209,6 +206,7 @@ class RunResult:
     faults: list[str] = field(default_factory=list[str])
     warnings: list[str] = field(default_factory=list[str])
     error: str | None = None
+    error_class: str | None = None
     exit_code: int = DONE
 
 
@@ -222,18 +220,18 @@ class _Runner:
         self._config = config
         self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
 
-    def try_run(self, feed: FeedConfig, partitions: Sequence[str] = (), **options: Any) -> RunResult:
+    def try_run(self, feed: FeedConfig, **options: Any) -> RunResult:
         """Run as `run` does; the result contains what kept the run from beginning."""
         try:
-            return self.run(feed, partitions, **options)
+            return self.run(feed, **options)
         except CdcError as error:
-            return RunResult(feed.name, error=str(error), exit_code=exit_code(error))
+            return RunResult(feed.name, error=str(error), error_class=type(error).__name__, exit_code=exit_code(error))
 
     def run(
         self,
         feed: FeedConfig,
-        partitions: Sequence[str] = (),
         *,
+        partitions: Sequence[str] = (),
         attempt: int = 0,
         reload_tables: Sequence[str] = (),
         repairs: Sequence[TableRepair] = (),
@@ -265,7 +263,8 @@ class _Runner:
         result = RunResult(feed.name, run_id)
         steps = pop_steps(run_id)
         if not executed.success:
-            result.error, result.exit_code = _failure(executed)
+            result.error, result.error_class = _failure(executed)
+            result.exit_code = exit_code_named(result.error_class)
         elif steps is not None:
             _describe(result, steps)
         return result
@@ -300,12 +299,13 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
     def followed(feed: FeedConfig) -> FollowedFeed:
         monitor = open_monitor(runner.lake, feed)
 
-        def make_pass(attempt: int) -> None:
+        def make_pass(attempt: int) -> str | None:
             result = runner.run(feed, attempt=attempt)
             if as_json:
                 click.echo(json.dumps(asdict(result), ensure_ascii=False))
             else:
                 say(f"{_text(result)}\n")
+            return result.error_class
 
         return FollowedFeed(
             feed.name,
@@ -336,13 +336,13 @@ def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_
     take_lease(instance, lake, feed.name, run_id)
 
 
-def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
-    """Return the error of the failed step, and its exit code: the project's own error, or else the innermost one."""
+def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, str]:
+    """Return the error of the failed step and its class: the project's own error, or else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
             root = root_error(found)
-            return root.message.strip(), exit_code_named(root.cls_name)
-    return "the run failed; see its log", HELD
+            return root.message.strip(), root.cls_name or ""
+    return "the run failed; see its log", ""
 
 
 def _describe(result: RunResult, steps: Steps) -> None:

@@ -1,8 +1,10 @@
-"""Tell faults of Spark, its JVM, the catalog and the stores from faults of one table."""
+"""Tell faults of Spark, its JVM, the catalog and the stores from faults of one table, and name the configuration key of
+what no retry repairs."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -18,6 +20,7 @@ from pyiceberg.exceptions import (
 from cdc_lakehouse.errors import (
     CatalogUnreachableError,
     CdcError,
+    ConfigurationError,
     EngineError,
     SourceUnreachableError,
     TransientError,
@@ -25,7 +28,6 @@ from cdc_lakehouse.errors import (
     WarehouseUnreachableError,
     in_one_line,
 )
-from cdc_lakehouse.lake.warehouse_faults import warehouse_fault
 
 _SEE_ENGINE: Final = "run again; where it fails again, see what is said before this, and whether it had memory enough"
 
@@ -39,6 +41,8 @@ _AWAY: Final = (
 _OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 """Errors of the operating system about one file, which a retry does not repair."""
 _OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "ConnectionError", "TimeoutError", "EOFError"})
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST})
 _CATALOG_AWAY: Final = (CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError)
 
 _JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)
@@ -194,3 +198,28 @@ def _of_engine(error: Exception) -> str:
     first, _, trace = _JVM_OBJECT.sub("", said).partition("\n")
     java = trace.removeprefix(": ").partition(":")[0].partition("\n")[0]
     return f"{type(error).__name__} {first}" + (f" ({java})" if isinstance(error, Py4JJavaError) and java else "")
+
+
+@contextlib.contextmanager
+def writing_to_warehouse() -> Iterator[None]:
+    """Convert errors of the file system in the block, which writes to the warehouse, to the project's errors; others
+    are passed on."""
+    try:
+        yield
+    except OSError as error:
+        fault = warehouse_fault(error)
+        if fault is None:
+            raise
+        raise fault from error
+
+
+def warehouse_fault(error: OSError) -> CdcError | None:
+    """Return the project's error when the warehouse is full or not writable; None for any other error."""
+    if error.errno in _NO_ROOM:
+        return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}")
+    if error.errno in _NOT_WRITABLE or "ACCESS_DENIED" in str(error):
+        return ConfigurationError(
+            f"lake.warehouse cannot be written: {in_one_line(error)}",
+            advice="correct it in lakehouse.yaml, or let this user write there",
+        )
+    return None

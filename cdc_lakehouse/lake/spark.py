@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -60,7 +61,39 @@ def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
             # All of it runs on this machine: no other has to reach its ports, and the machine's name need not resolve.
             variables["SPARK_LOCAL_HOSTNAME"] = "localhost"
         with _environment(variables), filtered_stderr() as stderr:
-            return launch_gateway(popen_kwargs={"stderr": stderr})
+            # In a group of its own, so that a signal to this process's group ends no pass in the middle. The JVM ends
+            # when its input is closed, however this process ends.
+            return launch_gateway(popen_kwargs={"stderr": stderr, "process_group": 0})
+
+
+def _drop_dead_jvm() -> None:
+    """Forget this process's JVM once it has ended or its Spark context has stopped, so that the next session starts
+    another. Objects of the old session stay unusable."""
+    gateway: Any = SparkContext._gateway
+    context: Any = SparkContext._active_spark_context
+    if gateway is None or gateway.proc is None or (gateway.proc.poll() is None and not _is_stopped(context)):
+        return
+    if context is not None:
+        context._jsc = None  # Without it `stop` does not call the JVM.
+        context.stop()
+    _end_jvm(gateway)
+
+
+def _is_stopped(context: Any) -> bool:
+    try:
+        return context is not None and context._jsc is not None and context._jsc.sc().isStopped()
+    except (Py4JError, ConnectionError):
+        return True
+
+
+def _end_jvm(gateway: Any) -> int:
+    """End the JVM by closing its input, and return its exit code. The next session of this process starts another."""
+    with contextlib.suppress(BrokenPipeError):
+        gateway.proc.stdin.close()
+    ended = gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    return ended
 
 
 def _socket_settings(master: str) -> dict[str, str]:
@@ -159,7 +192,9 @@ _starting: Final[list[Future[SparkSession]]] = []
 
 
 def start_session(config: LakeConfig, storage: StorageConfig) -> None:
-    """Start the session in a thread when there is no JVM yet. `build_session` waits for it and raises its errors."""
+    """Start the session in a thread when there is no JVM yet, or none that lives. `build_session` waits for it and
+    raises its errors."""
+    _drop_dead_jvm()
     if SparkContext._gateway is None and not _starting:
         starter = ThreadPoolExecutor(1, thread_name_prefix="start of Spark")
         _starting.append(starter.submit(_build_session, config, storage))
@@ -171,6 +206,7 @@ def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> S
     the errors of a start that `start_session` began."""
     if _starting:
         _starting.pop().result()
+    _drop_dead_jvm()
     session = _build_session(config, storage or StorageConfig.nothing())
     # The JVM keeps the active session for each Python thread, and finds its settings by that.
     sessions: Any = SparkSession._get_j_spark_session_class(session.sparkContext._jvm)  # pyright: ignore[reportArgumentType]
@@ -288,12 +324,8 @@ def _archive_classes() -> None:
             session = build_session(LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog))
         session.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
         session.stop()
-        gateway: Any = SparkContext._gateway
-        # The JVM ends when its input is closed, and writes the archive then. The next session of this process starts
-        # another.
-        gateway.proc.stdin.close()
-        ended = gateway.proc.wait()
-        SparkContext._gateway = SparkContext._jvm = None
+        # It writes the archive when it ends.
+        ended = _end_jvm(SparkContext._gateway)
     if not class_archive().is_file():
         _LOG.warning("Java has made no archive of Spark's classes (it ended with %d): Spark starts without one", ended)
 

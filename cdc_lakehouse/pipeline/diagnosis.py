@@ -27,10 +27,9 @@ from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.class_archive import ARCHIVE_COMMAND, class_archive
-from cdc_lakehouse.lake.engine_faults import described, engine_fault
+from cdc_lakehouse.lake.engine_faults import described, engine_fault, writing_to_warehouse
 from cdc_lakehouse.lake.jars import fetch_command, jar_directory
 from cdc_lakehouse.lake.trial_table import try_table
-from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus
 from cdc_lakehouse.sources.database.client import SourceDatabase

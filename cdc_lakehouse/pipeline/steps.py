@@ -9,11 +9,10 @@ from typing import Any, Final, TypeVar
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
-from cdc_lakehouse.lake.engine_faults import engine_errors
+from cdc_lakehouse.lake.engine_faults import engine_errors, writing_to_warehouse
 from cdc_lakehouse.lake.tables.events import BatchCounts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import Segment
-from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
 from cdc_lakehouse.pipeline.dump_source import DumpSource, is_cut_missing

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.chaos.world import Fault, World
 from tests.kit.kills import hold_commit
-from tests.kit.processes import command_of, descendants
+from tests.kit.processes import command_of, descendants, in_session
 from tests.kit.waiting import until
 
 
@@ -41,7 +41,8 @@ def _hit(world: World, number: int, command: str, *, whole: bool) -> bool:
         if process.poll() is not None:
             return False
         if whole:
-            os.killpg(process.pid, signal.SIGKILL)
+            for each in in_session(process.pid):
+                os.kill(each, signal.SIGKILL)
         else:
             victims = [each for each in descendants(process.pid) if command_of(each).split(" ")[0].endswith(command)]
             os.kill(victims[0] if command else process.pid, signal.SIGKILL)

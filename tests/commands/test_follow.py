@@ -20,7 +20,7 @@ from cdc_lakehouse.assets.leases import FAILURE_TAG
 from cdc_lakehouse.assets.sensors import Decision, poll_source
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
-from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, SourceUnreachableError
+from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.monitors import open_monitor
@@ -163,6 +163,27 @@ def test_feeds_have_their_turns_and_none_waits_for_anothers_source(tmp_path: Pat
     feeds = [followed(lake, partial(counted, number), empty_instance()) for number, lake in enumerate(lakes)]
     follow(feeds, stop, interval=0.01)
     assert order == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("failure", "times", "of_this_process"),
+    [
+        ("EngineError", [0, 4, 12, 28, 60, 120], True),
+        ("Py4JError", [0, 4, 12, 28, 60, 120], True),
+        ("CatalogUnreachableError", [0, 4, 12, 28, 60, 120], False),
+        ("DumpError", [0, 1, 2, 3, 4, 5], False),
+    ],
+)
+def test_follow_passes_that_fail_are_made_later_and_later(
+    failure: str, times: list[int], of_this_process: bool
+) -> None:
+    """Each time the source has something new. Where another process may do better this one ends."""
+    feed = FollowedFeed("a", lambda _: NEWS, lambda _: failure, interval=2)
+    assert [now for now in range(150) if feed.take_turn(now)][:6] == times
+    assert bool(feed.failed_passes) == of_this_process
+    if of_this_process:
+        with pytest.raises(EngineError, match="passes in a row have failed"):
+            follow([feed], threading.Event(), 0.01)
 
 
 @pytest.fixture

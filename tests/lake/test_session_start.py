@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -60,12 +61,18 @@ def test_what_goes_wrong_in_the_thread_is_raised_where_the_session_is_wanted(
     assert spark.build_session(lake.config.lake) is SESSION, "the next one tries again"
 
 
-def test_where_there_is_a_jvm_nothing_starts(
-    built: list[str], start: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+def test_session_starts_only_where_no_jvm_lives(
+    lake: TestLake, built: list[str], start: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SparkContext, "_gateway", object())
-    start()
-    assert not built
+    with subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE) as jvm:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=jvm))
+        start()
+        assert not built
+        jvm.kill()
+        jvm.wait()
+        start()
+        assert SparkContext._gateway is None
+        assert spark.build_session(lake.config.lake) is SESSION and built[0] == "start of Spark_0"
 
 
 def test_the_login_of_a_catalog_is_decoded_as_sqlalchemy_does() -> None:

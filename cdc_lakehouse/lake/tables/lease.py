@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.engine_faults import writing_to_warehouse
 from cdc_lakehouse.lake.properties import (
     LEASE_BEFORE,
     LEASE_EXPIRES_AT,
@@ -32,7 +33,6 @@ from cdc_lakehouse.lake.properties import (
     LEASE_RUN,
     summary_of,
 )
-from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 
 LEASE: Final = datetime.timedelta(seconds=120)
 """The duration of a lease that is not renewed."""
