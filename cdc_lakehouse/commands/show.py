@@ -42,6 +42,7 @@ def _as_of(context: click.Context, parameter: click.Parameter, value: str | None
     help="A time (2026-11-22T10:00, UTC unless it says otherwise): the newest cut at or before it. A commit-ts: "
     "exactly that. A tag (day_2026-11-21).",
 )
+@click.option("--last-good", is_flag=True, help="With --as-of: show a held table at its last good cut.")
 @click.option("--columns", help="Only these columns, with commas between.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows of one table as CSV.")
@@ -52,6 +53,7 @@ def command(
     feed_name: str | None,
     rows: int,
     as_of: AsOf,
+    last_good: bool,
     columns: str | None,
     as_json: bool,
     as_csv: bool,
@@ -68,7 +70,7 @@ def command(
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
-    wanted = find_tables(config, table, feed_name, as_of)
+    wanted = find_tables(config, table, feed_name, as_of, last_good=last_good)
     if as_csv and len(wanted) > 1:
         raise click.UsageError("--csv prints one table: name it, and the feed where several have it")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -82,12 +84,14 @@ def command(
     return DONE
 
 
-def find_tables(config: LakehouseConfig, table: str | None, feed: str | None, as_of: AsOf) -> list[ReadableTable]:
+def find_tables(
+    config: LakehouseConfig, table: str | None, feed: str | None, as_of: AsOf, *, last_good: bool = False
+) -> list[ReadableTable]:
     """Return the published tables of all feeds or one, or those of that name. Raises `ConfigurationError` when there
     are none."""
     lake = Lake(config.lake, config.storage)
     runs = [FeedRun(each, lake) for each in chosen(config, feed)]
-    found = [each for run in runs for each in readable_tables(run, as_of)]
+    found = [each for run in runs for each in readable_tables(run, as_of, last_good=last_good)]
     wanted = [each for each in found if table in (None, str(each.name))]
     if not wanted:
         known = ", ".join(str(each.name) for each in found) or "none"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +35,7 @@ from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.event_files import event_reader
 from cdc_lakehouse.lake.tables.superseded_events import removal_of
+from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
@@ -54,28 +55,34 @@ class NotReadableError(PermanentError):
     """The lake does not have the table as of that moment."""
 
 
-def read(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> pa.Table:
+def read(
+    config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None, last_good: bool = False
+) -> pa.Table:
     """Read the rows of a table (`database.table`, by the source's names at that moment), unordered: its columns and
     `_commit_ts`. No JVM is started.
 
-    feed: for a table that several feeds have.
+    feed: for a table that several feeds have. last_good: for a held table, read its last good cut where that is older
+    than `as_of`; without `as_of` it is read in any case.
 
     Raises `ConfigurationError` when no feed has the table, `NotReadableError` when it cannot be read as of that moment.
     """
-    return _find(config, table, as_of, feed).arrow()
+    return _find(config, table, as_of, feed, last_good).arrow()
 
 
-def read_spark(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> DataFrame:
+def read_spark(
+    config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None, last_good: bool = False
+) -> DataFrame:
     """Read the same rows as `read` as a DataFrame of this process's session, which is started when there is none.
     Spark's tasks read those of a cut; those between cuts are folded in this process."""
     loaded = _loaded(config)
     session = functools.partial(build_session, loaded.lake, loaded.storage)
-    return _find(loaded, table, as_of, feed, spark_session=session).frame()
+    return _find(loaded, table, as_of, feed, last_good, spark_session=session).frame()
 
 
 @dataclass(frozen=True)
 class ReadableTable:
-    """A table as of a moment: a snapshot of an Iceberg table (None for no rows), or a commit-ts up to which to fold."""
+    """A table as of a moment: a snapshot of an Iceberg table (None for no rows), or a commit-ts up to which to fold.
+    `refused` says why a held table has no state of that moment."""
 
     run: FeedRun
     name: TableName
@@ -83,6 +90,7 @@ class ReadableTable:
     commit_ts: int
     identifier: Identifier | None = None
     snapshot_id: int | None = None
+    refused: str | None = None
 
     def head(self, limit: int) -> tuple[int, pa.Table]:
         """Return the number of rows, and the first `limit` of them."""
@@ -94,6 +102,8 @@ class ReadableTable:
 
     def arrow(self, limit: int | None = None) -> pa.Table:
         """Return all rows, or `limit` of them."""
+        if self.refused is not None:
+            raise NotReadableError(self.refused, feed=self.run.feed.name, table=str(self.name))
         if self.snapshot_id is None or self.identifier is None:
             return fold_upto(self.run, self.life, self.commit_ts).slice(0, limit)
         return self._table(self.identifier).scan(snapshot_id=self.snapshot_id, limit=limit).to_arrow()
@@ -111,9 +121,12 @@ class ReadableTable:
         return reader.load(self.identifier.sql)
 
 
-def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list[ReadableTable]:
-    """Return the feed's tables, or the one of that name, as of a moment, sorted by name. Raises `NotReadableError` for
-    a moment that the feed does not have."""
+def readable_tables(
+    run: FeedRun, as_of: AsOf, table: str | None = None, *, last_good: bool = False
+) -> list[ReadableTable]:
+    """Return the feed's tables, or the one of that name, as of a moment, sorted by name. A held table is refused above
+    its last good cut, or read at that cut with `last_good` or without a moment. Raises `NotReadableError` for a moment
+    that the feed does not have."""
     last = run.last_cut.checkpoint_ts
     if last == BEGINNING:
         return []
@@ -133,14 +146,19 @@ def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list
     rows = {TableName(row.database, row.table): row for row in run.checkpoints.rows(commit_ts)}
     tables = CurrentTables(run.lake, run.feed)
     found: list[ReadableTable] = []
-    for whole in run.history.history.incarnations().values():
+    lives = run.history.history.incarnations()
+    held: Mapping[str, str] | None = None
+    for whole in lives.values():
         life = whole.upto(commit_ts)
         if life is None or life.dropped_ts is not None or not _is_taken(run, life, table):
             continue
         each = ReadableTable(run, life.last.name, life, commit_ts)
         row = rows.get(each.name)
-        if row is None and as_of is None:
-            row = run.checkpoints.last_of(each.name)  # The row of a held table.
+        if row is None:
+            # A table that was held when it was dropped is in no cut, and its events are still not to be trusted.
+            held = {**find_holds(run, lives, last).reasons, **dict(run.last_cut.held)} if held is None else held
+            if (reason := held.get(whole.id)) is not None:
+                each, row = _held(each, whole, reason, last_good=last_good or as_of is None)
         found.append(_from_cut(each, tables, whole, row))
     return sorted(found, key=lambda each: (each.name.database, each.name.table))
 
@@ -148,6 +166,28 @@ def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list
 def _is_taken(run: FeedRun, life: Incarnation, table: str | None) -> bool:
     name = life.last.name
     return table in (None, str(name)) and run.feed.tables.takes(name.database, name.table)
+
+
+def _held(
+    each: ReadableTable, whole: Incarnation, reason: str, *, last_good: bool
+) -> tuple[ReadableTable, CutRow | None]:
+    """Return a held table as of its moment, with the row of its last good cut if it is read at that: what is in
+    `events` above that cut may be a part of its changes."""
+    good = None
+    for name in whole.names:
+        for row in each.run.checkpoints.rows_of(name):
+            then = whole.upto(row.checkpoint_ts)
+            is_own = then is not None and then.dropped_ts is None and then.last.name == name
+            if is_own and (good is None or row.checkpoint_ts > good.checkpoint_ts):
+                good = row
+    if good is None:
+        return replace(each, refused=f"it is held, and no cut has it. {reason}"), None
+    if each.commit_ts <= good.checkpoint_ts:
+        return each, None
+    if last_good:
+        return replace(each, commit_ts=good.checkpoint_ts), good
+    cut = f"its last good cut is at {_spoken(good.checkpoint_ts)}"
+    return replace(each, refused=f"it is held, and {cut}: read it there (last_good). {reason}"), None
 
 
 def _from_cut(each: ReadableTable, tables: CurrentTables, whole: Incarnation, row: CutRow | None) -> ReadableTable:
@@ -263,7 +303,9 @@ def _type(name: str, element_id: int) -> PrimitiveType | ListType:
     return PrimitiveType.model_validate(name)
 
 
-def _find(config: Configuration, table: str, as_of: AsOf, feed: str | None, **options: Any) -> ReadableTable:
+def _find(
+    config: Configuration, table: str, as_of: AsOf, feed: str | None, last_good: bool, **options: Any
+) -> ReadableTable:
     loaded = _loaded(config)
     lake = Lake(loaded.lake, loaded.storage)
     feeds = loaded.feeds if feed is None else [loaded.feed(feed)]
@@ -274,7 +316,7 @@ def _find(config: Configuration, table: str, as_of: AsOf, feed: str | None, **op
     if len(known) > 1:
         names = ", ".join(run.feed.name for run in known)
         raise ConfigurationError(f"several feeds have the table {table}: {names}", advice="say which feed")
-    found = readable_tables(known[0], as_of, table)
+    found = readable_tables(known[0], as_of, table, last_good=last_good)
     if not found:
         when = "now" if as_of is None else f"as of {as_of}"
         raise NotReadableError(

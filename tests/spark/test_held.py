@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse import read
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.lake.current import update_tasks
+from cdc_lakehouse.pipeline.reading import NotReadableError
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.lakes import TestLake, run_all
 from tests.model.changefeed import DATABASE, Changefeed
@@ -112,6 +114,35 @@ def test_a_table_that_is_dropped_while_it_is_held_stays_at_its_last_good_cut(new
     mend()
     assert not table.run().applied.held
     assert table.rows() == {3: 30}
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_read_of_a_held_table_above_its_last_good_cut_is_refused(
+    new_lake: Callable[..., TestLake], dropped: bool
+) -> None:
+    """One change of two can be read: a state of them was never true."""
+    table = Table(new_lake())
+    table.create("id")
+    table.put(1, 10)
+    good = table.run().published.cut.checkpoint_ts
+    table.put(1, 20, before=10)
+    table.put(2, 30)
+    mend = table.spoil('"v":"20"', '"v":"twenty"' if not dropped else '"v":}')
+    bad = table.run().published.cut.checkpoint_ts
+    assert bad > good and table.open()
+    name, config = f"{DATABASE}.t0", table.lake.config
+    if dropped:
+        table.drop()
+        table.run()
+    else:
+        assert read(config, name).column("v").to_pylist() == [10]
+    with pytest.raises(NotReadableError, match=f"last good cut is at {good} .*last_good"):
+        read(config, name, as_of=bad)
+    for at, last_good in ((good, False), (bad, True)):
+        assert read(config, name, as_of=at, last_good=last_good).column("v").to_pylist() == [10]
+    mend()
+    table.run()
+    assert sorted(read(config, name, as_of=bad).column("v").to_pylist()) == [20, 30]
 
 
 LEFT_OUT: dict[str, Any] = {"exclude": [f"{DATABASE}.t0"]}
