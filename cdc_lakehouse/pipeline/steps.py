@@ -9,10 +9,11 @@ from typing import Any, Final, TypeVar
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.engine_faults import engine_errors, writing_to_warehouse
 from cdc_lakehouse.lake.tables.events import BatchCounts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.lake.tables.segments import FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
 from cdc_lakehouse.pipeline.dump_source import DumpSource, is_cut_missing
@@ -112,6 +113,9 @@ STEPS_LOG_FIRST: Final[tuple[Callable[[Steps], Any], ...]] = (land, decode, load
 """The order for logs that determine the commit-ts of the dump."""
 
 
+_KINDS: Final = {FILE: "a storage sink", OFFSETS: "topics or a Canal server"}
+
+
 class Steps:
     """The steps of one run, and their results. Requesting a step runs those before it first."""
 
@@ -123,6 +127,8 @@ class Steps:
     def upto(self, step: Callable[[Steps], _Result]) -> _Result:
         """Return the result of a step; it runs now, after those before it, unless it has run."""
         number = self._order.index(step)
+        if not self._results:
+            _require_same_kind(self.run)
         for each in self._order[len(self._results) : number + 1]:
             self.run.require_lease()
             # The errors of sources are the project's own already.
@@ -168,6 +174,19 @@ class Steps:
     @property
     def published(self) -> Published:
         return self.upto(publish)
+
+
+def _require_same_kind(run: FeedRun) -> None:
+    """Raises `ConfigurationError` when what has landed is of another kind of source: its positions and commit-ts cannot
+    be ordered with those of this one."""
+    landed = run.segments.kinds() & {FILE, OFFSETS}
+    if landed and run.source.kind not in landed:
+        was, now = (_KINDS[kind] for kind in (*landed, run.source.kind))
+        raise ConfigurationError(
+            f"the source is {now} in the configuration, and the feed's lake is of {was}",
+            feed=run.feed.name,
+            advice="give the other source a feed of its own, with another name",
+        )
 
 
 def _load(run: FeedRun, dump: DumpSource) -> Decoded:

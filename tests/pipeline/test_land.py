@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.positions import tso, utc_now
-from cdc_lakehouse.errors import CheckpointError, SourceError, SourceUnreachableError
+from cdc_lakehouse.errors import CheckpointError, ConfigurationError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.object_store import LocalStore
 from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in, paths
@@ -38,6 +39,17 @@ def test_a_file_lands_with_what_its_path_says(lake: TestLake, sink: Sink) -> Non
     assert (row["database"], row["table"], row["table_version"]) == ("d", "t", T0)
     assert (row["feed_date"], row["file_index"], row["dispatcher"]) == ("2026-06-01", 1, None)
     assert (row["size"], row["batch"], row["state"]) == ((lake.sink / path).stat().st_size, 1, "landed")
+
+
+def test_source_of_another_kind_is_refused_for_a_lake_with_segments(lake: TestLake, sink: Sink) -> None:
+    sink.file("t")
+    lake.run().source.land()
+    topics = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["x"]}
+    lake.configure(source=topics)
+    before = lake.metadata()
+    with pytest.raises(ConfigurationError, match=r"source is topics .* lake is of a storage sink.*another name"):
+        _ = Steps(lake.run()).landed
+    assert lake.metadata() == before
 
 
 def test_each_file_lands_once_and_a_run_without_new_files_commits_nothing(lake: TestLake, sink: Sink) -> None:

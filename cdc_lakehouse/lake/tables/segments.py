@@ -145,6 +145,10 @@ class Segments:
         """The highest batch so far; 0 before the first."""
         return pc.max(self.rows["batch"]).as_py() or 0
 
+    def kinds(self) -> set[str]:
+        """Return the kinds of the segments."""
+        return set(self.rows["kind"].unique().to_pylist())
+
     def select(self, condition: Any) -> list[Segment]:
         """Return the segments for which a condition (a `pyarrow.compute` expression over `SCHEMA`) is true."""
         return as_segments(self.rows.filter(condition))
