@@ -27,7 +27,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Totals, as_rows, totals
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Segments, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.feed_state import held_by_name
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor
@@ -66,11 +66,12 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
     definition with all others."""
     source = open_monitor(lake, feed)
     snapshot = [_snapshot(feed, source)] if feed.initial is not None else []
+    partitioned = _partitioned_asset(lake, feed)
     return [
         dg.AssetSpec(**specs.source_spec(feed, source)),
         *snapshot,
-        _raw(feed, source),
-        _events(feed, tables),
+        _raw(partitioned, feed, source),
+        _events(partitioned, feed, tables),
         _tables(feed, tables, _outputs(lake, feed, tables, source)),
     ]
 
@@ -80,10 +81,10 @@ def pool_of(feed: FeedConfig) -> str:
     return f"cdc_{feed.name}"
 
 
-def _partitioned_asset(feed: FeedConfig) -> Any:
+def _partitioned_asset(lake: Lake, feed: FeedConfig) -> Any:
     return functools.partial(
         dg.asset,
-        partitions_def=keys.partitions_of(feed),
+        partitions_def=keys.partitions_of(feed, Segments(lake, feed.name).dates()),
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=pool_of(feed),
     )
@@ -109,8 +110,8 @@ def describe_snapshot(steps: Steps) -> metadata.Metadata:
     return metadata.snapshot_metadata(rows, totals(as_rows(loaded.segments)))
 
 
-def _raw(feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
-    @_partitioned_asset(feed)(**specs.raw_spec(feed, source))
+def _raw(partitioned_asset: Any, feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
+    @partitioned_asset(**specs.raw_spec(feed, source))
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         described = describe_raw(context, lakehouse.steps(context, feed.name))
         return _by_date(context, described)
@@ -130,8 +131,8 @@ def describe_raw(context: Context, steps: Steps) -> Described:
     return Described(steps.run.segments.rows, landed.new, measure)
 
 
-def _events(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
-    @_partitioned_asset(feed)(**specs.events_spec(feed))
+def _events(partitioned_asset: Any, feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
+    @partitioned_asset(**specs.events_spec(feed))
     def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
         result = _by_date(context, describe_events(steps))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import re
 from collections.abc import Iterable
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -108,19 +110,21 @@ def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:
     return sorted((name for name in names if feed.tables.takes(name.database, name.table)), key=str)
 
 
-def partitions_of(feed: FeedConfig) -> dg.TimeWindowPartitionsDefinition | None:
-    """Return the feed's partitions, up to the current one by the source's wall clock; None for a feed without dates."""
+def partitions_of(feed: FeedConfig, landed: Iterable[str] = ()) -> dg.TimeWindowPartitionsDefinition | None:
+    """Return the feed's partitions, from `start_date` to the current one by the source's wall clock; None for a feed
+    without dates. With the dates that have segments (`landed`) they begin at the first of these, so that a `start_date`
+    long before it makes no partitions in which there is nothing to do."""
     separator = feed.source.date_separator
     if separator == "none":
         return None
     fmt, cron = _SCHEDULES[separator]
-    return dg.TimeWindowPartitionsDefinition(
-        start=feed.start_date.strftime(fmt),
-        fmt=fmt,
-        cron_schedule=cron,
-        timezone=_dagster_zone(feed.source.time_zone),
-        end_offset=1,
-    )
+    make = functools.partial(
+        dg.TimeWindowPartitionsDefinition,
+        fmt=fmt, cron_schedule=cron, timezone=_dagster_zone(feed.source.time_zone), end_offset=1,
+    )  # fmt: skip
+    definition = make(feed.start_date.strftime(fmt))
+    first = next(filter(definition.has_partition_key, sorted(landed)), None)
+    return definition if first is None else make(first)
 
 
 def _dagster_zone(zone: str) -> str:
@@ -144,9 +148,10 @@ def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetim
     definition = partitions_of(feed)
     if definition is None:
         return []
-    partitions = definition.get_partition_keys(now)
-    if not partitions:
+    present = now.astimezone(ZoneInfo(definition.timezone)).strftime(definition.fmt)
+    if present < definition.start.strftime(definition.fmt):
         raise ConfigurationError(
             f"start_date of the feed {feed.name} is in the future", advice="set the date of the sink's first directory"
         )
-    return sorted(set(partitions).intersection(dates)) or [partitions[-1]]
+    known = {date for date in dates if date <= present and definition.has_partition_key(date)}
+    return sorted(known) or [present]

@@ -14,34 +14,25 @@ from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.pipeline.steps import Steps
 
 
-def passed_dates(feed: FeedConfig, checkpoint_ts: int) -> list[str]:
-    """Return the partitions that are over at `checkpoint_ts`, a TSO, by the source's wall clock. A file has the date on
-    which it was flushed, and everything committed before was flushed: no more files with these dates follow."""
-    definition = keys.partitions_of(feed)
-    if definition is None or checkpoint_ts == BEGINNING:
-        return []
+def log_passed_dates(context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: FeedConfig, steps: Steps) -> None:
+    """Materialize the partitions of `raw` and `events` that are over at the checkpoint, by the source's wall clock, and
+    that this Dagster instance does not know yet, with the lake's numbers for them. A file has the date on which it was
+    flushed, and everything committed before was flushed: no more files with these dates follow."""
+    dates, checkpoint_ts = steps.run.segments.dates(), steps.published.cut.checkpoint_ts
+    definition = keys.partitions_of(feed, dates)
+    if definition is None or not dates or checkpoint_ts == BEGINNING:
+        return
     reached = commit_time(checkpoint_ts)
     under_way = reached.astimezone(zone_of(feed.source.time_zone)).strftime(definition.fmt)
-    return [date for date in definition.get_partition_keys(reached) if date < under_way]
-
-
-def log_passed_dates(context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: FeedConfig, steps: Steps) -> None:
-    """Materialize the passed dates of `raw` and `events` that this Dagster instance does not know yet, once, with the
-    lake's numbers for them."""
-    passed = passed_dates(feed, steps.published.cut.checkpoint_ts)
-    if not passed:
-        return
+    passed = {date for date in definition.get_partition_keys(reached) if date < under_way}
     landed = steps.run.segments.rows
     decoded = landed.filter(pc.field("state") == DECODED)
-    none, rows, now = totals(as_rows([])), totals(decoded).events, utc_now()
+    none, rows = totals(as_rows([])), totals(decoded).events
     for key, segments in ((keys.raw_key(feed.name), landed), (keys.events_key(feed.name), decoded)):
-        known = context.instance.get_materialized_partitions(key)
-        for date in passed:
-            if date in known:
-                continue
+        for date in sorted(passed - context.instance.get_materialized_partitions(key)):
             of_date = totals(segments.filter(pc.field("feed_date") == date))
             if segments is landed:
-                numbers = metadata.landed_metadata(Landed(), of_date, none, now)
+                numbers = metadata.landed_metadata(Landed(), of_date, none, utc_now())
             else:
                 numbers = metadata.events_metadata(of_date, none, rows, by_date=True)
             context.log_event(dg.AssetMaterialization(key, metadata=numbers, partition=date))

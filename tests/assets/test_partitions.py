@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import datetime
+from types import SimpleNamespace
+from typing import Any
 
+import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.assets.jobs import partition_tags
-from cdc_lakehouse.assets.keys import partitions_of, run_partitions
+from cdc_lakehouse.assets.keys import partitions_of, raw_key, run_partitions
+from cdc_lakehouse.assets.passed_dates import log_passed_dates
+from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.segments import Segment
+from tests.kit.lakes import TestLake
 
 START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 NOW = datetime.datetime(2026, 6, 30, 23, 59, tzinfo=datetime.UTC)
@@ -77,6 +86,23 @@ def test_a_runs_partitions_are_its_dates_that_are_partitions_else_the_present(
 def test_a_start_date_in_the_future_is_told() -> None:
     with pytest.raises(ConfigurationError, match="start_date of the feed f is in the future"):
         run_partitions(feed("day", "2999-01-01"), ["2026-06-01"], NOW)
+
+
+def test_partitions_start_date_long_before_files_begin_with_them(lake: TestLake) -> None:
+    """A run logs two events for each date that has passed: they must not be those of decades without files."""
+    lake.configure(start_date="2000-01-01")
+    files = [Segment(segment=f"d/t/1/{date}/CDC1.json", kind="file", feed_date=date, size=1, batch=1, state="decoded",
+                     landed_at=NOW, events=1) for date in ("1999-12-31", "2026-06-27", "not a date")]  # fmt: skip
+    lake.run().segments.land(files)
+    run: Any = SimpleNamespace(run=lake.run(), published=SimpleNamespace(cut=Cut(tso(NOW))))
+    logged: list[dg.AssetMaterialization] = []
+    context: Any = SimpleNamespace(instance=dg.DagsterInstance.ephemeral(), log_event=logged.append)
+    log_passed_dates(context, lake.feed, run)
+    assert sorted({str(event.partition) for event in logged}) == ["2026-06-27", "2026-06-28", "2026-06-29"]
+    assert len(logged) == 6
+    loaded = build_definitions(lake.config).resolve_asset_graph().get(raw_key(lake.name)).partitions_def
+    assert isinstance(loaded, dg.TimeWindowPartitionsDefinition)
+    assert loaded.start.date() == datetime.date(2026, 6, 27)
 
 
 def test_a_run_of_some_dates_is_a_range() -> None:

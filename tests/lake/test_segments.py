@@ -6,15 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.segments import (
-    SCHEMA,
     Segment,
     Segments,
     Totals,
@@ -25,8 +22,6 @@ from cdc_lakehouse.lake.tables.segments import (
     table_versions,
     totals,
 )
-from cdc_lakehouse.lake.tables.small_table import SmallTable
-from tests.kit.lakes import lake_config
 from tests.lake import LATER, NOON, runs, segment
 
 Runs = Callable[[], Segments]
@@ -114,40 +109,6 @@ def test_each_directory_and_each_dispatcher_counts_for_itself() -> None:
 def test_totals_take_what_is_not_counted_yet_as_nothing() -> None:
     rows = [A, replace(B, state="decoded", events=5, inserts=3, updates=1, deletes=1, quarantined=2)]
     assert totals(as_rows(rows)) == Totals(2, 20, 5, 3, 1, 1, 2, None, None)
-
-
-def test_a_lake_of_before_the_kinds_has_them_when_it_is_read(tmp_path: Path) -> None:
-    names = ["kind", "record_batch", "fingerprint"]
-    required = ["segment", "database", "table", "table_version", "size", "etag", "batch", "state", "landed_at"]
-    fields = [SCHEMA.field(name) for name in SCHEMA.names if name not in names]
-    old = pa.schema([field.with_nullable(field.name not in required) for field in fields])
-    moved = "//ddl/20/d.t#1"
-    rows = [
-        ("d/t/10/CDC000001.json", "d", "t", 10, 1, "e1"), ("topic/0/00000000000000000007", "", "", 0, None, "3"),
-        (moved, "d", "t", 20, None, "0123456789abcdef"), ("//ddl/30/d.t#1", "d", "t", 30, None, "void"),
-    ]  # fmt: skip
-    columns = ("segment", "database", "table", "table_version", "file_index", "etag")
-    whole = [
-        dict(zip(columns, row, strict=True)) | {"size": 5, "batch": 4, "state": "decoded", "landed_at": NOON}
-        for row in rows
-    ]
-    lake = Lake(lake_config(tmp_path))
-    SmallTable(lake, "f", "segments", old).write(pa.Table.from_pylist(whole, schema=old))
-    first = Segments(lake, "f")
-    assert [(s.kind, s.etag, s.record_batch, s.fingerprint) for s in as_segments(first.rows)] == [
-        ("file", "e1", None, None), ("offsets", None, 3, None),
-        ("moved_rows", None, None, "0123456789abcdef"), ("moved_rows", None, None, None),
-    ]  # fmt: skip
-    names = [(s.database, s.table, s.table_version) for s in as_segments(first.rows)]
-    assert names == [("d", "t", 10), (None, None, None), ("d", "t", 20), ("d", "t", 30)]
-    new = replace(first.find([moved])[moved], batch=5, fingerprint="new")
-    offsets = Segment(
-        segment="topic/0/00000000000000000009", kind="offsets", size=1, batch=5, state="landed", landed_at=NOON,
-        record_batch=5,
-    )  # fmt: skip
-    first.land([new, offsets])
-    assert by_name(Segments(lake, "f")) == by_name(first)
-    assert first.batch == 5 and first.rows.num_rows == 5
 
 
 def test_a_condition_on_tables_holds_for_what_can_be_of_any_table(segments: Runs) -> None:

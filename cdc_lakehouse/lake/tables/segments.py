@@ -43,8 +43,7 @@ SUMMARY: Final = "summary"
 LANDED: Final = "landed"
 DECODED: Final = "decoded"
 MOVED_ROWS_PREFIX: Final = "//ddl/"
-"""The prefix of the names of moved-rows segments, which no path in a source has. It identifies them in lakes from
-before `kind`."""
+"""The prefix of the names of moved-rows segments, which no path in a source has."""
 _SUMMARY_PREFIX: Final = "//summary/"
 _SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines", "others")
 _GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")
@@ -137,7 +136,7 @@ class Segments:
     def rows(self) -> pa.Table:
         """All rows, with the columns of `SCHEMA`."""
         if self._rows is None:
-            self._rows = _with_kinds(self._table.scan())
+            self._rows = self._table.scan().cast(SCHEMA).combine_chunks()
         return self._rows
 
     @property
@@ -155,7 +154,12 @@ class Segments:
 
     def waiting(self) -> int:
         """Count the segments that have landed and are not decoded. Data files without any are not read."""
-        return len(self._table.scan(row_filter=equal("state", LANDED)))
+        return len(self._table.scan(["state"], row_filter=equal("state", LANDED)))
+
+    def dates(self) -> list[str]:
+        """Return the feed dates that have segments. No other column is read."""
+        rows = self._table.scan(["feed_date"]) if self._rows is None else self._rows
+        return pc.unique(pc.drop_null(rows["feed_date"])).to_pylist()
 
     def undecoded(self, kind: Kind) -> dict[int, list[Segment]]:
         """Return the segments of a kind that landed and are not decoded (by a run that ended early, or not yet), by
@@ -238,31 +242,6 @@ def _summary(group: Mapping[str, Any]) -> Segment:
         **{name: group[f"{name}_sum"] or 0 for name in _SUMS},
         **{name: group[f"{name}_max"] for name in _GREATEST},
     )
-
-
-def _with_kinds(rows: pa.Table) -> pa.Table:
-    """Return rows in the current form. Lakes from before `kind` marked the kind by the name, an empty database, and the
-    value of `etag`: the batch of `records`, or for moved rows a digest or the word `void`."""
-    rows = rows.cast(pa.schema([field.with_nullable(True) for field in SCHEMA]))
-    old = pc.is_null(rows["kind"])
-    moved = pc.and_(old, pc.starts_with(rows["segment"], MOVED_ROWS_PREFIX))
-    offsets = pc.and_(old, pc.fill_null(pc.equal(rows["database"], ""), fill_value=False))
-    file = pc.and_(old, pc.invert(pc.or_(moved, offsets)))
-    found = {name: rows[name] for name in SCHEMA.names}
-    if pc.any(old).as_py():
-        null, etag = pa.scalar(None, pa.string()), rows["etag"]
-        kinds = pc.case_when(pc.make_struct(moved, offsets, file), MOVED_ROWS, OFFSETS, FILE, rows["kind"])
-        batch = pc.cast(pc.if_else(offsets, etag, null), pa.int64())
-        digest = pc.if_else(pc.and_(moved, pc.not_equal(etag, "void")), etag, null)
-        found |= {
-            "kind": kinds,
-            "record_batch": pc.coalesce(batch, rows["record_batch"]),
-            "fingerprint": pc.coalesce(digest, rows["fingerprint"]),
-            "etag": pc.if_else(pc.or_(moved, offsets), null, etag),
-            **{name: pc.if_else(offsets, null, rows[name]) for name in ("database", "table")},
-            "table_version": pc.if_else(offsets, pa.scalar(None, pa.int64()), rows["table_version"]),
-        }
-    return pa.Table.from_arrays(list(found.values()), schema=SCHEMA).combine_chunks()
 
 
 def may_hold(tables: Iterable[TableName]) -> Any:

@@ -113,17 +113,18 @@ class SmallTable:
             self._looked = True
         return self._table
 
-    def scan(self, **scan: Any) -> pa.Table:
+    def scan(self, columns: Collection[str] | None = None, **scan: Any) -> pa.Table:
         """Return rows, all or those of PyIceberg's scan arguments; none when the table does not exist yet.
 
-        The columns are those of the schema, in its order; one that an older table lacks is NULL.
+        The columns are those of the schema, in its order, or only some; one that an older table lacks is NULL.
         """
+        schema = pa.schema([field for field in self._schema if columns is None or field.name in columns])
         if self.table is None:
-            return self._schema.empty_table()
+            return schema.empty_table()
         stored = {field.name for field in self.table.schema().fields}
-        names = [name for name in self._schema.names if name in stored]
+        names = [name for name in schema.names if name in stored]
         arrow = self.table.scan(selected_fields=tuple(names), **scan).to_arrow().select(names)
-        for position, field in enumerate(self._schema):
+        for position, field in enumerate(schema):
             if field.name not in stored:
                 arrow = arrow.add_column(position, field.with_nullable(True), pa.nulls(len(arrow), field.type))
         return arrow

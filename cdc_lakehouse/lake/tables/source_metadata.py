@@ -28,9 +28,6 @@ OPTION_CONFLICT_ADVICE: Final = (
     "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
 )
 
-_EARLIER_KINDS: Final = {"sight": "columns", "doubt": "option conflict"}
-"""The names of kinds in lakes of earlier releases."""
-
 
 @dataclass(frozen=True, slots=True)
 class Signal:
@@ -75,9 +72,7 @@ class Signals:
     @property
     def rows(self) -> Sequence[Signal]:
         if self._rows is None:
-            self._rows = [
-                Signal(**{**row, "kind": _EARLIER_KINDS.get(row["kind"], row["kind"])}) for row in self._table.read()
-            ]
+            self._rows = [Signal(**row) for row in self._table.read()]
         return self._rows
 
     def write(self, batch: int, finds: Summaries) -> None:
