@@ -123,7 +123,8 @@ def test_every_command_line_of_a_block_is_understood() -> None:
             if program == "cdc-lakehouse":
                 words = shlex.split(re.split(r" [<>|&]", rest)[0], comments=True)
                 n = next(n for n in (2, 1) if tuple(words[:n]) in COMMANDS)
-                COMMANDS[tuple(words[:n])].make_context(" ".join(words[:n]), words[n:])
+                # A command keeps the help option of its first context, also for the tests that come after this one.
+                COMMANDS[tuple(words[:n])].make_context(" ".join(words[:n]), words[n:], **main.context_settings)
                 parsed += 1
             elif program not in OTHERS and not line.startswith((".venv/bin/python -m ", "python -m ", "#", "./")):
                 unknown.append(f"{name(page)}: {line}")
