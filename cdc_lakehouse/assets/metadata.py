@@ -80,9 +80,9 @@ def events_metadata(decoded: Totals, new: Totals, rows: int, *, by_date: bool) -
         **{name: getattr(decoded, name) for name in ("inserts", "updates", "deletes", "quarantined")},
         "new_segments": new.segments,
         "new_events": new.events,
+        **({"tombstones": decoded.tombstones} if decoded.tombstones else {}),
+        **({"dagster/partition_row_count": decoded.events} if by_date else {}),
     }
-    if by_date:
-        numbers["dagster/partition_row_count"] = decoded.events
     if decoded.min_commit_ts is not None and decoded.max_commit_ts is not None:
         numbers |= _moment("first_commit", decoded.min_commit_ts) | _moment("last_commit", decoded.max_commit_ts)
     return numbers

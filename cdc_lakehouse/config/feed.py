@@ -41,8 +41,7 @@ class DdlPolicy(Section):
         "keep", description="A dropped table stays in the lake, marked as dropped, or is removed with its data."
     )
     rewrite: Rewrite = Field(
-        "apply",
-        description="A statement that rewrites a table's rows is carried out, or waits for `cdc-lakehouse resume`.",
+        "apply", description="A statement that rewrites all rows is carried out, or waits for `cdc-lakehouse resume`."
     )
 
 
@@ -116,6 +115,9 @@ class PolicyConfig(Section):
     )
     index_gap: Literal["hold", "skip"] = Field(
         "hold", description="A table with a missing data file stays at its last good cut, or goes on without it."
+    )
+    tombstones: Literal["ignore", "quarantine"] = Field(
+        "ignore", description="Messages of Kafka with a key and no value are counted, or are quarantined rows."
     )
     max_quarantined_rows: Annotated[int, Field(ge=0)] | None = Field(
         None,

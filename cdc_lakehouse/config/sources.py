@@ -178,9 +178,7 @@ class KafkaSource(Section):
     before_2022_03_20: bool = Field(
         False, description="With dts-canal-json: the DTS instance is older, and a DELETE has its row in `old`."
     )
-    tidb_extension: bool = Field(
-        True, description="With ticdc-canal-json: the changefeed has enable-tidb-extension=true."
-    )
+    tidb_extension: bool = Field(True, description="With ticdc-canal-json: its messages have TiDB's extension.")
     claim_check: str | None = Field(
         None, description="With ticdc-canal-json: where the changefeed's claim-check files lie, a directory or URI."
     )

@@ -72,6 +72,8 @@ class TopicFormat:
     not against the clock at decoding: so a batch that is decoded again gives the same result."""
     has_record_times: bool
     """Whether a record's timestamp comes from another clock than its message's time."""
+    ignores_tombstones: bool
+    """Whether a message with a key and no value, which mirrors and connectors write for compaction, is only counted."""
 
 
 Take = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -223,6 +225,11 @@ class TopicReader:
         """Decode records one by one. Watermarks that come are appended to `watermarks`, each with its offset."""
         cells = [_listed(records.column(name)) for name in _OF_EACH]
         for date, offset, time_ms, key, value, segment, is_before in zip(*cells, strict=True):
+            if value is None and key is not None and self._topic_format.ignores_tombstones:
+                if not is_before:
+                    summary.others[segment] += 1
+                    summary.tombstones[segment] += 1
+                continue
             redelivered, bad, taken = self._order.redelivered, 0, len(self._rows)
             # As the feed's clock, where the message has no time, the record's time must not be further ahead either.
             clock_ms = None if time_ms is None or time_ms > self._landed_ms + AHEAD_MS else time_ms

@@ -27,13 +27,12 @@ from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, replayed_segment
-from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.database_progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, decode_isolated, defer
 from cdc_lakehouse.pipeline.loads import load_changes, loads_of, require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import JoinPoint, Landed
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
 from cdc_lakehouse.sources.dump.directory import read_dump

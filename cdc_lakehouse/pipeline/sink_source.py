@@ -16,7 +16,6 @@ from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.segments import FILE, LANDED, Kind, Segment, replaced_snapshot, replayed_segment
-from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.deferred_segments import find_unreadable
@@ -25,7 +24,7 @@ from cdc_lakehouse.pipeline.missing_files import quarantine_missing
 from cdc_lakehouse.pipeline.sink_decoding import decode_files
 from cdc_lakehouse.pipeline.sink_listing import list_source, save_listing_state
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
-from cdc_lakehouse.pipeline.source import JoinPoint, Landed
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint

@@ -225,3 +225,21 @@ class SourceMonitor(Protocol):
         """Return whether the source can be used, and its progress. It takes nothing away from a run; the project's
         errors are in the result."""
         ...
+
+
+@dataclass
+class Batches:
+    """Assigns batch numbers to files from `number` on, so that no batch, which is one commit, exceeds the limits."""
+
+    number: int
+    max_files: int
+    max_bytes: int
+    files: int = 0
+    size: int = 0
+
+    def of_file(self, size: int) -> int:
+        """Return the batch of the next file of `size` bytes."""
+        if self.files and (self.files == self.max_files or self.size + size > self.max_bytes):
+            self.number, self.files, self.size = self.number + 1, 0, 0
+        self.files, self.size = self.files + 1, self.size + size
+        return self.number

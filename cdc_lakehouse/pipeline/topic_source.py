@@ -212,8 +212,9 @@ class RecordSource(abc.ABC):
         seeds = {number: run.signals.last_ts(number) for number in batches}
         watermarks = {number: run.signals.watermarks(number) for number in batches}
         topic_format = TopicFormat(
-            self._format.name, self._options, seeds, watermarks, taken.takes, landed_ms, self._has_record_times
-        )
+            self._format.name, self._options, seeds, watermarks, taken.takes, landed_ms, self._has_record_times,
+            ignores_tombstones=run.feed.policy.tombstones == "ignore",
+        )  # fmt: skip
         wanted = wanted_records(run, self._format, batches)
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
@@ -230,12 +231,16 @@ class RecordSource(abc.ABC):
             run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
         bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
         not_sent_before = self._not_sent_before(found)
-        others = Counter[str]()
+        others, tombstones = Counter[str](), Counter[str]()
         for finds in found.values():
             others.update(finds.others)
+            tombstones.update(finds.tombstones)
         for each in not_sent_before:
             others[each.segment] -= each.count
-        return [replace(each, others=others[each.segment]) for each in segments], [*bad, *not_sent_before]
+        return [replace(each, others=others[each.segment], tombstones=tombstones[each.segment]) for each in segments], [
+            *bad,
+            *not_sent_before,
+        ]
 
     def resolve_redelivered(self) -> None:
         return  # Redelivered messages are recognized when they are decoded.

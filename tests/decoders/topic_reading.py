@@ -55,6 +55,7 @@ class Reading:
             lambda *_: True,
             {self._batch: self.landed_ms},
             has_record_times=self.has_record_times,
+            ignores_tombstones=True,
         )
         reader = TopicReader(topic_format, duckdb_sql.connection())
         if not self._by_columns:

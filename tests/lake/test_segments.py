@@ -108,7 +108,7 @@ def test_each_directory_and_each_dispatcher_counts_for_itself() -> None:
 
 def test_totals_take_what_is_not_counted_yet_as_nothing() -> None:
     rows = [A, replace(B, state="decoded", events=5, inserts=3, updates=1, deletes=1, quarantined=2)]
-    assert totals(as_rows(rows)) == Totals(2, 20, 5, 3, 1, 1, 2, None, None)
+    assert totals(as_rows(rows)) == Totals(2, 20, 5, 3, 1, 1, 2, 0, None, None)
 
 
 def test_a_condition_on_tables_holds_for_what_can_be_of_any_table(segments: Runs) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.check_queries import uncounted_lines
+from cdc_lakehouse.lake.tables.segments import totals
 from tests.kit.data_sets import ARCHIVES
 from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake, run_all
@@ -63,7 +65,6 @@ WRONG = {
     "canal-statements-of-no-table": "ALTER TABLE .`p` is not understood",
     "recover-table": "rows of the dropped table do not come back",
     "topic-other-letter-case": "names are compared by their case",
-    "topic-tombstones": "a message without a value holds its table",
     "topic-values-lz4": "compressed values are not read",
 }
 
@@ -77,7 +78,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Case:
-    def __init__(self, directory: Path, new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, directory: Path, new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch, **feed: Any
+    ) -> None:
         self._directory = directory
         self.truth = Truth(directory)
         told = json.loads((directory / "case.json").read_text(encoding="utf-8"))
@@ -87,7 +90,7 @@ class Case:
             source = {"type": "kafka", "bootstrap_servers": "localhost:1", "topics": ["cdc"], **source}
         if told["kind"] == "dump":
             source["initial"] = {"uri": str(directory / "dump"), **source["initial"]}
-        self.lake = new_lake(source=source)
+        self.lake = new_lake(source=source, **feed)
 
     def advance(self, stage: int) -> None:
         if self._topic is None:
@@ -119,6 +122,21 @@ def test_case_equals_its_rows_or_is_held_with_its_reason(
         for summary in (each.current_snapshot().summary for each in tables.values() if each.current_snapshot()):
             # A data file has one deletion vector, however many runs have deleted rows of it.
             assert int(summary["total-delete-files"]) <= int(summary["total-data-files"])
+
+
+@pytest.mark.parametrize("policy", ["ignore", "quarantine"])
+def test_tombstones_are_counted_or_hold_by_policy(
+    policy: str, cases: Path, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(cases / "topic-tombstones", new_lake, monkeypatch, policy={"tombstones": policy})
+    case.advance(0)
+    done = run_all(case.lake.run())
+    (segment,) = case.lake.machinery("segments")
+    assert (segment["tombstones"], segment["quarantined"]) == ((1, 0) if policy == "ignore" else (0, 1))
+    assert uncounted_lines(case.lake.lake, case.lake.name) == []
+    assert all("has no value" in reason for reason in done.applied.held.values())
+    assert len(done.applied.held) == segment["quarantined"]
+    assert totals(case.lake.run().segments.rows).tombstones == segment["tombstones"]
 
 
 def test_dump_without_its_position_is_refused(

@@ -31,7 +31,7 @@ from cdc_lakehouse.decoders.messages.canal_event_types import (
     statement_instead_of_rows,
 )
 from cdc_lakehouse.decoders.messages.flat_columns import FlatColumns
-from cdc_lakehouse.decoders.messages.format import Format, Row
+from cdc_lakehouse.decoders.messages.format import Format, Row, present
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, key_of, parse, types_of, utf8
 
 _ADVICE: Final = "see what writes it: flat messages come from Canal with flatMessage=true"
@@ -41,9 +41,8 @@ _REPLACEMENT: Final = "\ufffd"
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
     """Decode a flat message. Raises MessageError when it is not one, or of an unknown type."""
-    if value is None:
-        raise MessageError("the message has no value", advice=_ADVICE)
     try:
+        value = present(value)
         return message_of(parse(utf8(value), exact=False), value)
     except MessageError as error:
         raise error if error.advice else MessageError(error.message, of=error.of, advice=_ADVICE) from error

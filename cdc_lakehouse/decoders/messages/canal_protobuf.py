@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from cdc_lakehouse.changelog.events import Message, MessageError
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
-from cdc_lakehouse.decoders.messages.format import Format, Redelivery
+from cdc_lakehouse.decoders.messages.format import Format, Redelivery, present
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 
 _NOT_COMPRESSED: Final = (0, 1)
@@ -27,9 +27,7 @@ def decode(key: bytes | None, value: bytes | None) -> list[Message | MessageErro
 
     Raises `MessageError` when the value holds no entries.
     """
-    if value is None:
-        raise MessageError("the message has no value", advice="see what writes it: Canal's have one")
-    return [_entry(entry) for entry in _entries(value)]
+    return [_entry(entry) for entry in _entries(present(value))]
 
 
 FORMAT: Final = Format(

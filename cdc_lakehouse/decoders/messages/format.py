@@ -168,6 +168,13 @@ class Format:
 _LEAST_BEFORE: Final = 100
 
 
+def present(value: bytes | None) -> bytes:
+    """Return the value of a message. Raises MessageError where it has none."""
+    if value is None:
+        raise MessageError("the message has no value", advice="this format has none without one: check the topic")
+    return value
+
+
 def sized(value: bytes) -> bytes:
     """Return the value unchanged. Raises MessageError where it has more than MAX_BYTES."""
     if len(value) > MAX_BYTES:

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any, Final, Never
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.messages.format import Row, shown, sized
+from cdc_lakehouse.decoders.messages.format import Row, present, shown, sized
 
 JsonObject = dict[str, Any]
 """Values are None, bool, str, JsonNumber (or int and float, see `parse`), lists and further objects."""
@@ -31,9 +31,7 @@ class JsonNumber(str):
 
 def parse_value(value: bytes | None) -> JsonObject:
     """Parse a message's value as an exact object (see `parse`). Raises MessageError, also where it is too large."""
-    if value is None:
-        raise MessageError("the message has no value", advice="this format has none without one: check the topic")
-    return parse(utf8(sized(value)))
+    return parse(utf8(sized(present(value))))
 
 
 def utf8(value: bytes) -> str:

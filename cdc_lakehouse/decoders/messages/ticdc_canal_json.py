@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.messages.canal_json import message_of
 from cdc_lakehouse.decoders.messages.flat_columns import FlatColumns
-from cdc_lakehouse.decoders.messages.format import Decode, Format, Options
+from cdc_lakehouse.decoders.messages.format import Decode, Format, Options, present
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, parse, utf8
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
@@ -34,10 +34,7 @@ where only that file is at fault."""
 
 
 def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value: bytes | None) -> Message:
-    if value is None:
-        raise MessageError(
-            "the message has no value", advice="TiCDC's Canal-JSON has none without one: check the topic"
-        )
+    value = present(value)
     message = parse(utf8(value), exact=False)
     if not has_extension:
         return Message(Origin()) if message.get("type") == _WATERMARK else message_of(message, value)

@@ -45,7 +45,7 @@ DECODED: Final = "decoded"
 MOVED_ROWS_PREFIX: Final = "//ddl/"
 """The prefix of the names of moved-rows segments, which no path in a source has."""
 _SUMMARY_PREFIX: Final = "//summary/"
-_SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines", "others")
+_SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines", "others", "tombstones")
 _GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")
 """A summary holds the sums of the former columns and the maxima of the latter."""
 _GAPS_LISTED: Final = 1000
@@ -63,7 +63,7 @@ class Segment:
 
     `lines` is what a file's decoder read (events and rejected lines), or the number of records of offsets that landed;
     None when it was not counted. `others` is the number of records that are neither events nor in the quarantine, minus
-    the rows that records have beyond their first.
+    the rows that records have beyond their first. `tombstones`, among them, are those with a key and no value.
     """
 
     segment: str
@@ -95,6 +95,7 @@ class Segment:
     lines: int | None = None
     requested_by: str | None = None
     others: int | None = None
+    tombstones: int | None = None
 
 
 SCHEMA: Final = schema_of(Segment)
@@ -102,7 +103,7 @@ SCHEMA: Final = schema_of(Segment)
 
 COUNTS: Final = (
     "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines",
-    "others",
+    "others", "tombstones",
 )  # fmt: skip
 """The columns that are set when a segment is decoded; `lines` of offsets is set before."""
 
@@ -319,8 +320,8 @@ def _between(numbers: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over segments: bytes, events by operation, quarantined lines; and the range of commit-ts (None without
-    events). Counts that are not known yet are 0."""
+    """Sums over segments: bytes, events by operation, quarantined lines, tombstones; and the range of commit-ts (None
+    without events). Counts that are not known yet are 0."""
 
     segments: int
     size: int
@@ -329,12 +330,13 @@ class Totals:
     updates: int
     deletes: int
     quarantined: int
+    tombstones: int
     min_commit_ts: int | None
     max_commit_ts: int | None
 
 
 def totals(rows: pa.Table) -> Totals:
-    names = ("size", "events", "inserts", "updates", "deletes", "quarantined")
+    names = ("size", "events", "inserts", "updates", "deletes", "quarantined", "tombstones")
     sums = {name: pc.sum(rows[name]).as_py() or 0 for name in names}
     lowest, highest = pc.min(rows["min_commit_ts"]).as_py(), pc.max(rows["max_commit_ts"]).as_py()
     return Totals(rows.num_rows, **sums, min_commit_ts=lowest, max_commit_ts=highest)
