@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import get_args
@@ -194,6 +195,42 @@ def test_what_a_rule_leaves_out_is_there(rule: str) -> None:
     asking = {name for name, tree in modules().items() if asked(tree)}
     assert any(name.startswith(tuple(may)) for name in asking)
     assert all(any(name.startswith(path) for name in modules()) for path in may)
+
+
+_QUANTIFIER = r"([*+?]|\{\d*,?\d*\})\+"
+
+
+def too_new(tree: ast.AST) -> set[int]:
+    """Lines with a regular expression that Python before 3.11.5 matches wrongly: an atomic group, or a possessive
+    quantifier of a group. One after an expression counts, as it may be a group; one after a set does not."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(str() | bytes()):
+                parts, pattern = [node], rf"(?s:.*)(\){_QUANTIFIER}|\(\?>)"
+            case ast.JoinedStr([_, *parts]) | ast.BinOp(_, ast.Add(), parts):
+                parts, pattern = parts if isinstance(parts, list) else [parts], _QUANTIFIER
+            case _:
+                continue
+        values = [part.value for part in parts if isinstance(part, ast.Constant)]
+        if any(
+            re.match(pattern, value.decode("latin-1") if isinstance(value, bytes) else str(value)) for value in values
+        ):
+            found.add(node.lineno)
+    return found
+
+
+@pytest.mark.parametrize("root", [PACKAGE, Path(__file__).parent], ids=["product", "tests"])
+def test_regular_expressions_are_those_that_every_python_matches(root: Path) -> None:
+    files = {path: too_new(ast.parse(path.read_text(encoding="utf-8"))) for path in root.rglob("*.py")}
+    assert [f"{path}:{line}" for path, lines in files.items() for line in lines] == []
+
+
+@pytest.mark.parametrize("quantifier", ["*", "+", "?"])
+def test_regular_expressions_that_some_pythons_match_wrongly_are_seen(quantifier: str) -> None:
+    for text in ("'(?:ab)%s+'", "rb'(?:ab)%s+'", "f'{x}%s+'", "x + '%s+'", "f'a{x}(?' '>b%s)'"):
+        assert too_new(ast.parse(text % quantifier)) == {1}, text
+    assert too_new(ast.parse("r'[^a]*+.++(?:a+|b)?' f'{a}+00:00' + x")) == set()
 
 
 def test_questions_are_seen() -> None:

@@ -257,14 +257,14 @@ def _echo_table(table: TableVersion) -> None:
 
 # --- Scripts ---
 
-# Possessive quantifiers prevent that unterminated text is tried in every possible way. It extends to the end of the
-# script: the parser reports what is wrong with it.
+# Unterminated text extends to the end of the script: the parser reports what is wrong with it. A doubled quote is the
+# end of a string and the start of the next one.
 _OPAQUE: Final = (
-    r"'(?:[^'\\]++|\\.|'')*+(?:'|\Z)"
-    r'|"(?:[^"\\]++|\\.|"")*+(?:"|\Z)'
+    r"'[^'\\]*+(?:\\.[^'\\]*+)*(?:'|\Z)"
+    r'|"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\Z)'
     r"|`[^`]*+(?:`|\Z)"
-    r"|(?P<special>/\*(?:!|T!)(?:[^*]++|\*(?!/))*+(?:\*/|\Z))"
-    r"|(?P<comment>/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)|(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
+    r"|(?P<special>/\*(?:!|T!).*?(?:\*/|\Z))"
+    r"|(?P<comment>/\*.*?(?:\*/|\Z)|(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
     r"|(?P<space>\s++)"
 )
 _COMMAND: Final = re.compile(r"DELIMITER[ \t]++(\S++)[^\n]*+(?:\n|\Z)", re.IGNORECASE)

@@ -167,6 +167,6 @@ def test_any_script_is_split_without_loss(script: str) -> None:
             end = start + len(each.text)
 
 
-@pytest.mark.parametrize("piece", ["USE a;", "'a;", "/* ", "a -- b\n", ";", "`", "/", "-", "''"])
+@pytest.mark.parametrize("piece", ["USE a;", "'a;", "/* ", "a -- b\n", ";", "`", "/", "-", "''", r"'\'"])
 def test_long_scripts_take_no_longer_than_they_are_long(piece: str) -> None:
     assert len(texts(piece * 100_000)) <= 100_000

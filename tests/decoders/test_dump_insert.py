@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -12,6 +13,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import dump_insert, dump_records
+from cdc_lakehouse.decoders.files.dump_insert_strict import InsertRecordReader, NotSoundError
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.notation import InsertNotation
 from tests.decoders.dump_reading import PIECES, at_once, context, eagerly, images, read, strictly
@@ -250,6 +252,27 @@ def test_a_row_that_is_too_long(size: int, piece: int) -> None:
             good, bad, after = read(parts, context(ESCAPES, TWO), piece)
         assert (good["after"], after["after"]) == ({"id": "1", "name": "a"}, {"id": "3", "name": "b"})
         assert (bad["problem"], bad["value"], after["line"]) == (problems.NOT_A_DUMP_ROW, long[:50], 3)
+
+
+@pytest.mark.parametrize("text", [rb"\'", b"''", b"ab''", b"x" * 9])
+def test_strings_of_any_length_are_read_once(text: bytes) -> None:
+    """Were they tried again from each of their bytes, this would not end."""
+    reader, long = InsertRecordReader(backslash_escapes=True), b"('" + text * 200_000
+    (cell,) = reader.row(long + b"');", 0, True).cells
+    assert len(cell or b"") == 200_000 * len(re.sub(rb"\\'|''", b"'", text))
+    with pytest.raises(NotSoundError):
+        reader.row(long, 0, True)
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["INSERT INTO t{}", "INSERT INTO t ({}", "INSERT{}", "INSERT INTO t (a,{} b", "SET {}"],
+)
+@pytest.mark.parametrize("filler", [" ", "``", '""', "'", r"\'", "`a`,", "(", "a", "/*"])
+def test_the_head_of_a_statement_is_read_once(head: str, filler: str) -> None:
+    content = head.format(filler * 200_000).encode()
+    with pytest.raises(NotSoundError):
+        InsertRecordReader(backslash_escapes=True).head(content, 0, True)
 
 
 @pytest.mark.parametrize("gap", [b",\n", b"\n,", b","])

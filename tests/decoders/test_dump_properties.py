@@ -15,16 +15,7 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
 from tests.decoders.damage import damaged
 from tests.decoders.dump_reading import PIECES, context, eagerly, images, read, strictly
-from tests.decoders.dump_writing import (
-    COLUMNS,
-    COMMIT_TS,
-    LABELS,
-    MARKS,
-    InsertWriter,
-    Row,
-    TextWriter,
-    image,
-)
+from tests.decoders.dump_writing import COLUMNS, COMMIT_TS, LABELS, MARKS, InsertWriter, Row, TextWriter, image
 
 PARTS = (
     "a", "N", "'", '"', "''", '""', "\\", "\\N", "\\n", "NULL", "\n", "\r", "\r\n", "\t", "\0", "\b", "\x1a", ",", "|",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import dump_records
 from cdc_lakehouse.decoders.files.dump_rows import decode_rows
+from cdc_lakehouse.decoders.files.dump_text_strict import TextRecordReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.notation import TextNotation
 from tests.decoders.dump_reading import PIECES, at_once, context, images, read, strictly
@@ -158,6 +160,23 @@ def test_a_record_that_is_too_long(size: int, piece: int) -> None:
                 good, bad, after = read(parts, context(notation, TWO), piece)
             assert (good["after"], after["after"]) == ({"id": "1", "name": "a"}, {"id": "3", "name": "b"})
             assert (bad["problem"], bad["value"], after["line"]) == (problems.NOT_A_DUMP_ROW, long[:50], 3)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("text", [b"a\\b", b'\\"\\\\', b'""a', b"a\r;,", b"x" * 9])
+def test_text_of_any_length_is_read_once(text: bytes, closed: bool) -> None:
+    """Were it tried again from each of its bytes, this would not end."""
+    long = text * 200_000
+    for notation in (replace(CSV, terminator=b"\r\n"), RAW):
+        if (b'""' in text) is notation.backslash_escapes:
+            continue
+        content = b'"' + long + (b'"\r\n' if closed else b"")
+        found = TextRecordReader(notation).record(content, 0, True)
+        if not closed:
+            assert found.cells is None
+        elif notation.backslash_escapes or b"\\" not in text:
+            assert found.cells is not None and found.following == len(content)
+            assert len(found.cells[0] or b"") == 200_000 * len(re.sub(rb'\\(.)|""', b"-", text))
 
 
 def test_a_file_is_read_piece_by_piece() -> None:

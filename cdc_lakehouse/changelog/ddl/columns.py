@@ -17,15 +17,7 @@ from cdc_lakehouse.changelog.ddl.clauses import After, ColumnDefinition, First, 
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.keys import skip_check, skip_references
 from cdc_lakehouse.changelog.ddl.literals import read_default, read_function
-from cdc_lakehouse.changelog.mysql_types import (
-    BLOBS,
-    GEOMETRIES,
-    INTEGERS,
-    LABELS,
-    TEMPORALS,
-    TEXTS,
-    ColumnType,
-)
+from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, TEXTS, ColumnType
 
 
 def read_column(cursor: Cursor) -> ColumnDefinition:

@@ -86,28 +86,34 @@ class SqlMode(NamedTuple):
 
 DEFAULT_MODE: Final = SqlMode()
 
-# Possessive quantifiers (`++`, `*+`) prevent backtracking through a string that is not closed.
-_LETTER: Final = r"(?:[0-9A-Za-z_$]|(?!\s)[\x80-\U0010ffff])"
-_BACKQUOTED: Final = "`(?:[^`]++|``)*+`"
-_SINGLE: Final = {True: r"'(?:[^'\\]++|\\.|'')*+'", False: r"'(?:[^']++|'')*+'"}
-_DOUBLE: Final = {True: r'"(?:[^"\\]++|\\.|"")*+"', False: r'"(?:[^"]++|"")*+"'}
+# White space, and the ASCII characters that are not letters, digits, "_" or "$".
+_OTHERS: Final = r"\s\x00-\#%-/:-@\[-^`{-\x7f"
+_LETTER: Final = f"[^{_OTHERS}]"
+# A regular expression holds memory for each repetition of a group. No text of a DDL has as many escapes.
+_TIMES: Final = "{0,65535}"
+
+
+def _quoted(quote: str, escapes: bool) -> str:
+    """Return a pattern that matches quoted text in one way only, so that text that is not closed is read once."""
+    plain, escape = (rf"[^{quote}\\]*+", rf"\\.|{quote * 2}") if escapes else (f"[^{quote}]*+", quote * 2)
+    return f"{quote}{plain}(?:(?:{escape}){plain}){_TIMES}{quote}(?!{quote})"
 
 
 def _scanner(mode: SqlMode) -> re.Pattern[str]:
     """Compile the pattern of a token, spaces, or the start of a comment; a group named after no token kind is a comment
     or an error."""
-    double = _DOUBLE[mode.backslash_escapes and not mode.ansi_quotes]
-    single = rf"[nN]?{_SINGLE[mode.backslash_escapes]}"
-    strings, names = (single, f"{_BACKQUOTED}|{double}") if mode.ansi_quotes else (f"{single}|{double}", _BACKQUOTED)
+    backquoted, double = _quoted("`", False), _quoted('"', mode.backslash_escapes and not mode.ansi_quotes)
+    single = "[nN]?" + _quoted("'", mode.backslash_escapes)
+    strings, names = (single, f"{backquoted}|{double}") if mode.ansi_quotes else (f"{single}|{double}", backquoted)
     return re.compile(
         r"(?P<spaces>[ \t\r\n\v\f]++)"
         r"|(?P<line>(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
         r"|(?P<special>/\*(?:!(?P<version>\d{5,6})?|T!(?:\[[\w, ]*+\])?))|(?P<block>/\*)|(?P<close>\*/)"
-        rf"|(?P<hex>0x[0-9A-Fa-f]++(?!{_LETTER})|[xX]'(?:[0-9A-Fa-f]{{2}})*+')"
+        rf"|(?P<hex>0x[0-9A-Fa-f]++(?!{_LETTER})|[xX]'(?:[0-9A-Fa-f]{{2}}){_TIMES}')"
         rf"|(?P<bit>0b[01]++(?!{_LETTER})|[bB]'[01]*+')|(?P<damaged>[xXbB]'[^']*+')"
         rf"|(?P<string>{strings})|(?P<name>{names})|(?P<unclosed>['\"`])"
-        rf"|(?P<number>[0-9]++(?:\.[0-9]*+)?+(?:[eE][+-]?[0-9]++)?+(?!{_LETTER}))"
-        rf"|(?P<word>(?![0-9]++(?!{_LETTER})){_LETTER}++)|(?P<symbol>[!-/:-@\[-^{{-~])",
+        rf"|(?P<number>[0-9]++(?:\.[0-9]*+|(?!\.))(?:[eE][+-]?[0-9]++)?(?!{_LETTER}))"
+        rf"|(?P<word>(?![0-9]++(?!{_LETTER}))[^{_OTHERS}]++)|(?P<symbol>[!-/:-@\[-^{{-~])",
         re.DOTALL,
     )
 

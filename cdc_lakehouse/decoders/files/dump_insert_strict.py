@@ -18,7 +18,7 @@ import binascii
 import re
 from typing import Final, NamedTuple
 
-from cdc_lakehouse.decoders.files.dump_records import Cells, MoreNeededError
+from cdc_lakehouse.decoders.files.dump_records import Cells, MoreNeededError, end_of, repeated
 from cdc_lakehouse.decoders.files.dump_values import Octets, SqlNumber
 
 _HEAD_LIMIT: Final = 1024 * 1024
@@ -31,13 +31,13 @@ ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t
 """Escapes by the byte after the backslash; any other byte stands for itself."""
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
-_WORD: Final = rb"(?:`(?:[^`]++|``)*+`|\"(?:[^\"]++|\"\")*+\"|[0-9A-Za-z_$\x80-\xff]++)"
+_WORD: Final = rb"(?:`[^`]*+(?:``[^`]*+)*`(?!`)|\"[^\"]*+(?:\"\"[^\"]*+)*\"(?!\")|[0-9A-Za-z_$\x80-\xff]++)"
 _INSERT: Final = re.compile(
-    rb"(?:INSERT(?:\s+IGNORE)?|REPLACE)\s+INTO\s*(?P<table>" + _WORD + rb"(?:\." + _WORD + rb")?)\s*"
-    rb"(?:\(\s*(?P<columns>" + _WORD + rb"(?:\s*,\s*" + _WORD + rb")*)?\s*\))?\s*VALUES\s*(?=\()",
+    rb"(?:INSERT(?:\s++IGNORE)?|REPLACE)\s++INTO\s*+(?P<table>" + _WORD + rb"(?:\." + _WORD + rb")?)\s*+"
+    rb"(?:\(\s*+(?P<columns>" + _WORD + rb"(?:\s*+,\s*+" + _WORD + rb")*)?\s*+\))?\s*+VALUES\s*+(?=\()",
     re.IGNORECASE,
 )
-_TEXT: Final = rb"(?:[^;'\"`*]++|'(?:[^'\\]++|\\.)*+'|\"(?:[^\"\\]++|\\.)*+\"|`[^`]*+`)*?"
+_TEXT: Final = rb"(?:[^;'\"`*]++|'[^'\\]*+(?:\\.[^'\\]*+)*'|\"[^\"\\]*+(?:\\.[^\"\\]*+)*\"|`[^`]*+`)*?"
 _HARMLESS: Final = (
     rb"(?:SET\s" + _TEXT + rb"|LOCK\s+TABLES?\s" + _TEXT + rb"|UNLOCK\s+TABLES?"
     rb"|ALTER\s+TABLE\s+" + _WORD + rb"(?:\." + _WORD + rb")?\s+(?:DISABLE|ENABLE)\s+KEYS"
@@ -54,7 +54,7 @@ _STATEMENT: Final = rb"INSERT|REPLACE|SET|LOCK|UNLOCK|ALTER|USE|START|BEGIN|COMM
 _NEXT_STATEMENT: Final = re.compile(rb"\n(?=" + _STATEMENT + rb")", re.IGNORECASE)
 _NEXT_TUPLE: Final = re.compile(rb"\n(?=,?\(|" + _STATEMENT + rb")", re.IGNORECASE)
 
-_NUMBER: Final = re.compile(rb"[-+]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+")
+_NUMBER: Final = re.compile(rb"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 _NULL: Final = re.compile(rb"NULL", re.IGNORECASE)
 _DIGITS: Final = re.compile(rb"(?:([xXbB])'|0([xb]))([0-9A-Fa-f]*+)")
 _BINARY: Final = re.compile(rb"_binary ?(?=['\"])", re.IGNORECASE)
@@ -97,8 +97,7 @@ class InsertRecordReader:
         self._backslash_escapes = backslash_escapes
         special, escape = (rb"\\", rb"|\\.") if backslash_escapes else (b"", b"")
         self._strings = {
-            quote: re.compile(b"(?:[^" + quote + special + b"]++|" + quote * 2 + escape + b")*+", re.DOTALL)
-            for quote in (b"'", b'"')
+            quote: repeated(b"[^" + quote + special + b"]*+", quote * 2 + escape) for quote in (b"'", b'"')
         }
         self._escapes = {quote: re.compile(rb"\\(.)|" + quote * 2, re.DOTALL) for quote in (b"'", b'"')}
 
@@ -190,8 +189,7 @@ class InsertRecordReader:
     def _text(self, content: bytes, at: int, final: bool) -> tuple[bytes, int]:
         """Read the string whose quote is at `at`; return it and the position after it."""
         quote = content[at : at + 1]
-        found = self._strings[quote].match(content, at + 1)
-        end = found.end() if found else at + 1
+        end = end_of(self._strings[quote], content, at + 1)
         if end + 2 > len(content) and not final:
             raise MoreNeededError
         if not content.startswith(quote, end):

@@ -3,6 +3,7 @@ columns."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -15,8 +16,26 @@ from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn
 RECORD_LIMIT: Final = 512 * 1024 * 1024
 """In bytes. A longer record is not held in memory to check whether it is valid."""
 
+_REPEATS: Final = 4096
+
 Cells = list[bytes | None]
 """None for NULL."""
+
+
+def repeated(plain: bytes, other: bytes) -> re.Pattern[bytes]:
+    """Return a pattern for `end_of`: a `plain` run of bytes, then one of `other` and a plain run, again and again. The
+    number is limited, as each needs memory, save with a possessive quantifier; before 3.11.5 Python matches that
+    wrongly for a group."""
+    return re.compile(b"%b(?:(?:%b)%b){0,%d}" % (plain, other, plain, _REPEATS), re.DOTALL)
+
+
+def end_of(pattern: re.Pattern[bytes], content: bytes, at: int) -> int:
+    """Return the end of all text from `at` on that a pattern of `repeated` matches, however often it repeats."""
+    while found := pattern.match(content, at):
+        start, at = found.span()
+        if at - start < _REPEATS:
+            break
+    return at
 
 
 class MoreNeededError(Exception):

@@ -13,14 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.decoders.arrow import Bytes, Positions
-from cdc_lakehouse.decoders.files.arrow_csv import (
-    TAIL,
-    Marks,
-    NotUsualError,
-    is_plain,
-    parsed,
-    quoted_records,
-)
+from cdc_lakehouse.decoders.files.arrow_csv import TAIL, Marks, NotUsualError, is_plain, parsed, quoted_records
 from cdc_lakehouse.decoders.files.dump_records import Rows, sound_rows
 from cdc_lakehouse.decoders.files.dump_text_strict import ESCAPES
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn

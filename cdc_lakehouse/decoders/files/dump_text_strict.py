@@ -15,7 +15,7 @@ import re
 from typing import Final, NamedTuple
 
 from cdc_lakehouse.decoders.files import dump_records
-from cdc_lakehouse.decoders.files.dump_records import Cells, MoreNeededError
+from cdc_lakehouse.decoders.files.dump_records import Cells, MoreNeededError, end_of, repeated
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
 _ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
@@ -41,19 +41,15 @@ class TextRecordReader:
         quote, head = re.escape(notation.quote), re.escape(notation.quote[:1])
         first = b"".join(re.escape(stop[:1]) for stop in stops) + head
         apart = b"|".join(filter(None, [*map(re.escape, stops), quote]))
-        self._bare = re.compile(
-            b"(?:[^" + first + special + b"]++|(?!" + apart + b")[" + first + b"]" + escape + b")*+", re.DOTALL
-        )
+        self._bare = repeated(b"[^" + first + special + b"]*+", b"(?!" + apart + b")[" + first + b"]" + escape)
         first, apart, inside = head, quote, b"|" + quote * 2
         if notation.backslash_escapes:
             inside = escape
             if b"\r" in notation.terminator or b"\n" in notation.terminator:
                 first += re.escape(notation.terminator[:1])
                 apart += b"|" + re.escape(notation.terminator)
-        self._quoted = re.compile(
-            b"(?:[^" + first + special + b"]++|(?!" + apart + b")[" + first + b"]" + inside + b")*+" if quote else b"",
-            re.DOTALL,
-        )
+        inside = b"(?!" + apart + b")[" + first + b"]" + inside
+        self._quoted = repeated(b"[^" + first + special + b"]*+", inside) if quote else self._bare
 
     def record(self, content: bytes, start: int, final: bool) -> TextRecord:
         """Read the record at `start`, which is before the end of the content. Raises MoreNeededError."""
@@ -92,11 +88,11 @@ class TextRecordReader:
         if quote and at + len(quote) > len(content) and not final:
             raise MoreNeededError
         if not quote or not content.startswith(quote, at):
-            end = _end(self._bare, content, at)
+            end = end_of(self._bare, content, at)
             bare = content[at:end]
             return None if bare == notation.null else self._unescaped(bare), end
         first = at + len(quote)
-        end = _end(self._quoted, content, first)
+        end = end_of(self._quoted, content, first)
         if end + 2 * len(quote) + self._beyond > len(content) and not final:
             raise MoreNeededError
         if not content.startswith(quote, end):
@@ -110,10 +106,3 @@ class TextRecordReader:
         if not self._notation.backslash_escapes or b"\\" not in text:
             return text
         return _ESCAPE.sub(lambda found: ESCAPES.get(found[1], found[1]), text)
-
-
-def _end(pattern: re.Pattern[bytes], content: bytes, at: int) -> int:
-    """Return the end of the longest match of a pattern that may be empty."""
-    found = pattern.match(content, at)
-    assert found is not None
-    return found.end()

@@ -19,7 +19,7 @@ _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _SPACE: Final = ord(" ")
 _VALUE: Final = re.compile(rb'"[^"]*+":(?:"([^"]*+)"|null)')
-_USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb")*+\}")
+_USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb"){0,4096}\}")
 _LARGE: Final = 80 * 1024 * 1024
 _ROW_FORMS: Final = 8
 """The maximum number of forms of a file: each column that may be NULL can double it."""

@@ -181,6 +181,13 @@ def test_what_opens_and_does_not_close(opening: str) -> None:
     survives(f"ALTER TABLE t ADD a INT COMMENT {f'{opening} a ' * 3_000}")
 
 
+@pytest.mark.parametrize("filler", [r"\'", "''", '""', "``", "a'", "41", r"\`", "1.", "1e", "表\u3000"])
+@pytest.mark.parametrize("opening", ["'", '"', "`", "x'", "1"])
+def test_text_that_is_not_closed_is_read_once(opening: str, filler: str) -> None:
+    """Were it tried again from each of its characters, this would not end."""
+    survives(f"ALTER TABLE t ADD a INT COMMENT {opening}{filler * 50_000}", MODES[::3])
+
+
 def work(statement: str) -> int:
     """Calls of functions, Python's and C's, while a statement is parsed: the same on every machine."""
     calls = 0
