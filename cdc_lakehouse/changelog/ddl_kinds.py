@@ -25,44 +25,15 @@ DROP_TABLE: Final = 4
 TRUNCATE_TABLE: Final = 11
 RENAME_TABLE: Final = 14
 KINDS: Final = {
-    SEEN: "seen",
-    CREATE_DATABASE: "create_database",
-    DROP_DATABASE: "drop_database",
-    CREATE_TABLE: "create_table",
-    DROP_TABLE: "drop_table",
-    5: "add_column",
-    6: "drop_column",
-    7: "add_index",
-    8: "drop_index",
-    9: "foreign_key",
-    10: "foreign_key",
-    TRUNCATE_TABLE: "truncate_table",
-    12: "modify_column",
-    13: "auto_increment",
-    RENAME_TABLE: "rename_table",
-    15: "alter_default",
-    16: "auto_increment",
-    17: "comment",
-    18: "rename_index",
-    19: "add_partition",
-    20: "drop_partition",
-    21: "create_view",
-    22: "charset",
-    23: "truncate_partition",
-    24: "drop_view",
-    25: "flashback_recover",
-    26: "alter_database",
-    32: "add_primary_key",
-    33: "drop_primary_key",
-    42: "exchange_partition",
-    60: "create_table",
-    61: "multi_schema_change",
-    64: "reorganize_partition",
-    71: "reorganize_partition",
-    72: "reorganize_partition",
-}
-
-
+    SEEN: "seen", CREATE_DATABASE: "create_database", DROP_DATABASE: "drop_database", CREATE_TABLE: "create_table",
+    DROP_TABLE: "drop_table", 5: "add_column", 6: "drop_column", 7: "add_index", 8: "drop_index", 9: "foreign_key",
+    10: "foreign_key", TRUNCATE_TABLE: "truncate_table", 12: "modify_column", 13: "auto_increment",
+    RENAME_TABLE: "rename_table", 15: "alter_default", 16: "auto_increment", 17: "comment", 18: "rename_index",
+    19: "add_partition", 20: "drop_partition", 21: "create_view", 22: "charset", 23: "truncate_partition",
+    24: "drop_view", 25: "flashback_recover", 26: "alter_database", 32: "add_primary_key", 33: "drop_primary_key",
+    42: "exchange_partition", 60: "create_table", 61: "multi_schema_change", 64: "reorganize_partition",
+    71: "reorganize_partition", 72: "reorganize_partition",
+}  # fmt: skip
 # Kinds of clauses for which TiDB has no separate number.
 _SAME: Final = {
     "change_column": "modify_column", "rename_column": "modify_column",

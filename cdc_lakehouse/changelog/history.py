@@ -115,9 +115,9 @@ class History:
 
     def is_late(self, change: SchemaChange) -> bool:
         """Whether a change comes before a recorded change that it may affect."""
-        whole = self._latest.get(TableName(change.database, ""), 0)
-        own = self._latest.get(TableName(change.database, change.table), 0)
-        of_database = self._latest_in_database.get(change.database, 0) if not change.table else 0
+        whole = self._latest.get(TableName(change.database, "").folded, 0)
+        own = self._latest.get(TableName(change.database, change.table).folded, 0)
+        of_database = self._latest_in_database.get(change.database.lower(), 0) if not change.table else 0
         # Such a statement concerns tables that the change itself does not name.
         of_two_tables = kind_of(change) in ("rename_table", "exchange_partition") or "like" in change.query.lower()
         speaks_of_others = change.kind == "text" or of_two_tables
@@ -140,6 +140,7 @@ class History:
         self._live.record(version)
         for name in (version.name, version.previous_name):
             if name is not None:
+                name = name.folded
                 self._latest[name] = max(version.commit_ts, self._latest.get(name, 0))
                 latest = self._latest_in_database.get(name.database, 0)
                 self._latest_in_database[name.database] = max(version.commit_ts, latest)
@@ -173,10 +174,13 @@ def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange
         return changes
     waiting = [(live.rename_source(change), change) for change in renames]
     names = live.names()
-    sources = {source for source, _ in waiting if source is not None}
-    targets = {TableName(change.database, change.table) for change in renames}
+    targets = {name.folded: name for name in (TableName(change.database, change.table) for change in renames)}
+    waiting = [
+        (source if source is None or source in names else targets.get(source.folded, source), change)
+        for source, change in waiting
+    ]
     # A source that is unknown, and that no pair renames to, is older than the feed.
-    names |= {source for source in sources if source not in targets}
+    names |= {source for source, _ in waiting if source is not None and source.folded not in targets}
     ordered: list[SchemaChange] = []
     while waiting:
         ready = next(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.column_matching import clauses_of
@@ -15,6 +16,8 @@ class LiveTables:
 
     def __init__(self) -> None:
         self._tables: dict[TableName, TableVersion] = {}
+        self._alike: dict[TableName, list[TableName]] = {}
+        """The names of the tables by their folded names."""
         self._vacated: dict[TableName, int] = {}
         self._births: dict[TableName, int] = {}
         self._loaded: dict[TableName, int] = {}
@@ -63,9 +66,14 @@ class LiveTables:
         for name in (version.previous_name, version.name if version.effect == "drop" else None):
             if name in self._tables and self._tables[name].incarnation == version.incarnation:
                 del self._tables[name]
+                self._alike[name.folded].remove(name)
                 self._vacated[name] = version.commit_ts
         if version.effect != "drop":
+            if version.name not in self._tables:
+                self._alike.setdefault(version.name.folded, []).append(version.name)
             self._tables[version.name] = version
+
+    # --- Names in statements ---
 
     def rename_source(self, change: SchemaChange) -> TableName | None:
         """Return the old name in a RENAME's statement; None when it has none."""
@@ -76,13 +84,39 @@ class LiveTables:
         return None
 
     def resolve(self, name: ddl.TableRef, change: SchemaChange, besides: TableName | None = None) -> TableName:
-        """Return the full name of a table in a statement that also names `besides`. A name without a database belongs
-        to the session's, which schema files do not record: it is the file's database, or the only one that has such a
-        table."""
-        if name.database is not None:
-            return TableName(name.database, name.name)
-        own = TableName(change.database, name.name)
-        if change.kind == "text" and change.database:
-            return own
-        known = [live for live in self._tables if live.table == name.name and live != besides]
-        return known[0] if own not in known and len(known) == 1 else own
+        """Return the full name of a table in a statement that also names `besides`: that of the live table that it
+        means, else as the statement has it."""
+        means = self.candidates(name, change, besides)
+        return means[0] if len(means) == 1 else full_name(name, change)
+
+    def candidates(
+        self, name: ddl.TableRef, change: SchemaChange, besides: TableName | None = None
+    ) -> Sequence[TableName]:
+        """Return the live tables that a name in a statement can mean: the one of exactly that name, else those whose
+        names differ in letter case alone. A name without a database belongs to the session's, which schema files do not
+        record: it is the file's database, or one that has such a table."""
+        typed = TableName(change.database if name.database is None else name.database, name.name)
+        spelled = next((each for each in (typed, full_name(name, change)) if each in self._tables), typed)
+        found = [live for live in self.alike(spelled) if live != besides]
+        if found or name.database is not None or (change.kind == "text" and change.database):
+            return found
+        table = name.name.lower()
+        elsewhere = [live for live in self._tables if live.table.lower() == table and live != besides]
+        return [live for live in elsewhere if live.table == name.name] or elsewhere
+
+    def alike(self, name: TableName) -> Sequence[TableName]:
+        """Return the live table of a name, else those whose names differ from it in letter case alone."""
+        return [name] if name in self._tables else self._alike.get(name.folded, ())
+
+    def databases(self, name: str) -> list[str]:
+        """Return the databases with live tables that a name in a statement can mean."""
+        known = {live.database for live in self._tables if live.database.lower() == name.lower()}
+        return [name] if name in known else sorted(known)
+
+
+def full_name(name: ddl.TableRef, change: SchemaChange) -> TableName:
+    """Return a name in a statement with its database, spelled as the message spells it: statements have names as they
+    were typed."""
+    typed = TableName(change.database if name.database is None else name.database, name.name)
+    named = TableName(change.database, change.table)
+    return named if typed.folded == named.folded else typed

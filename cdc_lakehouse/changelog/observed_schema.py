@@ -104,6 +104,8 @@ class _Log:
         self._in_table_order = in_table_order
         self._live = LiveTables()
         self._carried_out: set[tuple[str, str, int]] = set()
+        self._shown: set[TableName] = set()
+        """The names of tables that rows have shown."""
 
     def of_statements(self, entries: Iterable[Statement]) -> Iterator[SchemaChange]:
         """Yield the changes of the statements of one commit-ts. TiCDC sends each pair of a RENAME as a statement,
@@ -129,6 +131,7 @@ class _Log:
         return change
 
     def of_columns(self, entry: ObservedColumns) -> Iterator[SchemaChange]:
+        yield from self._stored_name(entry)
         known = self._live.get(TableName(entry.database, entry.table))
         configured = self._types.get(f"{entry.database}.{entry.table}", {})
         # For a known table the row decides which columns exist: a configured one may have been dropped.
@@ -150,6 +153,22 @@ class _Log:
             origin = f"{entry.origin}#order"
             yield replace(change, columns=(), origin=origin, fault=fault, kind="contradiction")
 
+    def _stored_name(self, entry: ObservedColumns) -> Iterator[SchemaChange]:
+        """Yield the RENAME of a table that a statement has created under another spelling: with lower_case_table_names
+        a server keeps names in lower case, which rows show, and logs statements as they were typed."""
+        name = TableName(entry.database, entry.table)
+        if name not in self._shown and name == name.folded:
+            typed = [live for live in self._live.alike(name) if live not in self._shown and live != name]
+            if len(typed) == 1:
+                text = f"RENAME TABLE {typed[0].quoted} TO {name.quoted}"
+                origin = f"{entry.origin}#name"
+                change = SchemaChange(
+                    entry.commit_ts - 1, name.database, name.table, None, text, (), origin, kind="text"
+                )
+                self._apply(change)
+                yield change
+        self._shown.add(name)
+
     def _apply(self, change: SchemaChange) -> bool:
         """Apply the change; return whether it makes a version."""
         made = False
@@ -160,10 +179,10 @@ class _Log:
 
     def _is_done(self, change: SchemaChange) -> bool:
         """Whether a statement that came before has already been executed: it cannot be executed again."""
-        effects: set[str] = set()
-        for version in versions_of(change, self._live):
-            effects.add(version.effect)
-        return "hold" in effects or {"drop", "create"} <= effects
+        versions = list(versions_of(change, self._live))
+        effects = {version.effect for version in versions}
+        exists = any(version.effect == "create" and self._live.alike(version.name) for version in versions)
+        return "hold" in effects or exists
 
 
 def _other_order(table: TableVersion, entry: ObservedColumns) -> str | None:

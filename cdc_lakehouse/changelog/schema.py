@@ -117,6 +117,11 @@ class TableName:
         return f"{quoted(self.database)}.{quoted(self.table)}"
 
     @property
+    def folded(self) -> TableName:
+        """The name as servers compare it that ignore letter case (TiDB, MySQL with lower_case_table_names)."""
+        return TableName(self.database.lower(), self.table.lower())
+
+    @property
     def identity(self) -> str:
         """As `str`, but with the dots and percent signs of the database escaped, so that different names stay
         different."""

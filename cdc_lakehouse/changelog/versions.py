@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.column_matching import clauses_of, first_columns, u
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.defaults import of_schema_file
-from cdc_lakehouse.changelog.live_tables import LiveTables
+from cdc_lakehouse.changelog.live_tables import LiveTables, full_name
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.table_versions import (
@@ -71,7 +71,28 @@ def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion
         case "load":
             yield from _of_load(change, live)
         case "statement" | "columns":
+            yield from _in_doubt(change, live)
             yield from _of_columns(change, live)
+
+
+def _in_doubt(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
+    """Hold the tables of which a name in the statement can mean any. The rest of the statement is carried out."""
+    clauses, _ = clauses_of(change)
+    reasons: dict[TableName, str] = {}
+    for clause in clauses or ():
+        names = ddl.tables_of(clause)
+        # A schema file is of its table, whose name it has.
+        own = change.kind == "statement" and not isinstance(clause, ddl.RenameTable)
+        for name in names[1:] if own else names:
+            tables = live.candidates(name, change, TableName(change.database, change.table) if own else None)
+            if len(tables) > 1:
+                reasons |= dict.fromkeys(
+                    tables, f"the statement names {name}, which can be {' or '.join(map(str, tables))}"
+                )
+    kind = kind_of(change)
+    for name, reason in reasons.items():
+        if (table := live.get(name)) is not None:
+            yield held_version(table, TableChange(change, name, kind), reason)
 
 
 # --- The changes of each kind of source ---
@@ -126,8 +147,14 @@ def _of_database(change: SchemaChange, live: LiveTables, kind: str, shown: str) 
             yield plain_version(change, "create", shown)
         case "drop_database":
             yield plain_version(change, "drop", shown)
-            for table in live.in_database(change.database):
-                yield next_version(table, TableChange(change, table.name, shown), "drop")
+            databases = live.databases(change.database)
+            for table in [table for database in databases for table in live.in_database(database)]:
+                of_table = TableChange(change, table.name, shown)
+                if len(databases) == 1:
+                    yield next_version(table, of_table, "drop")
+                else:
+                    reason = f"the statement names {change.database}, which can be {' or '.join(databases)}"
+                    yield held_version(table, of_table, reason)
         case _:
             yield plain_version(change, "none", shown)
 
@@ -145,6 +172,9 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
             yield plain_version(change, "none", ddl_kinds.OTHER)
         return
     made = False
+    for version in _in_doubt(change, live):
+        made = True
+        yield version
     for table, own in _by_table(change, live, clauses).items():
         if (previous := live.get(table)) is not None:
             made = True
@@ -155,13 +185,23 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
             made = True
             yield version
     if not made:
-        kind = ddl_kinds.kind_of_statement(clauses) if clauses else ddl_kinds.OTHER
-        known = None if any(isinstance(clause, _CREATES) for clause in clauses) else live.get(named)
-        yield (
-            plain_version(change, "none", kind)
-            if known is None
-            else next_version(known, TableChange(change, named, kind), "none")
-        )
+        yield _of_no_table(change, live, clauses)
+
+
+def _of_no_table(change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause]) -> TableVersion:
+    """Return the version that a statement makes which met no known table. Where the message names a known one, and the
+    text another, what happened to it cannot be known."""
+    kind = ddl_kinds.kind_of_statement(clauses) if clauses else ddl_kinds.OTHER
+    named = TableName(change.database, change.table)
+    known = None if any(isinstance(clause, _CREATES) for clause in clauses) else live.get(named)
+    if known is None:
+        return plain_version(change, "none", kind)
+    of_table = TableChange(change, named, kind)
+    names = [name for clause in clauses for name in ddl.tables_of(clause)]
+    others = ", ".join(str(name) for name in names if live.resolve(name, change) != named)
+    if others:
+        return held_version(known, of_table, f"the statement changes {others}, and the message names this table")
+    return next_version(known, of_table, "none")
 
 
 def _by_table(
@@ -197,7 +237,9 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
             previous = live.get(name := live.resolve(table, change))
             return [] if previous is None else [next_version(previous, TableChange(change, name, kind), "empty")]
         case ddl.RenameTable(table, new_name):
-            source, target = live.resolve(table, change), live.resolve(new_name, change)
+            source, target = live.resolve(table, change), full_name(new_name, change)
+            if source == target:  # The message has the old name.
+                target = TableName(new_name.database or change.database, new_name.name)
             if source == target or (live.get(source) is None and live.get(target) is None):
                 return []
             return rename(TableChange(change, target, kind), live, source)
@@ -205,7 +247,7 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
             return _of_database(replace(change, database=name, table=""), live, kind, kind)
         case ddl.Flashback(_, database, tables):
             names = [live.resolve(table, change) for table in tables]
-            names += [each.name for each in live.in_database(database or "")]
+            names += [each.name for one in live.databases(database or "") for each in live.in_database(one)]
             held = [each for name in names or [TableName(change.database, change.table)] if (each := live.get(name))]
             return [held_version(each, TableChange(change, each.name, kind), _ROWS_ARE_BACK) for each in held]
         case _:
@@ -221,9 +263,10 @@ def _drop_all(change: SchemaChange, live: LiveTables, names: Iterable[TableName]
 def _create_by_text(
     change: SchemaChange, live: LiveTables, clause: ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelect
 ) -> Iterable[TableVersion]:
-    name = live.resolve(clause.table, change)
+    name = full_name(clause.table, change)
     definition = clause.definition if isinstance(clause, ddl.CreateTableAsSelect) else clause
-    if clause.temporary or (definition.if_not_exists and live.get(name) is not None):
+    exists = definition.if_not_exists and (live.get(name) or live.get(name.folded)) is not None
+    if clause.temporary or exists or not name.database:
         return []
     of_table = TableChange(change, name, ddl_kinds.kind_of_statement([clause]), clauses=[clause])
     try:

@@ -243,3 +243,116 @@ def test_a_rename_of_several_tables_comes_in_messages_of_one_commit_ts(places: s
     assert {born: (str(last.name), last.hold) for born, last in lives.items()} == {
         "test.y": ("db2.x", None), "test.z": ("test.y", None), "db2.x": ("test.z", None),
     }  # fmt: skip
+
+
+# --- Names as they are typed ---
+
+
+NAMED = [
+    Statement(10, "Uds", "Data8", "CREATE TABLE `Data8` (id INT PRIMARY KEY, gone INT, v VARCHAR(20))"
+              " PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (9))", "1"),
+    Statement(11, "Uds", "Keep", "CREATE TABLE `Keep` (id INT PRIMARY KEY, gone INT, v VARCHAR(20))", "2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "made"),
+    [
+        ("ALTER TABLE `DATA8` ADD COLUMN c INT", "Data8", [("Uds.Data8", "evolve", "id gone v c")]),
+        ("ALTER TABLE `uds`.`keep` DROP COLUMN GONE", "Keep", [("Uds.Keep", "evolve", "id v")]),
+        ("ALTER TABLE uds.data8 CHANGE Gone GONE INT AFTER V", "Data8", [("Uds.Data8", "evolve", "id v GONE")]),
+        ("TRUNCATE TABLE `data8`", "Data8", [("Uds.Data8", "empty", "id gone v")]),
+        ("ALTER TABLE data8 TRUNCATE PARTITION P0", "Data8", [("Uds.Data8", "empty", "id gone v")]),
+        ("ALTER TABLE DATA8 EXCHANGE PARTITION P0 WITH TABLE UDS.KEEP", "Data8",
+         [("Uds.Data8", "swap", "id gone v"), ("Uds.Keep", "swap", "id gone v")]),
+        ("RENAME TABLE `UDS`.`data8` TO `uds`.`New8`", "New8", [("Uds.New8", "move", "id gone v")]),
+        ("RENAME TABLE data8 TO DATA8", "DATA8", [("Uds.DATA8", "move", "id gone v")]),
+        ("ALTER TABLE keep RENAME TO KEEP", "KEEP", [("Uds.KEEP", "move", "id gone v")]),
+        ("RENAME TABLE DATA8 TO tmp, KEEP TO `Data8`, TMP TO keep", "",
+         [("Uds.tmp", "move", "id gone v"), ("Uds.Data8", "move", "id gone v"), ("Uds.keep", "move", "id gone v")]),
+        ("DROP TABLE data8, uds.KEEP", "", [("Uds.Data8", "drop", "id gone v"), ("Uds.Keep", "drop", "id gone v")]),
+        ("DROP DATABASE uds", "", [("uds.", "drop", ""), ("Uds.Data8", "drop", "id gone v"),
+                                   ("Uds.Keep", "drop", "id gone v")]),
+        ("CREATE TABLE uds.twin LIKE data8", "twin", [("Uds.twin", "create", "id gone v")]),
+        ("CREATE UNIQUE INDEX i ON KEEP (V)", "Keep", [("Uds.Keep", "none", "id gone v")]),
+        # A dot before the name, of the database of the session.
+        ("ALTER TABLE .`keep` DROP COLUMN gone", "Keep", [("Uds.Keep", "evolve", "id v")]),
+        # It changes what the message names, and the text has another name.
+        ("TRUNCATE TABLE other", "Keep", [("Uds.Keep", "hold", "id gone v")]),
+        ("DROP TABLE other.data8", "Keep", [("Uds.Keep", "hold", "id gone v")]),
+        ("DROP TEMPORARY TABLE other", "Keep", [("Uds.Keep", "none", "id gone v")]),
+    ],
+)  # fmt: skip
+def test_names_of_a_statement_mean_tables_in_any_letter_case(
+    text: str, named: str, made: list[tuple[str, str, str]]
+) -> None:
+    found = versions(*NAMED, Statement(20, "Uds", named, text, "3"))[2:]
+    shown = [(str(v.name), v.effect, " ".join(column.name for column in v.columns)) for v in found]
+    assert shown == made
+
+
+@pytest.mark.parametrize(
+    ("text", "effects"),
+    [
+        ("ALTER TABLE .`Keep` DROP COLUMN gone", {"Uds.Keep": "evolve"}),
+        ("ALTER TABLE .`keep` DROP COLUMN gone", {"Uds.Keep": "evolve"}),
+        ("TRUNCATE data8", {"Uds.Data8": "hold", "e.Data8": "hold"}),
+        ("CREATE TABLE new (id INT)", {".": "none"}),
+    ],
+)
+def test_a_statement_whose_database_nobody_names_is_of_the_only_such_table(text: str, effects: dict[str, str]) -> None:
+    """Canal names neither table nor database of a statement that it does not understand."""
+    other = Statement(12, "e", "Data8", "CREATE TABLE Data8 (id INT PRIMARY KEY)", "3")
+    found = versions(*NAMED, other, Statement(20, "", "", text, "4"))[3:]
+    assert {str(v.name): v.effect for v in found if v.effect != "none" or v.name.table == ""} == effects
+
+
+@pytest.mark.parametrize("text", ["DROP TABLE {}", "ALTER TABLE d.{} DROP COLUMN v", "RENAME TABLE {} TO x"])
+def test_tables_whose_names_differ_in_letter_case_alone(text: str) -> None:
+    """The text decides, and where it is neither name, both wait."""
+    born = [statement(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)", name) for name in ("Tab", "tab", "other")]
+    exact = versions(*born, statement(text.format("tab"), "tab"))[3:]
+    assert [str(v.previous_name or v.name) for v in exact] == ["d.tab"] and exact[0].effect != "hold"
+    neither = versions(*born, statement(text.format("TAB"), "TAB"), statement(text.format("OTHER"), "OTHER"))[3:]
+    assert [str(v.previous_name or v.name) for v in neither] == ["d.Tab", "d.tab", "d.other"]
+    assert [v.hold for v in neither[:2]] == ["the statement names {}, which can be d.Tab or d.tab".format(
+        "d.TAB" if "d." in text else "TAB")] * 2  # fmt: skip
+
+
+STORED = [
+    statement("CREATE TABLE Shop (id INT PRIMARY KEY, v INT)", "Shop"),
+    row("shop", id="int", v="int"),
+    statement("ALTER TABLE SHOP ADD w INT", "SHOP"),
+    statement("CREATE TABLE IF NOT EXISTS Shop (id INT)", "Shop"),
+    row("shop", id="int", v="int", w="int"),
+    statement("RENAME TABLE Shop TO New", "New"),
+    row("new", id="int", v="int", w="int"),
+    statement("DROP TABLE NEW", "NEW"),
+]
+
+
+def test_rows_show_the_name_of_a_table_that_a_server_keeps_in_lower_case() -> None:
+    """With lower_case_table_names=1 statements come as they were typed, and rows have the stored name."""
+    made = versions(*STORED)
+    assert {v.incarnation for v in made if v.effect != "none"} == {"d.Shop#1"}
+    assert [(str(v.name), v.effect) for v in made if v.effect != "none"] == [
+        ("d.Shop", "create"), ("d.shop", "move"), ("d.shop", "evolve"), ("d.New", "move"), ("d.new", "move"),
+        ("d.new", "drop"),
+    ]  # fmt: skip
+    # In pieces it is the same.
+    history, changes = History(), list(schema_changes(STORED, escapes=True))
+    for change in changes:
+        history = History(history.versions)
+        history.apply([change])
+    assert list(history.versions) == made
+
+
+def test_rows_of_two_names_are_of_two_tables() -> None:
+    """A server that tells letter case: the rows of the first show its name."""
+    both = [
+        statement("CREATE TABLE T (id INT PRIMARY KEY, v INT)", "T"), row("T", id="int", v="int"),
+        row("t", id="int", v="int"), statement("TRUNCATE T", "T"), statement("DROP TABLE t", "t"),
+    ]  # fmt: skip
+    assert [(str(v.name), v.effect) for v in versions(*both)] == [
+        ("d.T", "create"), ("d.t", "create"), ("d.T", "empty"), ("d.t", "drop"),
+    ]  # fmt: skip

@@ -32,13 +32,13 @@ def check(version: TableVersion, effect: str, *, hold: str | None = None, note: 
     """`hold` and `note` are a part of what is said, or None where nothing is."""
     assert version.effect == effect
     for said, words in ((version.hold, hold), (version.note, note)):
-        assert said is None if words is None else said is not None and words in said
+        assert said is None if words is None else said is not None and words.lower() in said.lower()
     assert {name: getattr(version, name) for name in more} == more
 
 
 def partitions(version: TableVersion) -> list[str]:
     assert version.partitioning is not None
-    return [partition.name for partition in version.partitioning.partitions]
+    return [partition.name.lower() for partition in version.partitioning.partitions]
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_partitions_that_are_emptied_or_rearranged(
     clauses: str, action: int, effect: str, emptied: tuple[str, ...], left: list[str]
 ) -> None:
     version = altered(clauses, TABLE, action, first=PARTITIONED)
-    check(version, effect, emptied=emptied, note=version.note)
-    assert partitions(version) == left
+    check(version, effect, note=version.note)
+    assert (tuple(map(str.lower, version.emptied)), partitions(version)) == (emptied, left)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,8 @@ def test_an_exchange_is_of_both_tables(other: str, older: bool) -> None:
     swapped = change(20, "db.t", 42, EXCHANGE.format(other), TABLE)
     made = versions(PARTITIONED, *([] if older else [plain]), swapped, change(20, f"db.{other}", SEEN, "", TABLE))
     found = {version.name.table: version.swap for version in made if version.effect == "swap"}
-    assert found == dict.fromkeys(("t", other), PartitionExchange("db.t#1", "p0", f"db.{other}#1"))
+    swaps = [PartitionExchange("db.t#1", p0, f"db.{other}#1") for p0 in ("p0", "P0")]
+    assert found in [dict.fromkeys(("t", other), swap) for swap in swaps]
 
 
 @pytest.mark.parametrize(

@@ -565,3 +565,21 @@ StatementClause = (
 )  # fmt: skip
 Clause = TableClause | StatementClause
 Clauses = tuple[Clause, ...]
+
+
+def tables_of(clause: Clause) -> tuple[TableRef, ...]:
+    """Return the existing tables that a clause changes, the one that it is about first."""
+    match clause:
+        case ExchangePartition(table, _, other):
+            return table, other
+        case Flashback(_, _, tables):
+            return tables
+        case (
+            NoEffect() | CreateTable() | CreateTableLike() | CreateTableAsSelect() | RecoverTable() | CreateDatabase()
+            | DropDatabase() | UseDatabase()
+        ):  # fmt: skip
+            return ()
+        case DropTable(_, _, True):
+            return ()
+        case _:
+            return (clause.table,)

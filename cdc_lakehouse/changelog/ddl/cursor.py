@@ -140,6 +140,7 @@ class Cursor:
         return tuple(names)
 
     def table_name(self) -> TableRef:
+        self.accept(".")  # MySQL Workbench writes one before a table of the session's database.
         names = self.dotted_name("a table", 2)
         return TableRef(None, names[0]) if len(names) == 1 else TableRef(names[0], names[1])
 
