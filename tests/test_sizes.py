@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (2_508, 17),
-    "cdc_lakehouse/changelog": (6_012, 30),
+    "cdc_lakehouse/changelog": (6_105, 30),
     "cdc_lakehouse/commands": (3_772, 22),
     "cdc_lakehouse/config": (2_064, 17),
     "cdc_lakehouse/decoders": (6_767, 54),
@@ -23,7 +23,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_103, 54),
     "cdc_lakehouse/*.py": (751, 6),
-    "tests": (50_577, 343),
+    "tests": (50_719, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
