@@ -1,14 +1,14 @@
 """Resolve quarantine rows of files that were cut off, such as by a crash, and whose rows have been sent again since.
 
-The last line of such a file is incomplete, and holds its table like any other bad line. It is resolved once a later
-file of the table contains all of the file's records again, in sequence, and the incomplete record in full: the
-changefeed has restarted before them, so everything after them is sent again too. The contents of both files must prove
-this; otherwise the table stays held."""
+The last line of such a file is incomplete, and holds its table like any other bad line. It is resolved once later
+files of the table, of one dispatcher and in its order, contain all of the file's records again, in sequence, and the
+incomplete record in full: the changefeed has restarted before them, so everything after them is sent again too. The
+contents must prove this; otherwise the table stays held."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow.compute as pc
@@ -23,7 +23,9 @@ from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT
 
 _LINE_ENDS: Final = (b"\n", b"\r")
 _LOOKED_AT: Final = 8
-"""The most later files that are read for one file that was cut off."""
+"""The most later files at which the rows of one that was cut off are looked for."""
+_FILES: Final = 8
+"""The most later files over which these rows may be spread."""
 
 
 def resolve_redelivered(run: FeedContext) -> None:
@@ -36,41 +38,53 @@ def resolve_redelivered(run: FeedContext) -> None:
     reasons: dict[str, str] = {}
     for segment in run.segments.find(by_segment).values():
         (row, *others) = by_segment[segment.segment]
-        if not others and (later := _redelivery(run, segment)) is not None:
-            reasons[row.id] = f"{row.message}. The file was cut off: {later.segment} has its rows again, and more"
-            run.log.info("%s was cut off, and its rows have come again in %s", segment.segment, later.segment)
+        if not others and (later := _redelivery(run, segment)):
+            have = " and ".join(each.segment for each in later) + (" has" if len(later) == 1 else " have")
+            reasons[row.id] = f"{row.message}. The file was cut off: {have} its rows again, and more"
+            run.log.info("%s was cut off, and %s its rows again", segment.segment, have)
     run.quarantine.redeliver(reasons, run.clock())
 
 
-def _redelivery(run: FeedContext, cut: Segment) -> Segment | None:
-    """Return the later segment that contains the rows of one that was cut off, and more; None when there is none."""
+def _redelivery(run: FeedContext, cut: Segment) -> Sequence[Segment]:
+    """Return the later segments that together contain the rows of one that was cut off, and more; none when there are
+    none."""
     if cut.kind != FILE or cut.state != DECODED or not cut.events or cut.quarantined != 1:
-        return None
-    candidates = _candidates(run, cut)
-    content = _content(run, cut) if candidates else None
+        return ()
+    later = _later(run, cut)
+    firsts = [n for n, each in enumerate(later) if _first_ts(each) <= _first_ts(cut)][:_LOOKED_AT]
+    content = _content(run, cut) if firsts else None
     if content is None or content.endswith(_LINE_ENDS):
-        return None
+        return ()
     source = run.feed.storage_sink
-    for later in candidates[:_LOOKED_AT]:
-        redelivered = _content(run, later)
-        if redelivered is None or not all(_is_cut_off_there(row, redelivered) for row in _bad_lines(run, later)):
-            continue
-        if FORMATS[source.protocol].redelivers(content, redelivered, source.csv):
-            return later
-    return None
+    for first in firsts:
+        contents: list[bytes] = []
+        for each in later[first : first + _FILES]:
+            redelivered = _content(run, each) if each.dispatcher == later[first].dispatcher else None
+            bad = list(_bad_lines(run, each))
+            if redelivered is None or not all(_is_cut_off_there(row, redelivered) for row in bad):
+                break
+            contents.append(redelivered)
+            if FORMATS[source.protocol].redelivers(content, contents, source.csv):
+                return later[first : first + len(contents)]
+            if bad or _first_ts(each) > (cut.max_commit_ts or 0) or sum(map(len, contents)) > SEGMENT_LIMIT:
+                break
+    return ()
 
 
-def _candidates(run: FeedContext, cut: Segment) -> list[Segment]:
-    """Return the later segments that, by their counts, can contain all rows of the incomplete one and more."""
+def _later(run: FeedContext, cut: Segment) -> list[Segment]:
+    """Return the later segments of the table, those of each dispatcher in the order in which it wrote them."""
     same_table = (pc.field("database") == cut.database) & (pc.field("table") == cut.table)
-    covers = (pc.field("min_commit_ts") <= cut.min_commit_ts) & (pc.field("max_commit_ts") >= cut.max_commit_ts)
-    decoded = (pc.field("kind") == FILE) & (pc.field("state") == DECODED) & (pc.field("events") > cut.events)
+    decoded = (pc.field("kind") == FILE) & (pc.field("state") == DECODED) & (pc.field("events") > 0)
     found = [
         segment
-        for segment in run.segments.select(decoded & same_table & covers)
+        for segment in run.segments.select(decoded & same_table)
         if segment.physical_partition == cut.physical_partition and _is_later(segment, cut)
     ]
-    return sorted(found, key=_place)
+    return sorted(found, key=lambda segment: (segment.dispatcher or "", _place(segment)))
+
+
+def _first_ts(segment: Segment) -> int:
+    return segment.min_commit_ts or 0
 
 
 def _is_later(segment: Segment, cut: Segment) -> bool:

@@ -44,7 +44,7 @@ def _shuffled(text: str) -> str:
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False)
 
 
-def redelivers(kind: str, cut: bytes, later: bytes, options: CsvOptions = OPTIONS) -> bool:
+def redelivers(kind: str, cut: bytes, *later: bytes, options: CsvOptions = OPTIONS) -> bool:
     return FORMATS[kind.split()[0]].redelivers(cut, later, options)
 
 
@@ -91,6 +91,17 @@ def test_what_does_not_come_again_row_by_row_is_not_found(
 
 
 @pytest.mark.parametrize("kind", WRITERS)
+def test_rows_spread_over_two_later_files_are_found_in_their_order(kind: str) -> None:
+    cut = b"".join(lines(kind, (2, 3))) + lines(kind, (4,))[0][:30]
+    again = lines(kind, (1, 2, 3, 4, 5), minutes=5)
+    for at in range(1, 5):
+        first, second = b"".join(again[:at]), b"".join(again[at:])
+        assert redelivers(kind, cut, first, second)
+        assert redelivers(kind, cut, second, first) == (at not in (2, 3))
+        assert redelivers(kind, cut, first) == (at == 4) and redelivers(kind, cut, second) == (at == 1)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
 def test_the_row_that_was_cut_must_be_the_one_that_follows(kind: str) -> None:
     whole, last = b"".join(lines(kind, (2, 3))), lines(kind, (4,))[0]
     cut = whole + last[: len(last) - 20]
@@ -125,8 +136,13 @@ def test_a_header_is_no_row_and_without_quotes_lines_are_rows() -> None:
     header = b"ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$commit-ts,id\r\n"
     rows = [f"I,a,d,{100 + at},{at}\r\n".encode() for at in range(9)]
     cut = header + b"".join(rows[2:4]) + rows[4][:9]
-    assert redelivers("csv", cut, header + b"".join(rows[1:6]), options)
-    assert redelivers("csv", cut, header + b"".join(rows[2:5]), options)
-    assert not redelivers("csv", cut, header + b"".join(rows[2:4]), options)
-    assert not redelivers("csv", cut, header + b"x" + b"".join(rows[2:6]), options), "not from the begin of a row on"
-    assert not redelivers("csv", header + rows[4][:9], header + b"".join(rows[2:6]), options)
+    assert redelivers("csv", cut, header + b"".join(rows[1:6]), options=options)
+    assert redelivers("csv", cut, header + b"".join(rows[2:5]), options=options)
+    assert not redelivers("csv", cut, header + b"".join(rows[2:4]), options=options)
+    assert not redelivers("csv", cut, header + b"x" + b"".join(rows[2:6]), options=options), (
+        "not from the begin of a row on"
+    )
+    assert not redelivers("csv", header + rows[4][:9], header + b"".join(rows[2:6]), options=options)
+    first, second = header + b"".join(rows[1:3]), header + b"".join(rows[3:6])
+    assert redelivers("csv", cut, first, second, options=options)
+    assert not redelivers("csv", cut, second, first, options=options)

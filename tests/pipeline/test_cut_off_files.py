@@ -89,6 +89,27 @@ def test_it_is_resolved_with_words_that_say_where_the_rows_are(files: Files) -> 
     assert files.lake.metadata() == before
 
 
+def test_rows_that_come_again_over_two_files_are_resolved(files: Files) -> None:
+    """The restart ends its files at other rows."""
+    second = "d/a/10/2026-06-01/CDC000003.json"
+    files.file(AGAIN, [3, 4])
+    assert files.resolved() == ["open"] and files.is_held()
+    files.file(second, [5, 6, 7])
+    assert files.resolved() == ["redelivered"] and not files.is_held()
+    (row,) = files.lake.run().quarantine.rows
+    assert f"{AGAIN} and {second} have its rows again" in row.message
+
+
+def missing_between(files: Files) -> None:
+    files.file(AGAIN, [4])
+    files.file("d/a/10/2026-06-01/CDC000003.json", [6, 7])
+
+
+def of_two_dispatchers(files: Files) -> None:
+    files.file(AGAIN, [4], dispatcher="7", modified_at=LATER)
+    files.file("d/a/10/2026-06-01/CDC000003.json", [5, 6, 7], dispatcher="8", modified_at=LATER)
+
+
 def mended(files: Files) -> None:
     files.file(AGAIN, [3, 4, 5, 6, 7])
     (files.lake.sink / AGAIN).write_bytes(b"other content")
@@ -112,6 +133,8 @@ UNPROVED: dict[str, Callable[[Files], None]] = {
     "with a bad line": lambda files: files.file(AGAIN, [4, 5, 6, 7], b"{}\r\n"),
     "another dispatcher, no later": lambda files: files.file(AGAIN, [4, 5, 6, 7], dispatcher="7"),
     "it has changed since": mended,
+    "a row is missing between two files": missing_between,
+    "files of two dispatchers": of_two_dispatchers,
     "more bad lines than one": two_bad_lines,
 }
 

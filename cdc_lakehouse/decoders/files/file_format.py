@@ -70,9 +70,9 @@ class FileFormat:
     connection of `duckdb_sql.database`. The content is bytes, or with `in_parts` an iterator of its parts, cut
     anywhere."""
     in_parts: bool = False
-    redelivers: Callable[[bytes, bytes, CsvOptions | None], bool]
-    """Whether a later file contains everything of a file that was cut off: see `redelivered`. Called with both
-    contents."""
+    redelivers: Callable[[bytes, Sequence[bytes], CsvOptions | None], bool]
+    """Whether later files contain everything of a file that was cut off: see `redelivered`. Called with the contents,
+    those of the later files in their order."""
     detect: Callable[[Sequence[Sample]], DetectedFiles]
     """Detects the options that files were written with. Raises `SourceError` for those that can never be used."""
     lacks_commit_ts: Callable[[bytes], bool] | None = None

@@ -1,7 +1,9 @@
-"""Whether a file contains everything of an earlier file that was cut off: all of its records, and the incomplete one.
+"""Whether later files contain everything of an earlier file that was cut off: all of its records, and the incomplete
+one.
 
-A changefeed that restarts sends again, in the same order, what it has not promised. So where the records of the cut
-file follow one another in a later file, and that continues after them, nothing is lost with the rest of the cut file.
+A changefeed that restarts sends again, in the same order, what it has not promised; its files may end at other rows.
+So where the records of the cut file follow one another in later files, read as one sequence, and these continue after
+them, nothing is lost with the rest of the cut file.
 What cannot be compared is not considered equal. A file without a complete record before the cut is never found again:
 there would be nothing to search for.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from cdc_lakehouse.changelog.events import MessageError
@@ -24,10 +27,10 @@ _SENT_AT: Final = b',"ts":'
 _IMAGES: Final = re.compile(rb',"old":(?:null|\[)')
 
 
-def redelivers_canal_json(cut: bytes, later: bytes, csv: CsvOptions | None = None) -> bool:
-    """Whether the later canal-json file of TiCDC contains the cut one: a message is the same whenever it was sent."""
+def redelivers_canal_json(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None = None) -> bool:
+    """Whether the later canal-json files of TiCDC contain the cut one: a message is the same whenever it was sent."""
     *whole, part = cut.split(b"\n")
-    lines = later.split(b"\n")[:-1]
+    lines = b"".join(later).split(b"\n")[:-1]
     if not whole or not part.strip():
         return False
     wanted = [_digest(line) for line in whole]
@@ -40,8 +43,8 @@ def redelivers_canal_json(cut: bytes, later: bytes, csv: CsvOptions | None = Non
     )
 
 
-def redelivers_csv(cut: bytes, later: bytes, csv: CsvOptions | None) -> bool:
-    """Whether the later csv file contains the cut one: a row always has the same bytes."""
+def redelivers_csv(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -> bool:
+    """Whether the later csv files contain the cut one: a row always has the same bytes."""
     assert csv is not None, "they are known of each file of csv"
     dialect = Dialect.of(csv)
     reader = CsvRecordReader(cut, dialect)
@@ -50,15 +53,16 @@ def redelivers_csv(cut: bytes, later: bytes, csv: CsvOptions | None) -> bool:
     if len(starts) < 2 or cut[-1:] in (b"\r", b"\n"):
         return False
     rest, part = cut[first:], len(cut) - starts[-1]
-    later_reader = CsvRecordReader(later, dialect)
-    at = later.find(rest)
+    text = b"".join(each[behind_header(CsvRecordReader(each, dialect), each)[0] :] for each in later)
+    later_reader = CsvRecordReader(text, dialect)
+    at = text.find(rest)
     while at >= 0:
-        if at == 0 or later[at - 1] in LINE_ENDS:
+        if at == 0 or text[at - 1] in LINE_ENDS:
             start = at + len(rest) - part
-            record = next(later_reader.records(start, len(later)), None)
+            record = next(later_reader.records(start, len(text)), None)
             if record is not None and record.fields and record.start == start and part < record.end - start:
                 return record.following > record.end
-        at = later.find(rest, at + 1)
+        at = text.find(rest, at + 1)
     return False
 
 
