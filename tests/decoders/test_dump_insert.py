@@ -222,6 +222,17 @@ def test_the_columns_that_a_statement_lists_are_its_own() -> None:
         read(b"INSERT INTO parcels (id, other) VALUES (1,2);\n", context(ESCAPES, TWO))
 
 
+def test_rows_with_values_of_generated_columns_have_all_columns() -> None:
+    """`name` is generated: the statements list no names, and have its values or not."""
+    notation = InsertNotation(("id",))
+    content = b"INSERT INTO parcels VALUES (1,'a'),(2,'b');\nINSERT INTO parcels VALUES (3),(4);\n"
+    content += b"INSERT INTO parcels (id) VALUES (5);\nINSERT INTO parcels VALUES (6,'c'),(7);\n"
+    expected = [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}, {"id": "3"}, {"id": "4"}, {"id": "5"}]
+    assert images(agreed(content, context(notation, TWO))) == [
+        *expected, {"id": "6", "name": "c"}, problems.FIELD_COUNT,
+    ]  # fmt: skip
+
+
 def test_rows_of_no_columns() -> None:
     content = b"INSERT INTO parcels VALUES\n(),\n();\nINSERT INTO parcels () VALUES ();\n"
     assert images(agreed(content, context(InsertNotation(()), TWO))) == [{}, {}, {}]

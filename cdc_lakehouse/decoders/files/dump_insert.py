@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,7 +25,7 @@ class InsertReader:
         self._context = context
         self._notation = notation
         self._columns_by_names: dict[tuple[str, ...], list[DumpColumn]] = {}
-        self._columns = self._columns_of(notation.columns)
+        self._columns = self._named(notation.columns)
         """The columns of the statement that the next tuple belongs to, or of the last one."""
         self._records = InsertRecordReader(backslash_escapes=notation.backslash_escapes)
         self._within = False
@@ -43,11 +44,12 @@ class InsertReader:
         if not self._within:
             try:
                 head = self._records.head(content, at, final)
+                if head is None:
+                    return None
+                columns = self._columns_of(head, content, final)
             except (MoreNeededError, NotSoundError):
                 return None
-            if head is None:
-                return None
-            at, head_text, columns = head.at, head.text, self._columns_of(head.names)
+            at, head_text = head.at, head.text
             foreign = self._is_foreign(head)
         stop = min(stop, at + dump_records.RECORD_LIMIT)
         escapes = self._notation.backslash_escapes
@@ -78,7 +80,7 @@ class InsertReader:
                 if head is None:
                     at = len(content)
                     break
-                columns = self._columns_of(head.names)
+                columns = self._columns_of(head, content, final)
                 if columns is not self._columns:
                     if len(rows):
                         break
@@ -147,9 +149,19 @@ class InsertReader:
         self._within = self._within and (comma or content.startswith(b"(", at))
         return at + (self._within and comma)
 
-    def _columns_of(self, names: Sequence[str] | None) -> list[DumpColumn]:
-        """Return the columns that a statement lists, else the notation's: the same list for the same names."""
-        own = self._context.own_names(self._notation.columns if names is None else names)
+    def _columns_of(self, head: Head, content: bytes, final: bool) -> list[DumpColumn]:
+        """Return the columns that a statement lists, else the notation's, or all of the table where its first tuple has
+        as many: some tools dump generated columns too. Raises MoreNeededError."""
+        names: Sequence[str] = self._notation.columns if head.names is None else head.names
+        every = tuple(self._context.columns)
+        if head.names is None and len(names) < len(every) and len(content) - head.at <= dump_records.RECORD_LIMIT:
+            with contextlib.suppress(NotSoundError):
+                names = every if len(self._records.row(content, head.at, final).cells) == len(every) else names
+        return self._named(names)
+
+    def _named(self, names: Sequence[str]) -> list[DumpColumn]:
+        """Return the columns of the names: the same list for the same names."""
+        own = self._context.own_names(names)
         if own not in self._columns_by_names:
             self._columns_by_names[own] = columns_of(own, self._context)
         return self._columns_by_names[own]
