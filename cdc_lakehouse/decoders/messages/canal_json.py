@@ -99,6 +99,11 @@ def _parts(message: JsonObject) -> tuple[MessagePart, ...]:
 
 def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
     data = _rows(message, "data")
+    if not data and message.get("old"):
+        raise MessageError(
+            f"the {kind} has its rows in `old` and none in `data`",
+            advice="have its writer put the rows into `data`, as Canal does (Flink CDC's sink up to 3.2 does not)",
+        )
     if not data:
         raise statement_instead_of_rows(kind)
     if not all(data):

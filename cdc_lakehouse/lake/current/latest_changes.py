@@ -32,7 +32,8 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
         raise TableHeldError(
             "events lack a column of the table's key",
             table=table,
-            advice="set primary_key in its tables.settings to columns that every event has, those of DELETE included",
+            advice="have the source write its binlog with binlog_row_image=FULL, then load the table again; where "
+            "tables.settings has its primary_key, name columns there that every event has, those of DELETE included",
         )
     groups = pa.table(parts).group_by([*parts], use_threads=False).aggregate([])
     if groups.num_rows == events.num_rows:
