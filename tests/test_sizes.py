@@ -17,13 +17,13 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (6_105, 30),
     "cdc_lakehouse/commands": (3_772, 22),
     "cdc_lakehouse/config": (2_064, 17),
-    "cdc_lakehouse/decoders": (6_767, 54),
-    "cdc_lakehouse/lake": (11_608, 67),
-    "cdc_lakehouse/pipeline": (9_053, 50),
+    "cdc_lakehouse/decoders": (6_787, 54),
+    "cdc_lakehouse/lake": (11_609, 67),
+    "cdc_lakehouse/pipeline": (9_067, 50),
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_103, 54),
     "cdc_lakehouse/*.py": (751, 6),
-    "tests": (50_719, 343),
+    "tests": (50_767, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
