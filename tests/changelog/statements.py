@@ -33,7 +33,7 @@ def in_odd_case(text: str, seed: int | str = 0, keep: Container[str] = ()) -> st
 
     def typed(found: re.Match[str]) -> str:
         word = found["word"]
-        if word is None or word.strip("`").replace("``", "`") in keep or word == word.upper():
+        if word is None or not word.isascii() or word.strip("`").replace("``", "`") in keep or word == word.upper():
             return found[0]
         return drawn.choice((word, word.upper(), word.lower(), word.swapcase(), word.title()))
 

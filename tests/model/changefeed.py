@@ -15,6 +15,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sample.database import column_definition, create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter
+from tests.changelog.statements import in_odd_case
 from tests.kit import csv_sinks
 from tests.model.fold import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
 from tests.model.history import PARTITIONED
@@ -89,7 +90,7 @@ class Changefeed:
         return _FIRST_DAY + datetime.timedelta(days=self.date)
 
     def _schema_file(self, ddl: Ddl) -> None:
-        query, before = _query(ddl, self._tables, self.database), self._tables.get(ddl.table)
+        query, before = self._typed(ddl), self._tables.get(ddl.table)
         apply(self._tables, ddl)
         name = ddl.new_name if ddl.kind == "rename table" else ddl.table
         table = self._tables.get(name, before)
@@ -97,6 +98,19 @@ class Changefeed:
         self._write_schema(ddl.commit_ts, name, table, _ACTIONS[ddl.kind], query)
         if ddl.kind == "exchange":
             self._write_schema(ddl.commit_ts, ddl.new_name, self._tables[ddl.new_name], 0, "")
+
+    def _typed(self, ddl: Ddl) -> str:
+        """The statement as a user types it: names in any letter case, with the database or without it."""
+        query = _query(ddl, self._tables, self.database)
+        if ddl.kind == "create":
+            return query
+        if ddl.commit_ts // 7 % 3 == 0:
+            query = query.replace(f"{quoted(self.database)}.", "")
+        if ddl.commit_ts // 7 % 2 and ddl.kind == "rename table":
+            query = query.replace("RENAME TABLE", "ALTER TABLE", 1).replace(" TO ", " RENAME TO ", 1)
+        # The names that the statement makes. A MODIFY makes its column's anew.
+        made = {ddl.new_name} if ddl.kind.startswith("rename") else {ddl.column.name} if ddl.column else set[str]()
+        return in_odd_case(query, ddl.commit_ts, keep=made)
 
     def _write_schema(self, commit_ts: int, name: str, table: Table, action: int, query: str) -> None:
         self._versions[name] = commit_ts
