@@ -43,7 +43,7 @@ from cdc_lakehouse.pipeline.feed_state import held_of_cut
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceMonitor
-from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
+from cdc_lakehouse.pipeline.taken_tables import is_taken, unmatched_patterns
 from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, verify_feed
 
 EQUALS_SOURCE: Final = "equals_source"
@@ -236,6 +236,23 @@ def _labels(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     return _result(not unknown, advice, metadata, warns=True)
 
 
+def _cascades(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """No table has a foreign key whose actions change its rows, which MySQL before 9.6 and MariaDB do not log."""
+    lives = SchemaHistory(lake, feed.name).history.incarnations().values()
+    tables = sorted(
+        f"{life.last.name}: {key.name.removeprefix('_')} {key.actions}"
+        for life in lives
+        for key in life.last.foreign_keys
+        if key.actions is not None and life.dropped_ts is None and is_taken(feed.tables, life)
+    )
+    advice = (
+        "Rows that these foreign keys delete or change stay as they were: before MySQL 9.6 the binlog does not have "
+        "what InnoDB does by itself. Delete and update child rows by statements in the source; `cdc-lakehouse verify "
+        "--repair` puts rows right."
+    )
+    return _result(not tables, advice, {"foreign_keys": len(tables), "where": _where(tables, none="none")}, warns=True)
+
+
 def _patterns_match(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """Each pattern of tables.include matches a table that was seen."""
     unmatched = unmatched_patterns(feed.tables, SchemaHistory(lake, feed.name).history)
@@ -287,6 +304,7 @@ _FEED_CHECKS: Final = (
     _FeedCheck("nothing_held", keys.checkpoint_key, _held),
     _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files, lambda source: source.has_files),
     _FeedCheck("labels_known", keys.checkpoint_key, _labels),
+    _FeedCheck("cascades_logged", keys.checkpoint_key, _cascades, lambda source: source.database == "mysql"),
     _FeedCheck("patterns_match", keys.checkpoint_key, _patterns_match),
 )
 

@@ -11,14 +11,26 @@ import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
 from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl.tokens import name_value, tokenize
 from cdc_lakehouse.changelog.defaults import initial_default
-from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType
-from cdc_lakehouse.changelog.schema import Column, InitialDefault, SchemaChange, SourceColumn, TableUniqueKey
+from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType, type_change
+from cdc_lakehouse.changelog.schema import (
+    Column,
+    InitialDefault,
+    SchemaChange,
+    SourceColumn,
+    TableForeignKey,
+    TableUniqueKey,
+)
 from cdc_lakehouse.errors import DdlError
+
+_GENERATED: Final = "_ibfk_"
+"""Between the table and a number in MySQL's name for a foreign key that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +84,11 @@ def match_columns(
             tuple(previous), next_id, (), "columns went and came, and the statement that would tell a rename from a"
             " drop and an add cannot be understood",
         )  # fmt: skip
-    definitions = {column.name.lower(): column for column in _definitions(clauses or ())}
+    definitions = {column.name.lower(): column for column in _definitions(clauses or (), previous)}
     by_source = {column.source_id: column for column in previous if column.source_id is not None}
     used: set[int] = set()
     notes: list[str] = []
+    hold: str | None = None
     columns: list[Column] = []
     for column in shown:
         name = column.name.lower()
@@ -92,14 +105,14 @@ def match_columns(
             continue
         if name not in explained.added and clauses is not None:
             notes.append(f"column {column.name} appears, though no statement in the log adds it")
-        initial, warning = initial_default(column, definition)
-        notes += [warning] if warning else []
+        initial, unknown = initial_default(column, definition)
+        hold = hold or unknown
         columns.append(_column(next_id, column, definition, None, initial))
         next_id += 1
     lost = [c.name for c in previous if c.id not in used and c.name.lower() not in explained.dropped]
     if lost and clauses is not None:
         notes.append(f"columns {', '.join(lost)} are gone, though no statement in the log drops them")
-    return MatchedColumns(tuple(columns), next_id, tuple(notes))
+    return MatchedColumns(tuple(columns), next_id, tuple(notes), hold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +167,48 @@ def _column(
     """Build the column that the source shows, completed by its definition in the statement, else by the `model`: the
     column before the change, or the one that it was created LIKE."""
     labelled, carried = _labelled(column.type, definition, model), _carried(column, definition, model)
-    comment = _comment(definition, model)
+    if definition is None:
+        computed_as = None if model is None else model.computed_as
+    else:
+        computed_as = None if definition.stored_as is None else _comparable(definition.stored_as)
     return Column(
-        id, column.name, labelled, column.nullable, initial, column.source_id, carried, column.default, comment
-    )
+        id, column.name, labelled, column.nullable, initial, column.source_id, carried, column.default,
+        _comment(definition, model), computed_as,
+    )  # fmt: skip
+
+
+def _comparable(expression: str) -> str:
+    """Return an expression in one of its spellings: without comments, quotes of names, letter case and parentheses
+    around it."""
+    words = [name_value(t).lower() if t.kind in ("word", "name") else t.text for t in tokenize(expression)[1]]
+    text = " ".join(words).strip()
+    while text.startswith("( ") and text.endswith(" )") and "(" not in text[1:] and ")" not in text[:-1]:
+        text = text[2:-2]
+    return text
+
+
+def unlogged(previous: Sequence[Column], columns: Sequence[Column], clauses: Sequence[ddl.Clause]) -> str | None:
+    """Return why the rows after the clauses cannot be computed from the rows before them; None where they can.
+
+    The server numbers the rows of a new AUTO_INCREMENT column in an order of its own, and those where an older one is
+    NULL. It computes a stored generated column for all rows where the column, its expression, its type, or the type of
+    a column that the expression names is new. Rows do not have what was a virtual column."""
+    old = {column.id: column for column in previous}
+    definitions = {column.name.lower(): column for column in _definitions(clauses, previous)}
+    retyped = {
+        column.name.lower() for column in columns
+        if column.id in old and type_change(old[column.id].type, column.type) != "none"
+    }  # fmt: skip
+    for column in columns:
+        was, name = old.get(column.id), column.name.lower()
+        definition = definitions.get(name)
+        if definition is not None and definition.auto_increment and (was is None or was.nullable):
+            return f"the server numbers its rows in column {column.name}, and the log does not say how"
+        words = {name, *(column.computed_as or "").split()}
+        is_same = was is not None and was.computed_as == column.computed_as and not words & retyped
+        if (column.computed_as is not None and not is_same) or (was is not None and column.carried > was.carried):
+            return f"the server computes column {column.name} for all rows, and its values are not in the log"
+    return next((clause.reason for clause in clauses if isinstance(clause, ddl.UnloggedRows)), None)
 
 
 def _comment(definition: ColumnDefinition | None, model: Column | None) -> str | None:
@@ -188,13 +239,17 @@ def _labelled(column: ColumnType, definition: ColumnDefinition | None, model: Co
     return column
 
 
-def _definitions(clauses: Sequence[ddl.Clause]) -> Iterable[ColumnDefinition]:
+def _definitions(clauses: Sequence[ddl.Clause], known: Iterable[Column] = ()) -> Iterable[ColumnDefinition]:
+    """Yield the definitions that are carried out: not those of `known` columns that are added IF NOT EXISTS."""
+    names = {column.name.lower() for column in known}
     for clause in clauses:
         match clause:
             case ddl.CreateTable():
                 yield from clause.columns
             case ddl.CreateTableAsSelect(definition):
                 yield from definition.columns
+            case ddl.AddColumn(_, column, _, True) if column.name.lower() in names:
+                pass
             case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, column) | ddl.ChangeColumn(_, _, column):
                 yield column
             case _:
@@ -230,6 +285,36 @@ def unique_keys_after(
             case _:
                 pass
     return tuple(keys)
+
+
+def foreign_keys_after(
+    keys: Sequence[TableForeignKey], table: str, clauses: Sequence[ddl.Clause]
+) -> tuple[TableForeignKey, ...]:
+    """Return the foreign keys of a table of that name after the clauses are applied."""
+    prefix = f"{table}{_GENERATED}".lower()
+
+    def stored(name: str) -> str:
+        folded = name.lower()
+        return folded.removeprefix(table.lower()) if folded.startswith(prefix) else folded
+
+    dropped = {stored(each.name) for each in clauses if isinstance(each, ddl.DropForeignKey | ddl.DropConstraint)}
+    after = [key for key in keys if key.name not in dropped]
+    for clause in clauses:
+        match clause:
+            case ddl.CreateTable():
+                added = clause.foreign_keys
+            case ddl.AddForeignKey(_, key):
+                added = (key,)
+            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, column) | ddl.ChangeColumn(_, _, column):
+                added = () if column.references is None else (column.references,)
+            case _:
+                added = ()
+        for key in added:
+            numbers = (each.name.removeprefix(_GENERATED) for each in after if each.name.startswith(_GENERATED))
+            last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+            name = f"{_GENERATED}{last + 1}" if key.name is None else stored(key.name)
+            after.append(TableForeignKey(name, key.actions))
+    return tuple(after)
 
 
 def _unique_key(

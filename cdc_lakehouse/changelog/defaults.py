@@ -45,7 +45,7 @@ def of_schema_file(column: SourceColumn) -> SourceColumn:
 
 
 def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -> tuple[InitialDefault, str | None]:
-    """Return the default that an added column gives to older rows, and a warning where it cannot be known.
+    """Return the default that an added column gives to older rows, and the reason where it cannot be known.
 
     The text is that of a row value, with an ENUM's or SET's labels instead of its number, one character for each byte
     of a binary value, and the suffix `UTC` on a timestamp that is not in the time zone of row values. The statement's
@@ -109,8 +109,10 @@ def _is_expression(definition: ColumnDefinition | None, text: str) -> bool:
 
 
 def _unknown(column: SourceColumn, text: str) -> tuple[InitialDefault, str]:
-    warning = f"rows older than column {column.name} hold NULL in it: its default {text} cannot be known from the log"
-    return InitialDefault(), warning
+    return (
+        InitialDefault(),
+        f"older rows have the default {text} in column {column.name}, whose value is not in the log",
+    )
 
 
 def _implicit(column: ColumnType) -> str | None:

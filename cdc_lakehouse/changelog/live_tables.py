@@ -34,14 +34,18 @@ class LiveTables:
 
     def named_in(self, change: SchemaChange) -> list[TableVersion]:
         """Return the tables whose names occur in a statement, which need not be understood: with their databases, or
-        where they are in the change's own."""
+        where they are in the change's own, which it may not give."""
 
         def occurs(name: str) -> bool:
             word = re.escape(name.replace("`", "``"))
             return re.search(rf"(?<![\w$-]){word}(?![\w$-])", change.query, re.IGNORECASE) is not None
 
         tables = [version for name, version in sorted(self._tables.items(), key=str) if occurs(name.table)]
-        return [each for each in tables if each.name.database == change.database or occurs(each.name.database)]
+        return [
+            each
+            for each in tables
+            if each.name.database == change.database or not change.database or occurs(each.name.database)
+        ]
 
     def vacated(self, name: TableName) -> int:
         """Return the commit-ts at which the name was last given up; 0 when it never was."""

@@ -75,7 +75,8 @@ class Column:
 
     `carried` is False for a column that row events never have (a virtual generated column). `default` is the text of
     the default that its last definition gives to new rows, as the source prints it; `comment` is its comment, where a
-    statement of the log has it.
+    statement of the log has it. `computed_as` is the expression of a stored generated column, as
+    `ColumnDefinition.stored_as` has it, where a statement of the log has it.
     """
 
     id: int
@@ -87,6 +88,7 @@ class Column:
     carried: bool = True
     default: str | None = None
     comment: str | None = None
+    computed_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,15 @@ class TableUniqueKey:
     name: str
     columns: tuple[int, ...]
     """Ids of the columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableForeignKey:
+    """`name` is in lower case; that of a key without one is `_ibfk_<n>`, without the table's name, which MySQL puts
+    before it and keeps up to date. `actions` are as in `ddl.ForeignKey`."""
+
+    name: str
+    actions: str | None = None
 
 
 def quoted(name: str) -> str:
@@ -178,6 +189,7 @@ class TableVersion:
     hold: str | None = None
     primary_key: tuple[int, ...] = ()
     charset: str | None = None
+    foreign_keys: tuple[TableForeignKey, ...] = ()
 
     @property
     def carried(self) -> tuple[Column, ...]:

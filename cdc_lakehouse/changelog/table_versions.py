@@ -10,9 +10,11 @@ from cdc_lakehouse.changelog import ddl_kinds, partitions
 from cdc_lakehouse.changelog.column_matching import (
     MatchedColumns,
     first_columns,
+    foreign_keys_after,
     handle_key,
     match_columns,
     unique_keys_after,
+    unlogged,
 )
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
@@ -122,6 +124,7 @@ def first_version(
         note=note,
         primary_key=primary_key,
         charset=change.charset,
+        foreign_keys=foreign_keys_after((), change.name.table, change.clauses or ()),
     )
 
 
@@ -151,7 +154,7 @@ def rename(change: TableChange, live: LiveTables, source: TableName | None) -> I
 def alter(previous: TableVersion, change: TableChange) -> TableVersion:
     clauses = change.clauses or ()
     matched = match_columns(previous.columns, previous.next_id, change.columns, change.clauses)
-    if matched.hold is not None:
+    if change.clauses is None and matched.hold is not None:
         return held_version(previous, change, f"{matched.hold}: {change.reason}")
     unique_keys = unique_keys_after(previous.unique_keys, matched.columns, clauses)
     primary_key = _primary_key_after(previous, change, matched.columns)
@@ -168,7 +171,10 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
         note=join_notes(*matched.notes, *change.notes, mattered),
         primary_key=primary_key,
         charset=change.charset or previous.charset,
+        foreign_keys=foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
     )
+    if hold := matched.hold or unlogged(previous.columns, matched.columns, clauses):
+        return replace(version, effect="hold", hold=hold)
     if version.key != previous.key and version.key:
         return replace(version, effect="rewrite", note=join_notes(_rekeyed(previous, version), version.note))
     return version

@@ -104,7 +104,8 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
     kind = kind_of(change)
     shown = kind if change.action is None else ddl_kinds.kind_of(change.action)
     if not change.table:
-        return _of_database(change, live, kind, shown)
+        unknown = clauses is None and kind not in ddl_kinds.KINDS.values()
+        return _not_understood(change, live, reason) if unknown else _of_database(change, live, kind, shown)
     if kind in _VIEWS:
         return [plain_version(change, "none", shown)]
     name = TableName(change.database, change.table)
@@ -137,6 +138,8 @@ def _change_known(previous: TableVersion, change: TableChange, kind: str, live: 
             return [empty_partitions(previous, change)]
         case _ if any(isinstance(clause, ddl.Flashback) for clause in change.clauses or ()):
             return [held_version(previous, change, _ROWS_ARE_BACK)]
+        case _ if change.clauses is None and kind not in ddl_kinds.KINDS.values():
+            return [held_version(previous, change, change.reason)]
         case _:
             return [alter(previous, change)]
 
@@ -161,15 +164,10 @@ def _of_database(change: SchemaChange, live: LiveTables, kind: str, shown: str) 
 
 def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """Apply the clauses of a statement's text to the tables that are known. A table that is not known becomes known by
-    its next row. A statement that cannot be parsed holds the table that the log names with it, which may have changed.
-    """
+    its next row."""
     clauses, reason = clauses_of(change)
-    named = TableName(change.database, change.table)
     if clauses is None:
-        if (known := live.get(named)) is not None:
-            yield held_version(known, TableChange(change, named, ddl_kinds.NOT_UNDERSTOOD, clauses=None), reason)
-        else:
-            yield plain_version(change, "none", ddl_kinds.OTHER)
+        yield from _not_understood(change, live, reason)
         return
     made = False
     for version in _in_doubt(change, live):
@@ -202,6 +200,19 @@ def _of_no_table(change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.C
     if others:
         return held_version(known, of_table, f"the statement changes {others}, and the message names this table")
     return next_version(known, of_table, "none")
+
+
+def _not_understood(change: SchemaChange, live: LiveTables, reason: str | None) -> Iterable[TableVersion]:
+    """Hold what a statement that cannot be parsed may have changed: the table that the log names with it, else those
+    that its text names. Without one, the version belongs to no table and has the reason: it is a fault of the feed."""
+    known = live.get(TableName(change.database, change.table))
+    tables = live.named_in(change) if known is None else [known]
+    held = [
+        held_version(each, TableChange(change, each.name, ddl_kinds.NOT_UNDERSTOOD, clauses=None), reason)
+        for each in tables
+    ]
+    plain = plain_version(change, "none", ddl_kinds.NOT_UNDERSTOOD)
+    return held or [replace(plain, name=TableName(change.database, change.table), note=reason)]
 
 
 def _by_table(

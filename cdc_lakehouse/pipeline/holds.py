@@ -121,7 +121,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
 
 def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
     match error_class:
-        case problems.BAD_WATERMARK:
+        case problems.BAD_WATERMARK | problems.BAD_STATEMENT:
             return "skip"
         case problems.BAD_TABLE_OF_DUMP:
             return "hold"  # What is missing may be the whole table: only a person can discard that.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from cdc_lakehouse.changelog.ddl_kinds import NOT_UNDERSTOOD
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.decoders.problems import BAD_STATEMENT, BAD_VALUE, RAW_LIMIT, Rejected
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.engine_faults import engine_errors, writing_to_warehouse
 from cdc_lakehouse.lake.tables.events import BatchCounts
@@ -242,12 +243,25 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
 
 def _evolve(run: FeedRun, source: Source, upto: int | None) -> Evolved:
     found, rejected = source.schema_changes(upto)
-    run.quarantine.replace(lambda row: row.error_class in source.schema_faults, rejected, run.clock())
     known = run.history.changes
     versions = run.history.record([change for change in found if known.get(change.origin) != change], run.clock())
     if versions:
         run.log.info("recorded %d schema versions", len(versions))
+    faults = source.schema_faults | {BAD_STATEMENT}
+    rejected = [*rejected, *_not_understood(run)]
+    run.quarantine.replace(lambda row: row.error_class in faults, rejected, run.clock())
     return Evolved(tuple(versions))
+
+
+def _not_understood(run: FeedRun) -> Iterator[Rejected]:
+    """Yield the recorded statements that cannot be parsed and name no table of the feed."""
+    for version in run.history.history.versions:
+        database, table = version.name.database, version.name.table
+        is_taken = not table or run.feed.tables.takes(database, table)
+        if version.kind == NOT_UNDERSTOOD and not version.incarnation and is_taken:
+            reason = f"the statement is not understood, and names no table that is known: {version.note}"
+            raw = version.query.encode(errors="replace")[:RAW_LIMIT]
+            yield Rejected(version.origin, None, BAD_STATEMENT, reason, raw, database or None, table or None)
 
 
 def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[Segment]) -> Decoded:

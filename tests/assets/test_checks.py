@@ -14,7 +14,7 @@ import pytest
 from cdc_lakehouse.assets.checks import build_checks, table_evaluations
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso, utc_now
-from cdc_lakehouse.changelog.schema import SourceColumn, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.definitions import build_definitions
@@ -266,6 +266,29 @@ def test_formats_without_options_have_no_such_check_and_those_with_labels_need_n
     assert "options_agree" not in checks and "labels_known" in checks
     labels_unknown(lake)
     assert labels is None or check(lake, "labels_known").passed == labels
+
+
+def test_foreign_keys_that_change_rows_fail_a_check_while_they_are_there(tmp_path: Path) -> None:
+    lake = topics(tmp_path, "canal-json")
+    columns = "(id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES p (id) ON DELETE"
+    texts = (
+        f"CREATE TABLE t {columns} CASCADE)", f"CREATE TABLE u {columns} NO ACTION)",
+        "ALTER TABLE t DROP FOREIGN KEY t_ibfk_1",
+    )  # fmt: skip
+    changes = [SchemaChange(n, "d", "", None, text, (), f"o{n}", kind="text") for n, text in enumerate(texts)]
+    lake.run().history.record(changes[:2], NOON)
+    result = check(lake, "cascades_logged")
+    assert not result.passed and result.severity == dg.AssetCheckSeverity.WARN and number(result, "foreign_keys") == 1
+    assert "d.t: ibfk_1 ON DELETE CASCADE" in number(result, "where") and "verify --repair" in str(result.description)
+    lake.run().history.record(changes[2:], NOON)
+    assert check(lake, "cascades_logged").passed
+
+
+@pytest.mark.parametrize(("name", "there"), [("canal-json", True), ("dts-avro", True), ("ticdc-canal-json", False)])
+def test_cascades_are_checked_where_the_log_lacks_them(tmp_path: Path, name: str, there: bool) -> None:
+    lake = topics(tmp_path, name)
+    checks = {key.name for each in build_checks(lake.lake, lake.feed, []) for key in each.check_keys}
+    assert ("cascades_logged" in checks) == there
 
 
 class Written:

@@ -141,9 +141,9 @@ def test_a_column_that_must_not_be_null_begins_with_the_types_own_zero(types: st
         ("INT NOT NULL DEFAULT (floor(rand() * 10))", None),
     ],
 )
-def test_a_default_that_only_the_server_could_work_out_is_null_with_a_warning(text: str, source: str | None) -> None:
-    value, warning = older(text, source)
-    assert value is None and warning is not None and "column c hold NULL" in warning
+def test_default_that_only_the_server_can_compute_has_a_reason(text: str, source: str | None) -> None:
+    value, reason = older(text, source)
+    assert value is None and reason is not None and "in column c, whose value is not in the log" in reason
 
 
 def test_a_virtual_column_and_labels_that_nobody_says_give_no_default() -> None:

@@ -72,7 +72,6 @@ OLD = [
         ("TINYINT DEFAULT 300", "tinyint(4)", True, "300"),
         ("CHAR(300)", "char(300)", True, None),
         ("VARCHAR(9) CHARACTER SET nope", "varchar(9)", True, None),
-        ("BIGINT UNIQUE KEY AUTO_INCREMENT", "bigint(20)", False, "0"),
     ],
 )
 def test_what_a_source_accepted_is_carried_out(
@@ -153,6 +152,79 @@ NOT_COMPARED = {
     "ALTER TABLE t DROP a, RENAME u": "TiDB refuses a RENAME beside other changes",
     "DROP TABLE ``": "no table has such a name, and a schema file without one is of a database",
 }
+NUMBERED = "the server numbers its rows in column {}, and the log does not say how"
+COMPUTED = "the server computes column {} for all rows, and its values are not in the log"
+REPLACED = "it replaces rows with those of a file, which are not in the log"
+IGNORED = "it removes or cuts the rows that do not fit, and the log does not say which"
+GENERATED = "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, b VARCHAR(9), g INT AS (`a` * 2) STORED, v INT AS (a))"
+UNLOGGED = {
+    "ADD COLUMN n BIGINT AUTO_INCREMENT UNIQUE": NUMBERED.format("n"),
+    "ADD COLUMN n SERIAL": NUMBERED.format("n"),
+    "DROP PRIMARY KEY, ADD COLUMN n BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY FIRST": NUMBERED.format("n"),
+    "DROP id, ADD id BIGINT AUTO_INCREMENT PRIMARY KEY": NUMBERED.format("id"),
+    "MODIFY a INT NOT NULL AUTO_INCREMENT UNIQUE": NUMBERED.format("a"),
+    "ADD COLUMN s INT AS (a + 1) STORED": COMPUTED.format("s"),
+    "ADD COLUMN (x INT, s INT GENERATED ALWAYS AS (a) PERSISTENT)": COMPUTED.format("s"),
+    "MODIFY b INT AS (a * 2) STORED": COMPUTED.format("b"),
+    "MODIFY g INT AS (a * 3) STORED": COMPUTED.format("g"),
+    "CHANGE g h BIGINT AS (a * 2) STORED": COMPUTED.format("h"),
+    "MODIFY a BIGINT UNSIGNED": COMPUTED.format("g"),
+    "MODIFY v INT": COMPUTED.format("v"),
+    "ADD COLUMN d DATETIME DEFAULT NOW()": "default CURRENT_TIMESTAMP in column d, whose value is not in the log",
+    "ADD COLUMN d CHAR(36) DEFAULT (uuid()), DROP b": "default uuid() in column d, whose value is not in the log",
+    "DISCARD TABLESPACE": "it takes rows away",
+    "IMPORT TABLESPACE": REPLACED,
+    "IMPORT PARTITION p TABLESPACE": REPLACED,
+    "ENGINE = BLACKHOLE": "the engine BLACKHOLE need not keep the table's rows",
+    "UNION = (u, v)": "it shows the rows of other tables",
+}
+KEPT = (
+    "ADD COLUMN IF NOT EXISTS a INT AUTO_INCREMENT UNIQUE", "MODIFY id BIGINT AUTO_INCREMENT", "AUTO_INCREMENT = 7",
+    "ADD COLUMN s INT AS (a + 1)", "MODIFY g INT AS (A*2) STORED COMMENT 'c'", "MODIFY g INT AFTER id", "DROP g",
+    "MODIFY b VARCHAR(20)", "ADD COLUMN d DATETIME DEFAULT '2020-01-01'", "ALTER b SET DEFAULT 'x'", "FORCE",
+    "ENGINE = 'InnoDB'", "ENGINE = memory", "CONVERT TO CHARACTER SET latin1", "ORDER BY a", "ROW_FORMAT = DYNAMIC",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("clauses", [*UNLOGGED, *KEPT])
+def test_clause_whose_rows_are_not_in_the_log_holds_its_table(clauses: str) -> None:
+    """The columns after it are known all the same, for the statements after it."""
+    statement = f"ALTER TABLE t {clauses}"
+    created, told = from_text(GENERATED, statement)
+    files = [(10, CREATE, GENERATED, created), (20, MODIFY, statement, told)]
+    changes = [
+        SchemaChange(at, "d", "t", action, query, shown_columns(version), "o", backslash_escapes=True)
+        for at, action, query, version in files
+    ]
+    in_file = History().apply(changes)[-1]
+    assert verdict(in_file) == verdict(told)
+    assert told.hold is None if clauses in KEPT else UNLOGGED[clauses] in (told.hold or "")
+
+
+@pytest.mark.parametrize(
+    ("clauses", "held"),
+    [
+        ("ADD UNIQUE (a)", True), ("ADD PRIMARY KEY (a)", True), ("MODIFY b VARCHAR(2)", True),
+        ("ADD COLUMN c INT UNIQUE", True), ("ADD COLUMN c INT", False), ("ADD INDEX (a)", False), ("DROP a", False),
+    ],
+)  # fmt: skip
+def test_alter_ignore_holds_where_rows_may_not_fit(clauses: str, held: bool) -> None:
+    assert from_text(TABLE, f"ALTER IGNORE TABLE t {clauses}")[-1].hold == (IGNORED if held else None)
+
+
+# Statements of the cases that hold their tables.
+HELD = {
+    "ALTER TABLE t MODIFY COLUMN a INT NOT NULL AUTO_INCREMENT PRIMARY KEY": [NUMBERED.format("a")],
+    "ALTER TABLE t MODIFY COLUMN a INT SERIAL DEFAULT VALUE": [NUMBERED.format("a")],
+    "ALTER TABLE t ADD COLUMN c SERIAL": [NUMBERED.format("c")],
+    "ALTER TABLE t MODIFY COLUMN a INT GENERATED ALWAYS AS(`b`+1) STORED": [COMPUTED.format("a")],
+    "ALTER TABLE t MODIFY COLUMN a INT AS (b) PERSISTENT": [COMPUTED.format("a")],
+    "ALTER TABLE t IMPORT PARTITION p TABLESPACE": [REPLACED],
+    "ALTER TABLE t DISCARD TABLESPACE": [
+        "it takes rows away, and the log does not have those that come in their place"
+    ],
+    "ALTER TABLE t ENGINE=x ROW_FORMAT=y, DROP a": ["the engine x need not keep the table's rows"],
+}
 COLUMNS = "(id BIGINT PRIMARY KEY, a INT, b VARCHAR(9), c INT, x INT, y INT, `b c` INT)"
 PARTITIONS = "PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (10), PARTITION q VALUES LESS THAN (20))"
 SESSION = "s"
@@ -180,7 +252,7 @@ def test_a_statement_has_one_verdict(statement: str) -> None:
     one, other = (repr(_after(each)).lower().replace("'evolve'", "'none'") for each in (told, odd))
     assert one == other
     flashback = any(isinstance(clause, ddl.Flashback) for clause in clauses)
-    assert flashback or all(version.hold is None for version in told)
+    assert flashback or [version.hold for version in told if version.hold is not None] == HELD.get(statement, [])
 
 
 def _tables_before(clauses: Sequence[ddl.Clause]) -> dict[TableName, str]:

@@ -268,3 +268,73 @@ def test_a_rename_that_cannot_be_understood_holds_both_names(statement: str, hel
 def test_a_rename_that_does_not_say_of_what_holds_the_table_of_that_name() -> None:
     version = versions(CREATED, change(20, "db.t", RENAME, "FROBNICATE", TABLE))[-1]
     check(version, "hold", hold="which table became db.t")
+
+
+def held_by_text(database: str, table: str, statement: str) -> list[tuple[str, str, bool]]:
+    """Of each version that a statement in the log makes: table, kind, and whether it is held."""
+    live = history(CREATED, OTHER, change(12, "x.t", CREATE, "CREATE TABLE t (id INT PRIMARY KEY)", "id:int:pk"))
+    made = live.apply([SchemaChange(20, database, table, None, statement, (), "o", kind="text")])
+    return [(str(version.name), version.kind, version.hold is not None) for version in made]
+
+
+@pytest.mark.parametrize(
+    ("database", "table", "statement", "held"),
+    [
+        ("db", "t", "ALTER TABLE t DROP a, FROBNICATE x", ["db.t"]),
+        ("db", "", "ALTER TABLE t DROP a, FROBNICATE z", ["db.t"]),
+        ("db", "", "FROBNICATE `T`, x.t", ["db.t", "x.t"]),
+        ("", "", "ALTER TABLE u FROBNICATE", ["db.u"]),
+        ("", "", "FROBNICATE t", ["db.t", "x.t"]),
+        ("db", "", "FROBNICATE tt", []),
+        ("", "", "DELETE FROM t", ["db.t", "x.t"]),
+    ],
+)
+def test_statement_not_understood_holds_tables_that_it_names(
+    database: str, table: str, statement: str, held: list[str]
+) -> None:
+    not_understood = [(name, "not_understood", True) for name in held]
+    assert held_by_text(database, table, statement) == (not_understood or [(f"{database}.", "not_understood", False)])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER USER 'a'@'%' IDENTIFIED BY 'x'", "FLUSH TABLES t", "SAVEPOINT `t`", "RELEASE SAVEPOINT t", "BEGIN",
+        "COMMIT", "ROLLBACK", "XA START X'01',X'',1", "# Dum", "/* t */", "DO SLEEP(1)", "CALL p1()", "ANALYZE TABLE t",
+        "GRANT SELECT ON t TO c", "START TRANSACTION",
+    ],
+)  # fmt: skip
+def test_statement_of_no_table_holds_none(statement: str) -> None:
+    assert held_by_text("db", "", statement) == [("db.", "other", False)]
+
+
+FOREIGN = "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES p (id) ON DELETE CASCADE,"
+
+
+@pytest.mark.parametrize(
+    ("clauses", "keys"),
+    [
+        ("", {"_ibfk_1": "ON DELETE CASCADE", "x": "ON DELETE SET NULL ON UPDATE CASCADE", "y": None}),
+        ("DROP FOREIGN KEY T_IBFK_1, DROP CONSTRAINT `X`", {"y": None}),
+        ("DROP FOREIGN KEY x, DROP FOREIGN KEY IF EXISTS y, RENAME z", {"_ibfk_1": "ON DELETE CASCADE"}),
+        (
+            "DROP FOREIGN KEY x, DROP KEY y, ADD CONSTRAINT t_ibfk_7 FOREIGN KEY (a) REFERENCES p (id),"
+            " ADD FOREIGN KEY k (a) REFERENCES p (id), ADD b INT REFERENCES p (id) ON UPDATE CASCADE",
+            {"_ibfk_1": "ON DELETE CASCADE", "y": None, "_ibfk_7": None, "k": None, "_ibfk_8": "ON UPDATE CASCADE"},
+        ),
+    ],
+)
+def test_foreign_keys_are_those_of_the_statements(clauses: str, keys: dict[str, str | None]) -> None:
+    create = f"{FOREIGN} CONSTRAINT x FOREIGN KEY (a) REFERENCES p (id) ON DELETE SET NULL ON UPDATE CASCADE,"
+    create += " CONSTRAINT y FOREIGN KEY (a) REFERENCES p (id) ON DELETE RESTRICT)"
+    texts = [create, f"ALTER TABLE t {clauses}"][: 2 if clauses else 1]
+    made = history(
+        *(SchemaChange(n, "d", "t", None, text, (), f"o{n}", kind="text") for n, text in enumerate(texts, 1))
+    )
+    assert {key.name: key.actions for key in made.versions[-1].foreign_keys} == keys
+
+
+def test_foreign_key_without_a_name_is_dropped_under_the_new_name_of_its_table() -> None:
+    texts = (f"{FOREIGN} KEY (a))", "RENAME TABLE t TO u", "ALTER TABLE u DROP FOREIGN KEY u_ibfk_1")
+    made = history(*(SchemaChange(n, "d", "", None, text, (), f"o{n}", kind="text") for n, text in enumerate(texts, 1)))
+    assert [len(version.foreign_keys) for version in made.versions] == [1, 1, 0]

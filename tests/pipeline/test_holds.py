@@ -15,8 +15,9 @@ from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.steps import Steps, evolve
 from tests.lake import CREATE, DROP, ID, NOON, RENAME, change, segment, text
-from tests.pipeline import lake_in
+from tests.pipeline import DAY, T0, Sink, lake_in
 
 A, B = change(10, "a", CREATE), change(10, "b", CREATE)
 KEYLESS = change(10, "log", CREATE, "CREATE TABLE log (x VARCHAR(20))", text("x"), text("y"))
@@ -173,3 +174,22 @@ def test_a_reason_has_the_beginning_of_a_long_statement(tmp_path: Path) -> None:
     reason = holds(run_of(tmp_path, A, change(20, "a", 42, statement)))["d.a#1"]
     assert reason.startswith(f"{EXCHANGE.query} /* xxx")
     assert len(reason) < 2000
+
+
+def test_statement_not_understood_that_names_no_table_is_quarantined(tmp_path: Path) -> None:
+    """It holds no table, and stays in the quarantine until a person gives it up."""
+    lake = lake_in(tmp_path)
+    sink = Sink(lake.sink, "a")
+    for at, statement in ((5, "FROBNICATE x"), (6, "FROBNICATE a")):
+        sink.writer.write_ddl(SchemaChange(T0 + at, "d", "", 9999, statement, (), ""), DAY)
+    sink.checkpoint(9)
+    for _ in range(2):
+        evolved = Steps(lake.run()).evolved
+        (row,) = lake.run().quarantine.open()
+        assert (row.error_class, row.database, row.raw) == ("BadStatement", "d", b"FROBNICATE x")
+        assert "names no table that is known" in row.message
+    assert evolved.versions == ()
+    assert [reason.partition(":")[0] for reason in holds(lake.run(), T0 + 9).values()] == ["FROBNICATE a"]
+    lake.run().quarantine.discard({row.id}, "ann", "harmless", NOON)
+    Steps(lake.run()).upto(evolve)
+    assert lake.run().quarantine.open() == []

@@ -83,10 +83,12 @@ def is_large(kind: str) -> bool:
 
 @dataclass
 class Statements:
-    """Makes statements for a database in a given state; `slips` is the share of names that are wrong."""
+    """Makes statements for a database in a given state; `slips` is the share of names that are wrong, `generated` those
+    of columns that are generated, or half of it AUTO_INCREMENT."""
 
     random: random.Random
     slips: float = 0.02
+    generated: float = 0.06
 
     def next(self, database: ServerDatabase) -> str:
         if not database.tables or (len(database.tables) < 3 and self.random.random() < 0.25):
@@ -130,8 +132,8 @@ class Statements:
         if self.chance(0.02):
             return "SERIAL"
         kind = self.type()
-        if table is not None and self.chance(0.06):
-            return self.generated(table)
+        if table is not None and self.chance(self.generated):
+            return self.generated_column(table)
         words = [kind]
         if self.chance(0.25):
             words.append(self.random.choice(("NOT NULL", "NOT NULL", "NULL")))
@@ -139,7 +141,7 @@ class Statements:
             words.append(f"DEFAULT {self.default_of(kind)}")
         if self.chance(0.05):
             words.append(self.random.choice(("UNIQUE", "UNIQUE KEY", "PRIMARY KEY", "KEY")))
-        if self.chance(0.03):
+        if self.chance(self.generated / 2):
             words += ["AUTO_INCREMENT", self.random.choice(("", "UNIQUE", "PRIMARY KEY"))]
         if kind.startswith(("DATETIME", "TIMESTAMP")) and self.chance(0.2):
             digits = kind.partition("(")[2].removesuffix(")") or "0"
@@ -171,7 +173,7 @@ class Statements:
                 fitting = ("'a'", "''", "NULL", "'ü'", "' a '", "7", "1.50", "0x41", "'abc'", "N'n'")
         return self.random.choice(fitting)
 
-    def generated(self, table: ServerTable) -> str:
+    def generated_column(self, table: ServerTable) -> str:
         usable = [column["name"] for column in table.columns if column["data_type"] not in NO_NUMBERS]
         source = quoted(self.random.choice(usable or ["a"]))
         expression = self.random.choice((f"{source} + 1", f"concat({source}, 'x')", f"({source} * 2)", "1", "nope + 1"))

@@ -28,12 +28,15 @@ def oracle(mysql: MySqlServer) -> Oracle:
 
 
 @pytest.mark.parametrize("half", range(2))
-def test_random_sequences(oracle: Oracle, half: int) -> None:
+@pytest.mark.parametrize("has_rows", [False, True])
+def test_random_sequences(mysql: MySqlServer, half: int, has_rows: bool) -> None:
+    """With rows, a table is held where the server changes them as the log does not say, and nowhere else."""
+    oracle = Oracle(mysql, has_rows=has_rows)
     taken: Counter[bool] = Counter()
     different: list[str] = []
     for seed in range(FIRST_SEED + half, FIRST_SEED + SEQUENCES, 2):
         oracle.begin()
-        statements = Statements(random.Random(seed))
+        statements = Statements(random.Random(seed), generated=0.15 if has_rows else 0.06)
         try:
             for _ in range(LENGTH):
                 taken[oracle.run(statements.next(oracle.current))] += 1
@@ -41,8 +44,8 @@ def test_random_sequences(oracle: Oracle, half: int) -> None:
             different.append(f"seed {seed}: {error}")
     shown = "\n\n".join(different[:SHOWN])
     assert not different, f"{len(different)} sequences are different:\n{shown}"
-    # A generator whose statements are mostly refused tells little.
-    assert taken[True] > 0.45 * taken.total()
+    # A generator whose statements are mostly refused tells little; rows refuse more of them.
+    assert taken[True] > (0.3 if has_rows else 0.45) * taken.total()
 
 
 TABLE = "CREATE TABLE t (a INT, b VARCHAR(10) DEFAULT 'q', c TEXT, d INT DEFAULT 5)"

@@ -1,13 +1,14 @@
 """ALTER TABLE: its clauses in order (MySQL reference manual, "ALTER TABLE Statement"; and TiDB's own clauses).
 
-To add a clause that changes no row, add its first words to `_NO_EFFECT`; else write a function that takes the cursor
-(after the words) and the table, and add it to `_CLAUSES`.
+To add a clause that changes no row, add its first words to `_NO_EFFECT`, with the reason; one that changes rows as
+neither the log nor the statement says, with `_unlogged`. Else write a function that takes the cursor (after the words)
+and the table, and add it to `_CLAUSES`. A statement with any other clause is not understood.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeGuard
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.columns import read_column, read_definition, read_position
@@ -15,7 +16,22 @@ from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.keys import added, read_key_element
 from cdc_lakehouse.changelog.ddl.literals import read_default
 from cdc_lakehouse.changelog.ddl.options import read_conversion, read_option
-from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES
+from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES, UNLOGGED_FILES
+
+
+def read_alter_ignore(cursor: Cursor) -> ddl.Clauses:
+    """Read the rest of a statement after ALTER IGNORE TABLE (MariaDB, and MySQL before 5.7.4), which leaves out the
+    rows that a new key or partition does not take, and cuts values that a new type does not hold."""
+    clauses = read_alter_table(cursor)
+    return (*clauses, *(ddl.UnloggedRows(each.table, each.kind, _IGNORED) for each in clauses if _fits_rows(each)))
+
+
+def _fits_rows(clause: ddl.Clause) -> TypeGuard[_Fitting]:
+    return isinstance(clause, _Fitting) and (not isinstance(clause, ddl.AddColumn) or _is_key(clause.column))
+
+
+def _is_key(column: ddl.ColumnDefinition) -> bool:
+    return column.unique or column.primary_key
 
 
 def read_alter_table(cursor: Cursor) -> ddl.Clauses:
@@ -94,6 +110,11 @@ def _drop_index(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (ddl.DropIndex(table, cursor.name("an index"), if_exists),)
 
 
+def _drop_foreign_key(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.if_exists()
+    return (ddl.DropForeignKey(table, cursor.name("a foreign key")),)
+
+
 def _drop_constraint(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.if_exists()
     return (ddl.DropConstraint(table, cursor.name("a constraint")),)
@@ -160,6 +181,14 @@ def _no_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], tuple
     return read
 
 
+def _unlogged(reason: str) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
+    def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+        cursor.skip_clause()
+        return (ddl.UnloggedRows(table, "partition_maintenance", reason),)
+
+    return read
+
+
 def _execution(cursor: Cursor, _: ddl.TableRef) -> ddl.Clauses:
     """Skip ALGORITHM, LOCK and VALIDATION, which say how the statement runs. They are no clauses."""
     cursor.skip_clause()
@@ -193,20 +222,37 @@ def _alter_partition(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 
 _NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
+    # Whether the optimizer uses an index.
     "alter_index": ("ALTER INDEX", "ALTER KEY"),
+    # A check refuses later rows; the server has tested those that are there, and changes none.
     "check_constraint": ("ALTER CHECK", "ALTER CONSTRAINT", "DROP CHECK"),
-    "foreign_key": ("DROP FOREIGN KEY",),
-    "partition_maintenance": ("DISCARD TABLESPACE", "IMPORT TABLESPACE"),
     "placement_tiflash_ttl_etc": (
+        # Where TiDB stores rows, and copies of them.
         "ADD PLACEMENT POLICY", "ALTER PLACEMENT POLICY", "CACHE", "COMPACT", "DROP PLACEMENT POLICY", "NOCACHE",
-        "REMOVE TTL", "SET HYPO TIFLASH", "SET TIFLASH REPLICA",
+        "SET HYPO TIFLASH", "SET TIFLASH REPLICA",
+        # Rows that expire are deleted by statements, which are in the log.
+        "REMOVE TTL",
     ),
     "table_option": (
-        "DISABLE KEYS", "ENABLE KEYS", "FORCE", "READ ONLY", "READ WRITE", "SECONDARY_LOAD", "SECONDARY_UNLOAD",
+        # Indexes that are not unique are brought up to date later.
+        "DISABLE KEYS", "ENABLE KEYS",
+        # The same rows are written again.
+        "FORCE",
+        # Whether later statements may change rows.
+        "READ ONLY", "READ WRITE",
+        # A copy in another engine, which answers queries.
+        "SECONDARY_LOAD", "SECONDARY_UNLOAD",
     ),
 }  # fmt: skip
+_IGNORED: Final = "it removes or cuts the rows that do not fit, and the log does not say which"
+_Fitting = (
+    ddl.AddColumn | ddl.AddPartitions | ddl.AddPrimaryKey | ddl.AddUniqueKey | ddl.ChangeColumn
+    | ddl.CoalescePartitions | ddl.ExchangePartition | ddl.ModifyColumn | ddl.PartitionBy | ddl.ReorganizePartitions
+    | ddl.SetTableCharset
+)  # fmt: skip
 _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
     **{tuple(words.split()): _no_effect(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
+    **{(verb, "TABLESPACE"): _unlogged(reason) for verb, reason in UNLOGGED_FILES.items()},
     **PARTITION_CLAUSES,
     ("ADD",): _add,
     ("ALGORITHM",): _execution,
@@ -216,6 +262,7 @@ _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Claus
     ("CONVERT",): lambda cursor, table: (read_conversion(cursor, table),),
     ("DROP",): _drop,
     ("DROP", "CONSTRAINT"): _drop_constraint,
+    ("DROP", "FOREIGN", "KEY"): _drop_foreign_key,
     ("DROP", "INDEX"): _drop_index,
     ("DROP", "KEY"): _drop_index,
     ("DROP", "PRIMARY", "KEY"): lambda _, table: (ddl.DropPrimaryKey(table),),

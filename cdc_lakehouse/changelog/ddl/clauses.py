@@ -81,6 +81,15 @@ Value = TextLiteral | NumberLiteral | BytesLiteral | NullLiteral | Expression
 BoundValue = Value | MaxValue | DefaultValue
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign key. `actions` is the text of those that change rows of this table when the other one's change:
+    `ON DELETE CASCADE`, `ON UPDATE SET NULL`; None where none does. `name` is None where the statement has none."""
+
+    name: str | None = None
+    actions: str | None = None
+
+
 # --- Columns ---
 
 Generated = Literal["virtual", "stored"]
@@ -104,9 +113,14 @@ class ColumnDefinition:
     auto_increment: bool = False
     generated: Generated | None = None
     expression: str | None = None
-    on_update: str | None = None
     comment: str | None = None
     collation: str | None = None
+    references: ForeignKey | None = None
+
+    @property
+    def stored_as(self) -> str | None:
+        """The expression of a stored generated column; None for any other column."""
+        return self.expression if self.generated == "stored" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +175,7 @@ class UniqueKey:
         return any(part.column is None for part in self.parts)
 
 
-IndexKind = Literal["index", "fulltext", "spatial"]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexKey:
-    """An index that is not unique. TiDB's vector and columnar indexes count as plain ones."""
-
-    name: str | None
-    parts: tuple[KeyPart, ...] = ()
-    kind: IndexKind = "index"
-
-
-Key = PrimaryKey | UniqueKey | IndexKey
+Key = PrimaryKey | UniqueKey
 
 
 # --- Partitions ---
@@ -251,7 +253,7 @@ class _OfTable(_Clause):
 
 NoEffectKind = Literal[
     "add_index", "alter_database", "alter_default", "alter_index", "auto_increment", "check_constraint", "comment",
-    "create_view", "drop_view", "foreign_key", "other", "partition_maintenance", "placement_tiflash_ttl_etc",
+    "create_view", "drop_view", "other", "partition_maintenance", "placement_tiflash_ttl_etc",
     "sequence", "table_option",
 ]  # fmt: skip
 
@@ -266,6 +268,15 @@ class NoEffect:
     table: TableRef | None
     kind: NoEffectKind
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloggedRows:
+    """A clause that changes a table's rows as neither the log nor the statement says. `reason` is a sentence."""
+
+    table: TableRef
+    kind: str
+    reason: str
 
 
 # --- Columns ---
@@ -355,6 +366,16 @@ class DropIndex(_OfTable):
 class RenameIndex(_OfTable):
     name: str
     new_name: str
+
+
+@_clause("foreign_key")
+class AddForeignKey(_OfTable):
+    key: ForeignKey
+
+
+@_clause("foreign_key")
+class DropForeignKey(_OfTable):
+    name: str
 
 
 @_clause("check_constraint")
@@ -448,9 +469,8 @@ class SetTableCharset(_OfTable):
 class CreateTable(_OfTable):
     """CREATE TABLE with its columns.
 
-    `primary_key` and `unique_keys` include those that are declared at a column. `charset` and `collation` are the
-    table's own, in lower case; columns without one inherit it. `keys` are all keys and indexes in the order of the
-    text, which determines the names of those without a name.
+    Keys include those that are declared at a column: MySQL before 9.0 ignores such foreign keys. `charset` and
+    `collation` are the table's own, in lower case; columns without one inherit it.
     """
 
     columns: tuple[ColumnDefinition, ...]
@@ -462,7 +482,7 @@ class CreateTable(_OfTable):
     charset: str | None = None
     comment: str | None = None
     collation: str | None = None
-    keys: tuple[Key, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
 
 
 @_clause("create_table_like")
@@ -556,6 +576,7 @@ class UseDatabase(_Clause):
 TableClause = (
     AddColumn | DropColumn | RenameColumn | ChangeColumn | ModifyColumn | SetColumnDefault | DropColumnDefault
     | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | DropIndex | RenameIndex | DropConstraint
+    | AddForeignKey | DropForeignKey | UnloggedRows
     | AddPartitions | DropPartitions | TruncatePartitions | ExchangePartition | ReorganizePartitions
     | CoalescePartitions | PartitionBy | RemovePartitioning | SetTableCharset | NoEffect
 )  # fmt: skip

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.ddl.clauses import After, ColumnDefinition, First, Position
+from cdc_lakehouse.changelog.ddl.clauses import After, ColumnDefinition, First, ForeignKey, Position
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.keys import skip_check, skip_references
+from cdc_lakehouse.changelog.ddl.keys import read_references, skip_check
 from cdc_lakehouse.changelog.ddl.literals import read_default, read_function
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, TEXTS, ColumnType
 
@@ -78,7 +78,8 @@ def _serial(cursor: Cursor) -> dict[str, Any]:
 
 def _on(cursor: Cursor) -> dict[str, Any]:
     cursor.expect("UPDATE")
-    return {"on_update": read_function(cursor)}
+    read_function(cursor)
+    return {}
 
 
 def _generated(cursor: Cursor) -> dict[str, Any]:
@@ -97,6 +98,7 @@ _ATTRIBUTES: Final[dict[str, Callable[[Cursor], dict[str, Any]]]] = {
     "AUTO_INCREMENT": lambda _: {"auto_increment": True}, "PRIMARY": _flag("primary_key"), "KEY": _flag("primary_key"),
     "UNIQUE": _flag("unique"), "SERIAL": _serial, "COMMENT": lambda cursor: {"comment": cursor.string()},
     "COLLATE": lambda cursor: {"collation": cursor.charset_name()}, "ON": _on, "GENERATED": _generated, "AS": _as,
+    "REFERENCES": lambda cursor: {"references": ForeignKey(None, read_references(cursor))},
 }  # fmt: skip
 
 
@@ -121,8 +123,8 @@ def _constraint(cursor: Cursor) -> None:
     skip_check(cursor)
 
 
-_SKIPPED: Final[dict[str, Callable[[Cursor], None]]] = {
-    "CHECK": skip_check, "CONSTRAINT": _constraint, "REFERENCES": skip_references,
+_SKIPPED: Final[dict[str, Callable[[Cursor], object]]] = {
+    "CHECK": skip_check, "CONSTRAINT": _constraint,
     **dict.fromkeys(
         ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID"), Cursor.skip_value
     ),

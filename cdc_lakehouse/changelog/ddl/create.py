@@ -26,15 +26,16 @@ def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.Clause:
             cursor.expect(")")
         return like
     columns: list[ddl.ColumnDefinition] = []
-    keys: list[ddl.Key] = []
+    keys: list[ddl.Key | ddl.ForeignKey] = []
     if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
         cursor.enclosed(lambda: _read_element(cursor, columns, keys))
     partitioning, charset, collation, comment = _read_options(cursor, table)
     primary = next((key for key in keys if isinstance(key, ddl.PrimaryKey)), None)
     unique = tuple(key for key in keys if isinstance(key, ddl.UniqueKey))
+    foreign_keys = tuple(key for key in keys if isinstance(key, ddl.ForeignKey))
     created = ddl.CreateTable(
         table, tuple(columns), primary, unique, partitioning, if_not_exists, temporary, charset, comment,
-        collation, tuple(keys),
+        collation, foreign_keys,
     )  # fmt: skip
     start = cursor.position
     if _skip_query(cursor):
@@ -42,7 +43,7 @@ def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.Clause:
     return created
 
 
-def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: list[ddl.Key]) -> None:
+def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: list[ddl.Key | ddl.ForeignKey]) -> None:
     element = read_key_element(cursor)
     if element is None:
         column = read_column(cursor)
@@ -50,6 +51,7 @@ def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: lis
         part = (ddl.KeyPart(column.name),)
         keys += [ddl.PrimaryKey(part)] if column.primary_key else []
         keys += [ddl.UniqueKey(None, part)] if column.unique else []
+        keys += [] if column.references is None else [column.references]
     elif not isinstance(element, str):
         keys.append(element)
 

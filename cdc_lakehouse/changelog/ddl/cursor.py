@@ -248,13 +248,10 @@ class Cursor:
         self.accept("=")
         return None if self.accept("DEFAULT") else self.word_or_string("a character set").lower()
 
-    def skip_value(self) -> None:
-        """Skip an option's value, as in `ENGINE = InnoDB` or `UNION (a, b)`."""
+    def skip_value(self) -> str:
+        """Skip an option's value, as in `ENGINE = InnoDB` or `UNION (a, b)`; return its text."""
         self.accept("=")
-        if self.at("("):
-            self.parenthesized()
-        else:
-            self.word_or_string("a value")
+        return self.parenthesized() if self.at("(") else self.word_or_string("a value")
 
     def if_exists(self) -> bool:
         return self.accept("IF", "EXISTS")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import IndexKind
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 
 _CONSTRAINTS: Final = ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK")
@@ -14,11 +13,14 @@ _INDEX_WORDS: Final = ("INDEX", "KEY")
 _RESERVED_KINDS: Final = frozenset({"FULLTEXT", "SPATIAL"})
 _INDEX_KINDS: Final = _RESERVED_KINDS | {"VECTOR", "COLUMNAR"}
 _CREATED_KINDS: Final = _INDEX_KINDS | {"UNIQUE"}
-_KINDS: Final[dict[str, IndexKind]] = {"FULLTEXT": "fulltext", "SPATIAL": "spatial"}
 
 
-def read_key_element(cursor: Cursor) -> ddl.Key | ddl.NoEffectKind | None:
-    """Read a key, or the kind of a constraint; return None and consume nothing where neither is at the cursor."""
+Element = ddl.Key | ddl.ForeignKey | ddl.NoEffectKind
+"""A key, or the kind of an index or a constraint that changes no row."""
+
+
+def read_key_element(cursor: Cursor) -> Element | None:
+    """Read a key or a constraint; return None and consume nothing where neither is at the cursor."""
     symbol = None
     if cursor.accept("CONSTRAINT"):
         cursor.if_not_exists()
@@ -35,11 +37,10 @@ def read_key_element(cursor: Cursor) -> ddl.Key | ddl.NoEffectKind | None:
             return ddl.UniqueKey(symbol if name is None else name, parts)
         case "FOREIGN":
             cursor.expect("KEY")
-            _read_key_name(cursor)
+            name = _read_key_name(cursor)
             _read_key_parts(cursor)
             cursor.expect("REFERENCES")
-            skip_references(cursor)
-            return "foreign_key"
+            return ddl.ForeignKey(symbol or name, read_references(cursor))
         case "CHECK":
             skip_check(cursor)
             return "check_constraint"
@@ -47,9 +48,10 @@ def read_key_element(cursor: Cursor) -> ddl.Key | ddl.NoEffectKind | None:
             pass
     if not _at_index(cursor):
         return None
-    kind = _KINDS.get(cursor.accept_any(_INDEX_KINDS) or "", "index")
+    cursor.accept_any(_INDEX_KINDS)
     cursor.accept_any(_INDEX_WORDS)
-    return ddl.IndexKey(*_read_index(cursor), kind)
+    _read_index(cursor)
+    return "add_index"
 
 
 def _at_index(cursor: Cursor) -> bool:
@@ -59,15 +61,15 @@ def _at_index(cursor: Cursor) -> bool:
     return word in _INDEX_KINDS and cursor.next_token.word in _INDEX_WORDS
 
 
-def added(cursor: Cursor, table: ddl.TableRef, element: ddl.Key | ddl.NoEffectKind) -> ddl.Clause:
+def added(cursor: Cursor, table: ddl.TableRef, element: Element) -> ddl.Clause:
     """Return the clause that adds the key or constraint just read."""
     match element:
         case ddl.PrimaryKey():
             return ddl.AddPrimaryKey(table, element)
         case ddl.UniqueKey():
             return ddl.AddUniqueKey(table, element)
-        case ddl.IndexKey():
-            return cursor.no_effect(table, "add_index")
+        case ddl.ForeignKey():
+            return ddl.AddForeignKey(table, element)
         case _:
             return cursor.no_effect(table, element)
 
@@ -145,22 +147,26 @@ def _read_condition(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
 
 # --- Constraints, at a column too ---
 
-_REFERENCE_ACTIONS: Final = (
-    ("RESTRICT",), ("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"), ("NO", "ACTION"),
-)  # fmt: skip
+_CHANGING_ACTIONS: Final = (("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"))
+_REFERENCE_ACTIONS: Final = (*_CHANGING_ACTIONS, ("RESTRICT",), ("NO", "ACTION"))
 
 
-def skip_references(cursor: Cursor) -> None:
-    """Skip the rest of a foreign key, after REFERENCES."""
+def read_references(cursor: Cursor) -> str | None:
+    """Read the rest of a foreign key, after REFERENCES; return its actions as `ForeignKey` has them."""
     cursor.table_name()
     if cursor.at("("):
         _read_key_parts(cursor)
     if cursor.accept("MATCH"):
         cursor.expect_any(("FULL", "PARTIAL", "SIMPLE"), "FULL, PARTIAL or SIMPLE")
+    actions: list[str] = []
     while cursor.accept("ON"):
-        cursor.expect_any(("DELETE", "UPDATE"), "DELETE or UPDATE")
-        if not any(cursor.accept(*action) for action in _REFERENCE_ACTIONS):
+        event = cursor.expect_any(("DELETE", "UPDATE"), "DELETE or UPDATE")
+        action = next((action for action in _REFERENCE_ACTIONS if cursor.accept(*action)), None)
+        if action in _CHANGING_ACTIONS:
+            actions.append(" ".join(("ON", event, *action)))
+        if action is None:
             raise cursor.expected("RESTRICT, CASCADE, SET NULL, SET DEFAULT or NO ACTION")
+    return " ".join(actions) or None
 
 
 def skip_check(cursor: Cursor) -> None:

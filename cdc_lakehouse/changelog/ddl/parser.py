@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.alter import read_alter_table
+from cdc_lakehouse.changelog.ddl.alter import read_alter_ignore, read_alter_table
 from cdc_lakehouse.changelog.ddl.columns import read_definition
 from cdc_lakehouse.changelog.ddl.create import read_create_table
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
@@ -27,7 +27,8 @@ Statement = Callable[[Cursor], ddl.Clauses]
 
 
 def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> ddl.Clauses:
-    """Parse one statement into its clauses, in order; none where it changes nothing (`ALTER TABLE t LOCK = NONE`).
+    """Parse one statement into its clauses, in order; none where it changes nothing (`ALTER TABLE t LOCK = NONE`, or a
+    comment alone).
 
     `ansi_quotes` says that the source's sql_mode has ANSI_QUOTES: double quotes enclose names. (Where only a name is
     possible they always do.) `backslash_escapes` is False where it has NO_BACKSLASH_ESCAPES, and for statements that
@@ -35,7 +36,7 @@ def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool 
     anything but exactly one known statement.
     """
     cursor = Cursor(statement, SqlMode(ansi_quotes, backslash_escapes))
-    clauses = _dispatch(cursor, _STATEMENTS, "a DDL statement")
+    clauses = () if statement and cursor.at_end else _dispatch(cursor, _STATEMENTS, "a DDL statement")
     while cursor.accept(";"):
         pass
     if not cursor.at_end:
@@ -234,9 +235,11 @@ def _skip_definer(cursor: Cursor) -> None:
 # --- Statements that affect no table's rows: recognised by their first words ---
 
 
-def _no_effect(kind: ddl.NoEffectKind) -> Statement:
+def _no_effect(kind: ddl.NoEffectKind, *, alone: bool = False) -> Statement:
+    """Return the reader of a statement that affects no table's rows; `alone`: its first words can be all of it."""
+
     def read(cursor: Cursor) -> ddl.Clauses:
-        cursor.skip_rest()
+        cursor.skip_until(()) if alone else cursor.skip_rest()
         return (cursor.no_effect(None, kind),)
 
     return read
@@ -259,8 +262,13 @@ _OBJECTS: Final = (
     "SPATIAL REFERENCE SYSTEM", "BINDING", "GLOBAL BINDING", "SESSION BINDING", "STATISTICS",
 )  # fmt: skip
 _VERBS: Final = (
+    # Users, plugins, settings, locks, statistics and storage.
     "ADMIN", "ANALYZE", "FLUSH", "GRANT", "INSTALL", "LOCK", "OPTIMIZE", "RENAME USER", "REPAIR", "REVOKE",
     "SET", "SPLIT", "UNINSTALL", "UNLOCK",
+    # They read, or run statements that are in the log by themselves.
+    "CALL", "CHECK TABLE", "CHECKSUM", "DO",
+    # Parts of transactions, whose rows are in the log by themselves.
+    "RELEASE SAVEPOINT", "SAVEPOINT", "XA",
 )  # fmt: skip
 
 _other: Final = _no_effect("other")
@@ -277,7 +285,8 @@ _CREATE: Final[dict[tuple[str, ...], Statement]] = {
 }  # fmt: skip
 
 _ALTER: Final[dict[tuple[str, ...], Statement]] = {
-    **_rows(read_alter_table, ("TABLE", "IGNORE TABLE", "ONLINE TABLE", "OFFLINE TABLE", "ONLINE IGNORE TABLE")),
+    **_rows(read_alter_table, ("TABLE", "ONLINE TABLE", "OFFLINE TABLE")),
+    **_rows(read_alter_ignore, ("IGNORE TABLE", "ONLINE IGNORE TABLE")),
     **_rows(_no_effect("alter_database"), ("DATABASE", "SCHEMA")), ("VIEW",): _create_view,
     ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy, ("RANGE",): _policy,
     **_rows(_other, (*_OBJECTS, "INSTANCE")), **_rows(_routine, _ROUTINES),
@@ -298,4 +307,5 @@ _STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
     ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): _flashback_table,
     ("FLASHBACK", "DATABASE"): _flashback_database, ("FLASHBACK", "SCHEMA"): _flashback_database,
     ("FLASHBACK", "CLUSTER"): _flashback_cluster, ("USE",): _use, **_rows(_other, _VERBS),
+    **_rows(_no_effect("other", alone=True), ("BEGIN", "COMMIT", "ROLLBACK", "START TRANSACTION")),
 }  # fmt: skip

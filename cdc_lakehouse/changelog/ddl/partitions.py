@@ -195,20 +195,25 @@ def _partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (cursor.no_effect(table, "placement_tiflash_ttl_etc"),)
 
 
-def _maintain(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
-    """Return the reader of a clause that works on the files of partitions and changes no row. It is alone in its
-    statement."""
+def _maintain(kind: ddl.NoEffectKind, unlogged: str | None = None) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
+    """Return the reader of a clause that works on the files of partitions. It is alone in its statement."""
 
     def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.accept_any(_NOT_REPLICATED)
         _names_or_all(cursor)
         cursor.skip_until(())
-        return (cursor.no_effect(table, kind),)
+        return (cursor.no_effect(table, kind) if unlogged is None else ddl.UnloggedRows(table, kind, unlogged),)
 
     return read
 
 
-_MAINTENANCE: Final = ("ANALYZE", "CHECK", "DISCARD", "IMPORT", "OPTIMIZE", "REBUILD", "REPAIR")
+# Clauses that take files away or put others in their place, by their first word, and why their rows are not known.
+UNLOGGED_FILES: Final = {
+    "DISCARD": "it takes rows away, and the log does not have those that come in their place",
+    "IMPORT": "it replaces rows with those of a file, which are not in the log",
+}
+# The same rows are read, or written again; REPAIR finds those of damaged files.
+_MAINTENANCE: Final = ("ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR")
 PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
     ("ADD", "PARTITION"): _add,
     ("DROP", "PARTITION"): _drop,
@@ -221,5 +226,6 @@ PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], 
     ("PARTITION",): _partition_option,
     ("COMPACT", "PARTITION"): _maintain("placement_tiflash_ttl_etc"),
     **{(verb, "PARTITION"): _maintain("partition_maintenance") for verb in _MAINTENANCE},
+    **{(verb, "PARTITION"): _maintain("partition_maintenance", reason) for verb, reason in UNLOGGED_FILES.items()},
 }
 """The reader of each clause, which is called after these words."""
