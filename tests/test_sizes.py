@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (2_508, 17),
-    "cdc_lakehouse/changelog": (6_105, 30),
+    "cdc_lakehouse/assets": (2_526, 17),
+    "cdc_lakehouse/changelog": (6_134, 30),
     "cdc_lakehouse/commands": (3_772, 22),
     "cdc_lakehouse/config": (2_064, 17),
-    "cdc_lakehouse/decoders": (6_787, 54),
+    "cdc_lakehouse/decoders": (6_790, 54),
     "cdc_lakehouse/lake": (11_609, 67),
-    "cdc_lakehouse/pipeline": (9_067, 50),
+    "cdc_lakehouse/pipeline": (9_081, 50),
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_103, 54),
     "cdc_lakehouse/*.py": (751, 6),
