@@ -7,8 +7,9 @@ before the DDL.
 
 This relies on these facts about TiCDC's schema files: a RENAME's file is under the new name and only its statement has
 the old one; a multi-table RENAME has one file for each pair, all with one version and in no order; DROP DATABASE has
-one file and none for its tables; CREATE VIEW and a restart give every table a new version with the same columns (Type
-0); the first file of a table that is older than the feed may come long after later versions of other tables.
+one file and none for its tables; CREATE VIEW and a restart describe every table again, with the same columns (Type 0),
+which makes no version here; the first file of a table that is older than the feed may come long after later versions of
+other tables.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cdc_lakehouse.changelog.ddl_kinds import LOAD
@@ -95,13 +96,20 @@ class History:
         self._versions: list[TableVersion] = []
         self._live = LiveTables()
         self._latest: dict[TableName, int] = {}
-        self._latest_in_database: dict[str, int] = {}
+        self.repeats: dict[str, tuple[int, TableVersion]] = {}
+        """By origin, the changes that only describe a table again: their commit-ts, and the version that they describe.
+        TiCDC writes one of every table at each restart of a changefeed."""
         for version in versions:
             self._record(version)
 
     @property
     def versions(self) -> Sequence[TableVersion]:
         return self._versions
+
+    def described(self) -> dict[tuple[TableName, int], TableVersion]:
+        """Return the version that each change of a table describes, by the table's name and the change's commit-ts."""
+        found = {(version.name, version.commit_ts): version for version in self._versions}
+        return {(version.name, ts): version for ts, version in self.repeats.values()} | found
 
     def incarnations(self) -> dict[str, Incarnation]:
         lives: dict[str, list[TableVersion]] = {}
@@ -117,12 +125,13 @@ class History:
         """Whether a change comes before a recorded change that it may affect."""
         whole = self._latest.get(TableName(change.database, "").folded, 0)
         own = self._latest.get(TableName(change.database, change.table).folded, 0)
-        of_database = self._latest_in_database.get(change.database.lower(), 0) if not change.table else 0
+        database = None if change.table else change.database.lower()
+        of_tables = [ts for name, ts in self._latest.items() if name.database == database]
         # Such a statement concerns tables that the change itself does not name.
         of_two_tables = kind_of(change) in ("rename_table", "exchange_partition") or "like" in change.query.lower()
         speaks_of_others = change.kind == "text" or of_two_tables
         anywhere = max(self._latest.values(), default=0) if speaks_of_others else 0
-        return change.commit_ts < max(whole, own, of_database, anywhere)
+        return change.commit_ts < max(whole, own, anywhere, *of_tables)
 
     def apply(self, changes: Iterable[SchemaChange]) -> list[TableVersion]:
         """Record changes, which need not be in order; return the versions that they made."""
@@ -131,9 +140,18 @@ class History:
         for _, group in itertools.groupby(ordered, key=lambda change: change.commit_ts):
             for change in in_order(list(group), self._live):
                 for version in versions_of(change, self._live):
+                    known = self._live.get(version.name)
+                    if change.kind == "columns" and known is not None and _is_same(known, version):
+                        self.repeat(change.origin, change.commit_ts, known)
+                        continue
                     self._record(version)
                     made.append(version)
         return made
+
+    def repeat(self, origin: str, commit_ts: int, version: TableVersion) -> None:
+        self.repeats[origin] = commit_ts, version
+        name = version.name.folded
+        self._latest[name] = max(commit_ts, self._latest.get(name, 0))
 
     def _record(self, version: TableVersion) -> None:
         self._versions.append(version)
@@ -142,8 +160,13 @@ class History:
             if name is not None:
                 name = name.folded
                 self._latest[name] = max(version.commit_ts, self._latest.get(name, 0))
-                latest = self._latest_in_database.get(name.database, 0)
-                self._latest_in_database[name.database] = max(version.commit_ts, latest)
+
+
+def _is_same(known: TableVersion, version: TableVersion) -> bool:
+    """Whether a version only says again how a table is. That of a table which is held is one of its own."""
+    of_change = ("commit_ts", "since", "kind", "effect", "query", "origin", "emptied", "swap", "previous_name", "note")
+    same = replace(known, **{field: getattr(version, field) for field in of_change})
+    return version == same and version.effect == "none" and version.note is None and known.hold is None
 
 
 def place_of(origin: str) -> tuple[str | int, ...]:

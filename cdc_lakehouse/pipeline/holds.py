@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
 from cdc_lakehouse.decoders import problems
@@ -102,7 +102,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     """Find the holds of taken tables that follow from the history, the quarantine and missing files, and those by a
     person. `lives` are all tables of the feed, because a path may belong to one that is left out."""
     reasons: dict[str, _Reasons] = defaultdict(_Reasons)
-    directory = _Directory(lives, run.feed.tables)
+    directory = _Directory(lives, run.feed.tables, run.history.history)
     for hold in run.manual_holds.all():
         reasons[hold.incarnation].add(manual_reason(hold))
     for id, life in directory.taken.items():
@@ -233,11 +233,13 @@ def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reason
 class _Directory:
     """Maps what a path or a row says to incarnations."""
 
-    def __init__(self, lives: Mapping[str, Incarnation], tables: TablesConfig) -> None:
+    def __init__(self, lives: Mapping[str, Incarnation], tables: TablesConfig, history: History) -> None:
         self._lives = lives
         self._tables = tables
         self.taken = {id: life for id, life in lives.items() if is_taken(tables, life)}
-        self._versions = {(v.name, v.commit_ts): life.id for life in lives.values() for v in life.versions}
+        self._versions = {
+            place: version.incarnation for place, version in history.described().items() if version.incarnation in lives
+        }
         self._names: dict[TableName, list[str]] = defaultdict(list)
         for life in lives.values():
             for name in life.names:

@@ -83,8 +83,8 @@ class SchemaFiles:
 
     @functools.cached_property
     def versions(self) -> Mapping[tuple[TableName, int], TableVersion]:
-        """Its versions, by table and commit-ts."""
-        return {(version.name, version.commit_ts): version for version in self.history.versions}
+        """The version that each file describes, by table and commit-ts."""
+        return self.history.described()
 
     @functools.cached_property
     def _by_place(self) -> Mapping[tuple[str, int], SchemaChange]:

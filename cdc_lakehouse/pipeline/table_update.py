@@ -37,7 +37,6 @@ from cdc_lakehouse.lake.properties import (
     ROW_COUNT,
     ROWS_REMOVED,
     ROWS_WRITTEN,
-    STAGED,
     TABLE,
     of_batch,
 )
@@ -138,11 +137,10 @@ def _evolution(
     if not changes.rebuild:
         converted = frozenset() if changes.replaces_all_rows else converted_columns(target, changes.applied_version)
         defaults = format_version >= FIRST_WITH_VECTORS
-        return plan_evolution(state.columns, columns, state.order, converted, state.staged, defaults=defaults)
+        return plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
     # The columns were not what they were assumed to be: none of them is kept.
     columns = [replace(column, initial=None) for column in columns]
-    leftover = [*state.staged, *(column.name for column in state.columns)]
-    return plan_evolution((), columns, state.order, leftover=leftover)
+    return plan_evolution((), columns, state.order, leftover=[column.name for column in state.columns])
 
 
 def _stored(table: Table, state: TableState, changes: TableChanges) -> StoredTable:
@@ -206,7 +204,7 @@ def _outlived(life: Incarnation, state: TableState) -> Sequence[str]:
     """Return the properties that are no longer true of the table. A table that was renamed to a name that is not taken
     can return."""
     back = state.dropped_ts is not None and life.dropped_ts is None
-    return [*((STAGED,) if state.staged else ()), *((DROPPED_TS,) if back else ())]
+    return (DROPPED_TS,) if back else ()
 
 
 def _audit(planned: PlannedUpdate, updated: UpdatedTable) -> None:

@@ -23,7 +23,7 @@ IN_LAKES = {
     "BATCH_SEGMENTS": "cdc.batch-segments", "CANAL_POSITION": "cdc.canal-position", "FEED": "cdc.feed",
     "DATABASE": "cdc.database", "TABLE": "cdc.table", "INCARNATION": "cdc.incarnation",
     "APPLIED_TS": "cdc.applied-ts", "APPLIED_BATCH": "cdc.applied-batch", "LINEAGE": "cdc.lineage",
-    "COLUMNS": "cdc.columns", "STAGED": "cdc.staged", "DROPPED_TS": "cdc.dropped-ts", "KEY": "cdc.key",
+    "COLUMNS": "cdc.columns", "DROPPED_TS": "cdc.dropped-ts", "KEY": "cdc.key",
     "KEYS_TOUCHED": "cdc.keys-touched", "ROWS_WRITTEN": "cdc.rows-written", "ROWS_REMOVED": "cdc.rows-removed",
 }  # fmt: skip
 

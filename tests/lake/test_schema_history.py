@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from tests import lake
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, LATER, NOON, RENAME, TRUNCATE, change, text
@@ -32,6 +33,16 @@ TOLD = {
     "d.a#2": [("d.a", 40, "create", ["id"]), ("d.a", 60, "drop", ["id"])],
     "d.a#3": [("d.a", 70, "create", ["id", "y"])],
 }  # fmt: skip
+
+
+RESTARTS = [
+    replace(change(ts, name, 0, "", *columns), kind="columns")
+    for ts, name, *columns in (
+        (12, "a", ID), (13, "a", ID), (22, "a", ID, text("x")), (33, "b", ID, text("x")), (45, "a", ID),
+        (55, "b", ID, text("x")), (75, "a", ID, text("y")),
+    )
+]  # fmt: skip
+"""What a changefeed writes of its tables when it starts again: they have not changed."""
 
 
 @pytest.fixture
@@ -67,7 +78,7 @@ def test_a_story_is_read_as_it_was_told(history: Runs) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
-@given(order=st.permutations(STORY), cuts=st.sets(st.integers(1, len(STORY) - 1), max_size=3))
+@given(order=st.permutations(STORY + RESTARTS), cuts=st.sets(st.integers(1, len(STORY) - 1), max_size=3))
 def test_changes_in_any_order_and_number_of_runs_make_one_history(
     tmp_path_factory: pytest.TempPathFactory, order: list[SchemaChange], cuts: set[int]
 ) -> None:
@@ -77,8 +88,29 @@ def test_changes_in_any_order_and_number_of_runs_make_one_history(
         history().record(order[low:high], NOON)
     again = history()
     assert told(again) == TOLD
-    assert again.changes.keys() == {each.origin for each in STORY}
+    assert again.changes == {each.origin: each for each in STORY + RESTARTS}
     assert [row["number"] for row in table_of(directory)] == list(range(1, len(STORY) + 1))
+    described = again.history.described()
+    for each in STORY + RESTARTS:
+        version = described[TableName(each.database, each.table), each.commit_ts]
+        assert version.effect == "drop" or [column.name for column in version.columns] == [c.name for c in each.columns]
+
+
+def test_schema_history_restarts_without_changes_add_no_rows(history: Runs, tmp_path: Path) -> None:
+    history().record(STORY, NOON)
+    before = history().history.versions
+    for restart in range(100, 140):
+        again = replace(change(restart, "a", 0, "", ID, text("y")), kind="columns")
+        assert history().record([again], LATER) == []
+    rows = table_of(tmp_path)
+    assert history().history.versions == before and len(rows) == len(STORY)
+    assert {each["change"] for row in rows for each in row["repeats"]} == {None}, "a place and a time, no columns"
+    assert len(history().changes) == len(STORY) + 40, "their files are not read again"
+    # A change that comes late, from before the restarts: what they show is no repetition any more.
+    late = change(120, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN z VARCHAR(20)", ID, text("y"), text("z"))
+    made = history().record([replace(late, commit_ts=119, origin="late")], LATER)
+    assert [version.commit_ts for version in made] == [119]
+    assert [each.commit_ts for each in history().history.versions][-2:] == [119, 120]
 
 
 def test_a_late_change_gives_the_versions_it_made_and_leaves_when_others_were_applied(

@@ -39,7 +39,6 @@ from cdc_lakehouse.lake.properties import (
     KEY,
     LINEAGE,
     ROW_COUNT,
-    STAGED,
     TABLE,
     summary_of,
 )
@@ -77,7 +76,6 @@ class TableState:
     schema_fingerprint: str
     columns: tuple[LakeColumn, ...]
     order: tuple[str, ...]
-    staged: tuple[str, ...]
     key: tuple[str, ...] | None
     row_count: int
     snapshot_id: int | None
@@ -253,7 +251,6 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
         schema_fingerprint=properties[LINEAGE],
         columns=columns,
         order=tuple(field.name for field in fields),
-        staged=tuple(json.loads(properties.get(STAGED, "[]"))),
         key=None if key is None else tuple(json.loads(key)),
         row_count=row_count(table, snapshot),
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,

@@ -2,18 +2,21 @@
 
 A row is one version of a table; `number` is its place in the history. `columns` and `primary_key` are for people and
 queries; `definition` is the version and `change` is the source's change, as JSON, from which the history can be
-recomputed. One change of the source can make several versions (DROP DATABASE); the first of them holds it.
+recomputed. One change of the source can make several versions (DROP DATABASE); the first of them holds it. Changes
+that only describe a table again make no version: `repeats` of the version that they describe names them.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
+from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
@@ -29,6 +32,8 @@ _COLUMN: Final = pa.struct([
     pa.field("key", pa.bool_()),
     pa.field("initial_default", pa.string()),
 ])  # fmt: skip
+
+_REPEAT: Final = pa.struct([("commit_ts", pa.int64()), ("origin", pa.string()), ("change", pa.string())])
 
 SCHEMA: Final = pa.schema([
     pa.field("number", pa.int64(), nullable=False),
@@ -49,6 +54,7 @@ SCHEMA: Final = pa.schema([
     pa.field("applied_at", pa.timestamp("us", tz="UTC"), nullable=False),
     pa.field("definition", pa.string(), nullable=False),
     pa.field("change", pa.string()),
+    pa.field("repeats", pa.list_(_REPEAT)),
 ])  # fmt: skip
 
 
@@ -71,6 +77,13 @@ class SchemaHistory:
                 if row["change"] is not None:
                     change = change_from_json(row["change"])
                     self._changes[change.origin] = change
+            for row, version in zip(rows, self._history.versions, strict=True):
+                change = self._changes[version.origin]
+                for repeat in row["repeats"] or ():
+                    text = repeat["change"]
+                    change = _again(change, version, repeat) if text is None else change_from_json(text)
+                    self._changes[change.origin] = change
+                    self._history.repeat(change.origin, change.commit_ts, version)
         return self._history
 
     @property
@@ -83,8 +96,8 @@ class SchemaHistory:
         """Add changes in one commit; return the versions that they made.
 
         When a change belongs before recorded ones or differs from what was recorded, the history is recomputed from the
-        source's changes. A change that makes no version, such as a row with the same columns as its dump, is not
-        recorded, and may be passed again.
+        source's changes. A row that makes no version, such as one with the same columns as its dump, is not recorded,
+        and may be passed again.
         """
         if not changes:
             return []
@@ -93,29 +106,53 @@ class SchemaHistory:
         self._changes |= {change.origin: change for change in changes}
         new = {change.origin for change in changes}
         if not late:
-            before = len(self.history.versions)
+            before, repeats = len(self.history.versions), len(self.history.repeats)
             made = self.history.apply(changes)
-            if made:
+            if len(self.history.repeats) > repeats:
+                self._write_all(self.history, now)
+            elif made:
                 self._table.write(self._rows(made, before, new, now))
             return made
         history = History()
         everything = history.apply(self._changes.values())
-        if not replaced and everything == self.history.versions:
+        if not replaced and everything == self.history.versions and history.repeats == self.history.repeats:
             return []
-        self._table.write(self._rows(everything, 0, set(self._changes), now), replacing=AlwaysTrue())
-        self._history = history
+        self._write_all(history, now)
         return [version for version in everything if version.origin in new]
+
+    def _write_all(self, history: History, now: datetime.datetime) -> None:
+        self._history = history
+        self._table.write(self._rows(history.versions, 0, set(self._changes), now), replacing=AlwaysTrue())
 
     def _rows(
         self, versions: Sequence[TableVersion], before: int, origins: set[str], now: datetime.datetime
     ) -> pa.Table:
+        repeats: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        last: dict[tuple[str, str], SchemaChange] = {}
+        for origin, (_, version) in self.history.repeats.items():
+            change, place = self._changes[origin], (version.origin, version.incarnation)
+            stored = {"commit_ts": change.commit_ts, "origin": origin, "change": None}
+            if _again(last.get(place, self._changes[version.origin]), version, stored) != change:
+                stored["change"] = change_to_json(change)
+            last[place] = change
+            repeats[place].append(stored)
         rows: list[dict[str, Any]] = []
         for number, version in enumerate(versions, start=before + 1):
             change = self._changes[version.origin] if version.origin in origins else None
             origins.discard(version.origin)
             applied_at = self._applied.setdefault((version.origin, version.incarnation), now)
-            rows.append(_row(number, version, change, applied_at))
+            described = repeats[version.origin, version.incarnation]
+            rows.append({**_row(number, version, change, applied_at), "repeats": described})
         return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def _again(before: SchemaChange, version: TableVersion, stored: Mapping[str, Any]) -> SchemaChange:
+    """Return the change of a repeat that shows the same columns as the change `before` it."""
+    name = version.name
+    return SchemaChange(
+        stored["commit_ts"], name.database, name.table, ddl_kinds.SEEN, "", before.columns, stored["origin"],
+        kind="columns",
+    )  # fmt: skip
 
 
 def _row(
