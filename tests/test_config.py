@@ -94,6 +94,12 @@ def test_defaults_of_the_smallest_file(tmp_path: Path) -> None:
     assert feed.start_date == datetime.date(2026, 1, 1)
 
 
+def test_maintenance_by_default_bounds_what_a_run_reads(tmp_path: Path) -> None:
+    kept = read(tmp_path).feed("shop").maintenance.model_dump()
+    days = {key: value for key, value in kept.items() if key.startswith("keep_") and key.endswith("_days")}
+    assert {key for key, value in days.items() if value is None} == {"keep_superseded_days"}, "of events none is read"
+
+
 # --- What is not allowed: the key's path, what was given, what is allowed ---
 
 
@@ -128,7 +134,7 @@ def test_defaults_of_the_smallest_file(tmp_path: Path) -> None:
         ("feeds.0.namespace", "{database.__class__}", []),
         ("feeds.0.namespace", "", ["''", "empty"]),
         ("feeds.0.namespace", "CDC_{feed}", ["cdc_"]),
-        ("feeds.0.maintenance", {"keep_superseded_days": 7}, ["needs keep_segments_days"]),
+        ("feeds.0.maintenance", {"keep_superseded_days": 7, "keep_segments_days": None}, ["needs keep_segments_days"]),
         ("lake.catalog.type", "jdbc", ["'jdbc'", "'sql', 'rest', 'glue' or 'hive'"]),
         ("lake.catalog", {"type": "sql"}, ["sql needs a uri"]),
         ("lake.spark.conf", "fast", ["'fast'", "dictionary"]),

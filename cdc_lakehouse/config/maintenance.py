@@ -38,17 +38,17 @@ class MaintenanceConfig(Section):
         72, description="Files that no snapshot names are removed when they are this old."
     )
     keep_replayed_days: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Quarantine rows that could be used after all are kept this long; null for ever."
+        30, description="Quarantine rows that could be used after all are kept this long; null for ever."
     )
 
     keep_records_days: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Messages in `records` are kept this long after they were decoded; null for ever."
+        30, description="Messages in `records` are kept this long after they were decoded; null for ever."
     )
     keep_archive_days: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Copies of the source's files are kept this long in the archive; null for ever."
+        30, description="Copies of the source's files are kept this long in the archive; null for ever."
     )
     keep_segments_days: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Segments of earlier dates have a row each for so long, then one a table; null for ever."
+        30, description="Segments of earlier dates have a row each for so long, then one a table; null for ever."
     )
     keep_superseded_days: Annotated[int, Field(ge=1)] | None = Field(
         None,

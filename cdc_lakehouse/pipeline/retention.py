@@ -70,7 +70,7 @@ class Retention:
             len(copies),
             sum(copy.size for copy in copies),
             self.passed.num_rows,
-            len(self._run.signals.outdated(self._first_batch)),
+            self._run.signals.outdated(self._first_batch),
         )
 
     def remove(self) -> Removed:

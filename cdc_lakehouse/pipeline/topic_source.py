@@ -432,9 +432,14 @@ def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:
     return max((n for n, (first, _) in of_partition.items() if first <= offset), default=min(of_partition))
 
 
-def _landed_ranges(run: FeedContext) -> dict[LogPartition, dict[int, tuple[int, int]]]:
-    """Return by partition and batch of records: the first offset, and the size in bytes."""
-    ranges = run.segments.rows.filter(pc.field("kind") == OFFSETS)
+def _landed_ranges(
+    run: FeedContext, batches: Sequence[int] | None = None
+) -> dict[LogPartition, dict[int, tuple[int, int]]]:
+    """Return by partition and batch of records, of all or of some: the first offset, and the size in bytes."""
+    wanted = pc.field("kind") == OFFSETS
+    if batches is not None:
+        wanted &= pc.field("record_batch").isin(batches)
+    ranges = run.segments.rows.filter(wanted)
     landed: dict[LogPartition, dict[int, tuple[int, int]]] = {}
     columns = (ranges[name].to_pylist() for name in ("segment", "record_batch", "size"))
     for segment, batch, size in zip(*columns, strict=True):
@@ -447,7 +452,8 @@ def _landed_ranges(run: FeedContext) -> dict[LogPartition, dict[int, tuple[int, 
 
 def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
     """Return the records of the batches in each partition, with the preceding ones that the format needs."""
-    landed = _landed_ranges(run)
+    # Only some formats need records of earlier batches.
+    landed = _landed_ranges(run, None if message_format.messages_before(1) else batches)
     partitions = Counter(batch for of_partition in landed.values() for batch in of_partition)
     wanted: list[PartitionRecords] = []
     for partition, of_partition in landed.items():

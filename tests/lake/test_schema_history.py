@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -57,7 +58,7 @@ def told(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str
     }
 
 
-def table_of(directory: Path) -> list[dict[str, object]]:
+def table_of(directory: Path) -> list[dict[str, Any]]:
     rows = lake.stored(directory, "schema_history").scan().to_arrow().to_pylist()
     return sorted(rows, key=lambda row: row["number"])
 

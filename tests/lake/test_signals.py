@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary, origin_of
-from cdc_lakehouse.lake.tables.source_metadata import Signal, Signals
+from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.tables.source_metadata import SCHEMA, Position, Signal, Signals
 from tests.kit.lakes import TestLake
 
 SHAPES = {
@@ -58,6 +61,25 @@ def test_columns_are_kept_where_it_is_news(lake: TestLake) -> None:
     assert set(signals.rows) == rows
 
 
+def test_signals_many_batches_leave_one_position_a_partition(lake: TestLake) -> None:
+    """A run makes objects of what is news, not of each batch before it; without news of the batches before the first
+    that can be decoded again, a position of each partition is left."""
+    for batch in range(1, 61):
+        told = {
+            ("x", n, batch): replace(finds(observed(10, "a")), last_ts=batch, watermark=batch + n) for n in range(4)
+        }
+        Signals(lake.lake, lake.name).write(batch, told)
+    signals = Signals(lake.lake, lake.name)
+    assert [row.kind for row in signals.rows] == ["columns"] and len(signals.position_rows) == 240
+    assert signals.watermarks(60) == {("x", n): 59 + n for n in range(4)} and signals.last_ts(60) == 59
+    signals.summarize(60)
+    assert len(signals.position_rows) == 8 and len(lake.machinery("signals")) == 9
+    again = Signals(lake.lake, lake.name)
+    assert (again.positions(), again.watermarks(60)) == (signals.positions(), {("x", n): 59 + n for n in range(4)})
+    stored = lake.lake.load(system_table(lake.name, "signals"))
+    assert stored is not None and len(stored.metadata.snapshots) <= 30 and len(list(stored.scan().plan_files())) <= 16
+
+
 TOLD = st.lists(st.sampled_from([*SHAPES, *STATEMENTS]), min_size=1, max_size=12)
 
 
@@ -66,7 +88,7 @@ def test_what_is_left_out_changes_no_schema(told: list[str], rng: Any) -> None:
     """In any number of batches and partitions, each with a part of the log."""
     log = [observed(ts, each) if each in SHAPES else statement(ts, each) for ts, each in enumerate(told, 10)]
     signals = Signals.__new__(Signals)
-    signals._table, signals._rows = _NoTable(), []  # type: ignore[assignment]
+    signals._table, signals._loaded = _NoTable(), ([], SCHEMA.empty_table())  # type: ignore[assignment]
     cuts = sorted(rng.randrange(len(log) + 1) for _ in range(3))
     for batch, (first, end) in enumerate(zip([0, *cuts], [*cuts, len(log)], strict=True), 1):
         parts: list[list[Any]] = [[], []]
@@ -107,14 +129,26 @@ def test_positions_that_are_one_a_partition_say_what_they_said(
         (n % 9, partition): Signal(n % 9, "position", "x", partition, None, ts, watermark, ended)
         for n, (partition, ts, watermark, ended) in enumerate(rows)
     }
-    signals._table, signals._rows = _NoTable(), list(found.values())  # type: ignore[assignment]
+    positions = pa.Table.from_pylist([asdict(each) for each in found.values()], SCHEMA)
+    signals._table, signals._loaded = _NoTable(), ([], positions)  # type: ignore[assignment]
 
     def said() -> list[object]:
         later = range(before, 10)
         return [signals.positions(), *((signals.last_ts(n), signals.watermarks(n)) for n in later)]
 
-    expected, count = said(), len(signals.rows)
-    outdated = len(signals.outdated(before))
+    expected, count = said(), len(signals.position_rows)
+    assert signals.positions() == _positions_by_row(list(found.values()))
+    outdated = signals.outdated(before)
     signals.summarize(before)
-    assert said() == expected and signals.outdated(before) == []
-    assert count - outdated <= len(signals.rows) <= count - outdated + 2
+    assert said() == expected and signals.outdated(before) == 0
+    assert count - outdated <= len(signals.position_rows) <= count - outdated + 2
+
+
+def _positions_by_row(rows: list[Signal]) -> dict[tuple[str, int], Position]:
+    found: dict[tuple[str, int], Position] = {}
+    for row in sorted(rows, key=lambda row: row.batch):
+        known = found.get((row.topic, row.partition), Position(0, 0, None))
+        ended_ts = known.ended_ts if row.ended_ts is None else row.ended_ts
+        last_ts, watermark = max(row.commit_ts, known.last_ts), max(row.watermark or 0, known.watermark)
+        found[row.topic, row.partition] = Position(last_ts, watermark, ended_ts)
+    return found

@@ -58,6 +58,10 @@ SCHEMA: Final = pa.schema([
 ])  # fmt: skip
 
 
+_READ: Final = ("number", "origin", "incarnation", "applied_at", "definition", "change", "repeats")
+"""The columns that a run needs: the others are for people."""
+
+
 class SchemaHistory:
     """The schema history of one feed, read once and updated with what this object writes."""
 
@@ -70,7 +74,7 @@ class SchemaHistory:
     @property
     def history(self) -> History:
         if self._history is None:
-            rows = sorted(self._table.read(), key=lambda row: row["number"])
+            rows = sorted(self._table.read(columns=_READ), key=lambda row: row["number"])
             self._history = History(version_from_json(row["definition"]) for row in rows)
             for row in rows:
                 self._applied[row["origin"], row["incarnation"]] = row["applied_at"]

@@ -12,10 +12,11 @@ import bisect
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute
 from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, renamed_from
@@ -23,6 +24,8 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
+
+pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 OPTION_CONFLICT_ADVICE: Final = (
     "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
@@ -50,6 +53,7 @@ class Signal:
 
 
 SCHEMA: Final = schema_of(Signal, partition=pa.int32())
+_PLACE: Final = ["topic", "partition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,64 +71,72 @@ class Signals:
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "signals", SCHEMA)
-        self._rows: list[Signal] | None = None
+        self._loaded: tuple[Sequence[Signal], pa.Table] | None = None
+
+    def _load(self) -> tuple[Sequence[Signal], pa.Table]:
+        if self._loaded is None:
+            stored, is_position = self._table.scan().cast(SCHEMA), pc.field("kind") == "position"
+            others = [Signal(**row) for row in stored.filter(~is_position).to_pylist()]
+            self._loaded = others, stored.filter(is_position)
+        return self._loaded
 
     @property
     def rows(self) -> Sequence[Signal]:
-        if self._rows is None:
-            self._rows = [Signal(**row) for row in self._table.read()]
-        return self._rows
+        """All signals but the positions."""
+        return self._load()[0]
+
+    @property
+    def position_rows(self) -> pa.Table:
+        """The positions, with the columns of `SCHEMA`: each batch adds one of each partition, so none is an object."""
+        return self._load()[1]
 
     def write(self, batch: int, finds: Summaries) -> None:
         """Write the signals of a batch, in place of its earlier ones."""
         others = [row for row in self.rows if row.batch != batch]
         new = list(_with_news(batch, signals_of(batch, finds), others))
-        known = {row for row in self.rows if row.batch == batch}
-        if known != set(new):
-            self._table.write(new, replacing=equal("batch", batch) if known else None)
-        self._rows = [*others, *new]
+        known = self.position_rows.filter(pc.field("batch") == batch).to_pylist()
+        before = {*(row for row in self.rows if row.batch == batch), *(Signal(**row) for row in known)}
+        if before != set(new):
+            self._table.write(new, replacing=equal("batch", batch) if before else None)
+        positions = pa.Table.from_pylist([asdict(row) for row in new if row.kind == "position"], SCHEMA)
+        kept = self.position_rows.filter(pc.field("batch") != batch)
+        self._loaded = [*others, *(row for row in new if row.kind != "position")], pa.concat_tables([kept, positions])
 
-    def outdated(self, before: int) -> list[Signal]:
-        """Return the positions of batches before one that a single position of each partition can replace."""
-        rows = [row for row in self.rows if row.kind == "position" and row.batch < before]
-        count = Counter((row.topic, row.partition) for row in rows)
-        return [row for row in rows if count[row.topic, row.partition] > 1]
+    def outdated(self, before: int) -> int:
+        """Count the positions of batches before one that a single position of each partition can replace."""
+        rows = self.position_rows.filter(pc.field("batch") < before)
+        counts = rows.group_by(_PLACE).aggregate([([], "count_all")])["count_all"]
+        return pc.sum(counts.filter(pc.greater(counts, 1))).as_py() or 0
 
     def summarize(self, before: int) -> None:
         """Replace the outdated positions by one for each partition, in one commit; those batches must not be decoded
         again."""
-        outdated = self.outdated(before)
-        if not outdated:
+        if not self.outdated(before):
             return
-        places = {(row.topic, row.partition): row.batch for row in sorted(outdated, key=lambda row: row.batch)}
-        found = _positions(outdated)
+        older = pc.field("batch") < before
         summaries = [
-            Signal(
-                batch, "position", *place, None, found[place].last_ts,
-                found[place].watermark or None, found[place].ended_ts,
-            )
-            for place, batch in places.items()
-        ]  # fmt: skip
-        gone = set(outdated)
-        self._rows = [*(row for row in self.rows if row not in gone), *summaries]
-        self._table.write(self._rows, replacing=AlwaysTrue())
+            Signal(batch, "position", *place, None, found.last_ts, found.watermark or None, found.ended_ts)
+            for place, (batch, found) in _positions(self.position_rows.filter(older)).items()
+        ]
+        kept = self.position_rows.filter(~older)
+        positions = pa.concat_tables([kept, pa.Table.from_pylist([asdict(row) for row in summaries], SCHEMA)])
+        others = pa.Table.from_pylist([asdict(row) for row in self.rows], SCHEMA)
+        self._loaded = self.rows, positions
+        self._table.write(pa.concat_tables([others, positions]), replacing=AlwaysTrue())
 
     def last_ts(self, before: int) -> int:
         """Return the greatest commit-ts of the batches before one; 0 when there is none."""
-        return max((row.commit_ts for row in self.rows if row.batch < before), default=0)
+        position = pc.max(self.position_rows.filter(pc.field("batch") < before)["commit_ts"]).as_py() or 0
+        return max([position, *(row.commit_ts for row in self.rows if row.batch < before)])
 
     def watermarks(self, before: int) -> Mapping[tuple[str, int], int]:
         """Return the greatest watermark of each (topic, partition) in the batches before one."""
-        found: dict[tuple[str, int], int] = {}
-        for row in self.rows:
-            if row.batch < before and row.watermark is not None:
-                place = (row.topic, row.partition)
-                found[place] = max(row.watermark, found.get(place, 0))
-        return found
+        found = _positions(self.position_rows.filter(pc.field("batch") < before))
+        return {place: position.watermark for place, (_, position) in found.items() if position.watermark}
 
     def positions(self) -> Mapping[tuple[str, int], Position]:
         """Return the position of each (topic, partition) that has delivered something."""
-        found = _positions(self.rows)
+        found = {place: position for place, (_, position) in _positions(self.position_rows).items()}
         # A statement commits the open transaction.
         for row in self.rows:
             place = found.get((row.topic, row.partition))
@@ -189,17 +201,14 @@ class Signals:
                 )
 
 
-def _positions(rows: Iterable[Signal]) -> dict[tuple[str, int], Position]:
-    found: dict[tuple[str, int], Position] = {}
-    for row in sorted(rows, key=lambda row: row.batch):
-        if row.kind == "position":
-            known = found.get((row.topic, row.partition), Position(0, 0, None))
-            found[row.topic, row.partition] = Position(
-                max(row.commit_ts, known.last_ts),
-                max(row.watermark or 0, known.watermark),
-                known.ended_ts if row.ended_ts is None else row.ended_ts,
-            )
-    return found
+def _positions(rows: pa.Table) -> dict[tuple[str, int], tuple[int, Position]]:
+    """Return the last batch and the position of each (topic, partition) with rows."""
+    columns = [("batch", "max"), ("commit_ts", "max"), ("watermark", "max"), ("ended_ts", "last")]
+    groups = rows.sort_by("batch").group_by(_PLACE, use_threads=False).aggregate(columns)
+    return {
+        (topic, partition): (batch, Position(last_ts, watermark or 0, ended_ts))
+        for topic, partition, batch, last_ts, watermark, ended_ts in zip(*groups.to_pydict().values(), strict=True)
+    }
 
 
 def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
