@@ -14,16 +14,16 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (2_526, 17),
-    "cdc_lakehouse/changelog": (6_134, 30),
+    "cdc_lakehouse/changelog": (6_157, 30),
     "cdc_lakehouse/commands": (3_772, 22),
     "cdc_lakehouse/config": (2_064, 17),
     "cdc_lakehouse/decoders": (6_790, 54),
-    "cdc_lakehouse/lake": (11_609, 67),
-    "cdc_lakehouse/pipeline": (9_081, 50),
+    "cdc_lakehouse/lake": (11_654, 67),
+    "cdc_lakehouse/pipeline": (9_087, 50),
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_103, 54),
     "cdc_lakehouse/*.py": (751, 6),
-    "tests": (50_784, 343),
+    "tests": (50_812, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
