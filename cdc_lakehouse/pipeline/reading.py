@@ -103,7 +103,12 @@ class ReadableTable:
     def arrow(self, limit: int | None = None) -> pa.Table:
         """Return all rows, or `limit` of them."""
         if self.refused is not None:
-            raise NotReadableError(self.refused, feed=self.run.feed.name, table=str(self.name))
+            raise NotReadableError(
+                self.refused,
+                feed=self.run.feed.name,
+                table=str(self.name),
+                advice="end the hold, or read a table that has a good cut there (last_good)",
+            )
         if self.snapshot_id is None or self.identifier is None:
             return fold_upto(self.run, self.life, self.commit_ts).slice(0, limit)
         return self._table(self.identifier).scan(snapshot_id=self.snapshot_id, limit=limit).to_arrow()
@@ -181,13 +186,13 @@ def _held(
             if is_own and (good is None or row.checkpoint_ts > good.checkpoint_ts):
                 good = row
     if good is None:
-        return replace(each, refused=f"it is held, and no cut has it. {reason}"), None
+        return replace(each, refused=f"it is held, and no cut has it ({reason})"), None
     if each.commit_ts <= good.checkpoint_ts:
         return each, None
     if last_good:
         return replace(each, commit_ts=good.checkpoint_ts), good
     cut = f"its last good cut is at {_spoken(good.checkpoint_ts)}"
-    return replace(each, refused=f"it is held, and {cut}: read it there (last_good). {reason}"), None
+    return replace(each, refused=f"it is held, and {cut} ({reason})"), None
 
 
 def _from_cut(each: ReadableTable, tables: CurrentTables, whole: Incarnation, row: CutRow | None) -> ReadableTable:
