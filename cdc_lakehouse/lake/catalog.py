@@ -17,7 +17,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
-from cdc_lakehouse.errors import ConfigurationError, WarehouseFullError
+from cdc_lakehouse.errors import ConfigurationError, TransientError, WarehouseFullError
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
@@ -70,6 +70,13 @@ class Lake:
             return self.catalog.load_table(identifier.parts)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+
+    def existing(self, identifier: Identifier) -> Table:
+        """Load a table that existed a moment ago. Raises `TransientError` when somebody has removed it."""
+        table = self.load(identifier)
+        if table is None:
+            raise TransientError(f"the table {identifier} no longer exists", advice="run again")
+        return table
 
     def metadata_file(self, identifier: Identifier) -> str | None:
         """Return the location of a table's metadata file as the catalog has it; the file may be missing. None when the

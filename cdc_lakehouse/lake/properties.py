@@ -12,29 +12,35 @@ from pyiceberg.table.snapshots import Snapshot
 # --- In summaries of snapshots ---
 
 BATCH: Final = "cdc.batch"
-"""The batch of segments that the commit belongs to; in `records` also a table property, the batch that landed last."""
+"""The batch of segments that the commit belongs to; as a property of `records` the batch that landed last, of `events`
+the one that was appended last, of `checkpoints` the last one of the newest cut."""
 CHECKPOINT_TS: Final = "cdc.checkpoint-ts"
-"""The commit-ts up to which a current-state table was applied, or that a cut shows."""
-SCHEMA_VERSIONS: Final = "cdc.schema-versions"
-"""In a cut: how many rows of `schema_history` were applied."""
-SETTINGS: Final = "cdc.settings"
-"""A digest of the settings that a cut, or the frontier, depends on."""
-HELD: Final = "cdc.held"
-"""In a cut: the held tables, as JSON `[[incarnation, reason], …]`."""
+"""The commit-ts up to which a current-state table was applied; as a property of `checkpoints` that of the newest
+cut."""
 OFFSETS: Final = "cdc.offsets"
 """In `records`: the ranges of the batch, as JSON `{topic: {partition: [from, before]}}`."""
-OLDEST_DATE: Final = "cdc.oldest-date"
-"""In the frontier: the date before which no files are listed."""
-WHOLE_AT: Final = "cdc.whole-at"
-"""In the frontier: when the whole sink was listed, as an ISO time."""
-UNCLEAR: Final = "cdc.unclear"
-"""In the frontier: `true` when the sink held files that could not be interpreted."""
-
 ROW_COUNT: Final = "cdc.row-count"
 """Live rows of a current-state table that has, or had, format version 2; docs/tables.md says why."""
 
+# --- Properties of `checkpoints` and `frontier` ---
+
+SCHEMA_VERSIONS: Final = "cdc.schema-versions"
+"""How many rows of `schema_history` the newest cut has applied."""
+SETTINGS: Final = "cdc.settings"
+"""A digest of the settings that the newest cut, or the frontier, depends on."""
+HELD: Final = "cdc.held"
+"""The held tables of the newest cut, as JSON `[[incarnation, reason], …]`."""
+OLDEST_DATE: Final = "cdc.oldest-date"
+"""The date before which no files are listed; empty when all are."""
+WHOLE_AT: Final = "cdc.whole-at"
+"""When the whole sink was listed, as an ISO time."""
+UNCLEAR: Final = "cdc.unclear"
+"""`true` when the sink held files that could not be interpreted."""
+
+# --- Properties of `lease` ---
+
 LEASE_RUN: Final = "cdc.lease-run"
-"""In the lease: the run that holds the feed."""
+"""The run that holds the feed."""
 LEASE_HOST: Final = "cdc.lease-host"
 LEASE_PROCESS: Final = "cdc.lease-process"
 """The process of that run: the kernel's boot id, the container, the process id and its start time."""
@@ -43,9 +49,13 @@ LEASE_EXPIRES_AT: Final = "cdc.lease-expires-at"
 LEASE_RELEASED: Final = "cdc.lease-released"
 """`true` when the run has released the lease."""
 LEASE_BEFORE: Final = "cdc.lease-before"
-"""The run that held the feed last, when maintenance holds it."""
+"""The run that held the feed last, when maintenance holds it; else empty."""
 
 # --- Properties of `events` ---
+
+UNMARKED: Final = "cdc.unmarked-batches"
+"""The batches that are in the table and that `segments` did not show as decoded at the last commit, as JSON `{batch:
+digest}`: the digest of the settings that decided which events there are, or empty."""
 
 SUPERSEDED: Final = "cdc.superseded"
 """The events that were removed because later events of the rows supersede them, as JSON `{"format", "removed",

@@ -142,10 +142,11 @@ def _update_tables(
         changes = each.changes
         try:
             state = tables.find(changes.life)
+            if state is None:
+                raise UnreadableTableError(f"the table {each.state.identifier} no longer exists", advice="run again")
         except UnreadableTableError as error:
             blocked |= Holds({changes.life.id: str(error)})
             continue
-        assert state is not None, each.state.identifier
         if changes.life.id not in blocked:
             counts = updated[changes.number].counts
             key = tuple(lake_name(column) for column in changes.key)
@@ -158,9 +159,7 @@ def _reader(run: FeedRun, planned: Sequence[PlannedUpdate]) -> EventReader:
     """Return a reader of the events of some tables, in their current state and from before segments were decoded
     again."""
     spans = [span for each in planned for span in each.table.spans]
-    segments = (segment for each in planned for segment in each.changes.redecoded)
-    earlier = {segment.replaces_snapshot for segment in segments if segment.replaces_snapshot is not None}
-    return run.events.reader(*commit_ts_range(spans), earlier)
+    return run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
 
 
 def _give_up_unreadable(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation]) -> None:

@@ -28,7 +28,7 @@ from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.manual_holds import ManualHolds
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import Segment, Segments
+from cdc_lakehouse.lake.tables.segments import Appended, Segment, Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
@@ -152,21 +152,19 @@ class FeedContext:
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
-    def events_snapshot(self) -> int | None:
-        """Return the id of the current snapshot of the `events` table; needs no Spark."""
-        table = self.lake.load(system_table(self.feed.name, "events"))
-        return None if table is None else table.metadata.current_snapshot_id
+    def appended(self) -> Appended:
+        """Return which batches are in `events` now; needs no Spark."""
+        return Appended.of(self.lake.load(system_table(self.feed.name, "events")))
 
     @functools.cached_property
     def events(self) -> Events:
-        return Events(self.lake, self.feed.name, self.spark, self.iceberg)
+        return Events(self.lake, self.feed.name, self.spark, self.iceberg, self.segments, self.require_lease)
 
     def mark_decoded(
         self, segments: Sequence[Segment], rejected: Sequence[Rejected] = ()
     ) -> tuple[list[Segment], BatchCounts]:
         """Segments of a batch whose events are committed are decoded, with the counts of the commit: gives both."""
-        batch = segments[0].batch
-        counts = self.events.counts(batch)
+        counts = self.events.counts(segments)
         decoded = with_counts(segments, counts, rejected, self.clock())
         self.segments.mark_decoded(decoded)
         return decoded, counts

@@ -14,7 +14,7 @@ from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.isolation import SPARK_ERRORS, run_isolated
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles
-from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.lake.tables.segments import NO_CONTENTS, Segment
 from cdc_lakehouse.pipeline.context import FeedContext
 
 UNREADABLE_SEGMENT: Final = "UnreadableSegment"
@@ -67,7 +67,7 @@ def decode_isolated(
 
 def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Mapping[str, str]]) -> Sequence[Segment]:
     """Split a batch. Segments with a fault stay in it, and every run tries them again; the rest move to a new batch,
-    because a batch is decoded as a whole. Deferred segments that can be decoded now move too: batch numbers rise in the
+    because a batch is decoded as a whole. So do segments that an earlier run has landed: batch numbers rise in the
     order of commits, and tables look for batches after the one that they have applied.
 
     `faults` maps error classes to reasons by segment. Returns the segments to decode now; writes `quarantine` and
@@ -82,11 +82,17 @@ def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Ma
     run.quarantine.replace(
         lambda row: row.error_class in DEFERRED_CLASSES and row.segment in names, rejected, run.clock()
     )
-    if not rejected and segments[0].batch >= run.events.newest_batch():
+    is_new = segments[0].landed_at == run.landed_at
+    if not rejected and is_new and segments[0].batch > run.events.appended.newest:
         return segments
     deferred = {row.segment for row in rejected}
     batch = run.segments.batch + 1
-    rest = [replace(s, batch=batch) for s in segments if s.segment not in deferred]
+    # Another run may still be about to append the earlier batch.
+    rest = [
+        replace(s, batch=batch, replaces=s.replaces if is_new else s.replaces or NO_CONTENTS)
+        for s in segments
+        if s.segment not in deferred
+    ]
     if rest:
         run.segments.land(rest)
     return rest

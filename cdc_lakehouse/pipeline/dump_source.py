@@ -341,10 +341,10 @@ class DumpSource:
                 segment=missing[0],
                 advice=_WAY_OUT,
             )
-        run, snapshot = self._run, self._run.events_snapshot()
+        run, appended = self._run, self._run.appended()
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
         replayed = [
-            replayed_segment(segment, batches.of_file(segment.size), snapshot, run.landed_at) for segment in segments
+            replayed_segment(segment, batches.of_file(segment.size), appended, run.landed_at) for segment in segments
         ]
         if replayed:
             run.segments.land(replayed)

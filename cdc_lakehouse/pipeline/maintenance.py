@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.positions import BEGINNING, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, TransientError, UnreadableTableError
+from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.cut_tags import plan_tags, tags_of
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, same_rows
@@ -41,11 +41,10 @@ from cdc_lakehouse.lake.table_health import (
     table_health,
 )
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
-from cdc_lakehouse.lake.tables.events import snapshots_of_batches
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import LANDED, Segments
+from cdc_lakehouse.lake.tables.segments import Segments, contents_of
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.retention import Removed, Retention
@@ -371,14 +370,14 @@ class Maintenance:
 
     def _outdated_snapshots(self, target: _Target, table: Table, targets: Sequence[_Target]) -> list[int]:
         """Return the snapshots that are older than cuts are kept and that nothing needs: no kept cut, no branch or tag,
-        and for `events` no run that continues another one or decodes again."""
+        and for `events` no held table."""
         over = self._tags_over(target, table)
         named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
         needed = named | {table.metadata.current_snapshot_id}
         if target.state is not None:
             needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._forgotten_before)
         elif target.is_events:
-            needed |= self._needed_of_events(table, targets)
+            needed |= self._needed_of_events(targets)
         oldest = self._cutoff.timestamp() * 1000
         return [
             each.snapshot_id
@@ -386,18 +385,16 @@ class Maintenance:
             if each.timestamp_ms < oldest and each.snapshot_id not in needed
         ]
 
-    def _needed_of_events(self, table: Table, targets: Sequence[_Target]) -> set[int]:
-        """Return the snapshots of batches that are not marked as decoded, and those with the content of segments before
-        they were decoded again: a table that has not applied that yet finds the keys to recompute there."""
+    def _needed_of_events(self, targets: Sequence[_Target]) -> set[int]:
+        """Return the snapshots with the content of segments before they were decoded again: a table that has not
+        applied that yet finds the keys to recompute there. The last cut has applied it, but for held tables."""
+        cut = Checkpoints(self._lake, self._feed.name).last()
+        states = (each.state for each in targets if each.state is not None)
+        held = (each.applied_batch for each in states if each.incarnation in cut.held_incarnations)
+        applied = 0 if any(each.unreadable is not None for each in targets) else min([cut.batch, *held])
         rows = Segments(self._lake, self._feed.name).rows
-        undecoded = pc.min(rows.filter(pc.field("state") == LANDED)["batch"]).as_py()
-        current = CurrentTables(self._lake, self._feed)
-        states = [current.at(each.identifier) for each in targets if each.state is not None]
-        applied = min((state.applied_batch for state in states if state is not None), default=0)
-        if any(each.unreadable is not None for each in targets):
-            applied = 0
-        replaced = rows.filter((pc.field("batch") > applied) & ~pc.field("replaces_snapshot").is_null())
-        return snapshots_of_batches(table, undecoded) | set(replaced["replaces_snapshot"].to_pylist())
+        replaced = rows.filter((pc.field("batch") > applied) & ~pc.field("replaces").is_null())["replaces"]
+        return {snapshot for contents in replaced.to_pylist() for _, snapshot in contents_of(contents)}
 
     def _remove_orphans(self, target: _Target, *, dry_run: bool) -> int:
         older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)
@@ -464,7 +461,4 @@ class Maintenance:
         return IcebergJavaApi(self._spark)
 
     def _load(self, target: _Target) -> Table:
-        table = self._lake.load(target.identifier)
-        if table is None:
-            raise TransientError(f"the table {target.identifier} is not there any more", advice="run again")
-        return table
+        return self._lake.existing(target.identifier)

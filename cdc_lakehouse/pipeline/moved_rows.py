@@ -33,7 +33,7 @@ from cdc_lakehouse.lake.tables.segments import (
     MOVED_ROWS_PREFIX,
     Segment,
     may_hold,
-    replaced_snapshot,
+    replaced_contents,
     replayed_segment,
 )
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
@@ -154,7 +154,7 @@ def _is_current(run: FeedRun, move: _RowMove) -> bool:
     known = run.segments.find(table.segment for table in move.tables)
     done = [known.get(table.segment) for table in move.tables]
     for row in done:
-        if row is not None and row.state == LANDED and run.events.snapshot_of(row.batch) is not None:
+        if row is not None and row.state == LANDED and row.batch in run.events.appended.unmarked:
             # A run ended between its commit and this.
             run.mark_decoded([each for each in done if each is not None])
             return _is_current(run, move)
@@ -163,7 +163,7 @@ def _is_current(run: FeedRun, move: _RowMove) -> bool:
     batch = min(row.batch for row in done if row is not None)
     names = [name for table in move.tables for name in table.life.names]
     lowest = pc.field("min_commit_ts")
-    before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces_snapshot").is_null())
+    before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces").is_null())
     # The commit-ts of a later move is known even when it moved no row.
     before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move.commit_ts))
     return not run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
@@ -298,7 +298,7 @@ def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: st
         batch=batch,
         state=LANDED,
         landed_at=run.clock(),
-        replaces_snapshot=None if known is None else replaced_snapshot(known, run.events_snapshot()),
+        replaces=None if known is None else replaced_contents(known, run.appended()),
     )
 
 
@@ -310,8 +310,8 @@ def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
     if not over:
         return
     batch = run.segments.batch + 1
-    snapshot = run.events_snapshot()
-    new = [replace(replayed_segment(row, batch, snapshot, run.clock()), fingerprint=None) for row in over]
+    appended = run.appended()
+    new = [replace(replayed_segment(row, batch, appended, run.clock()), fingerprint=None) for row in over]
     run.segments.land(new)
     run.events.commit((), new)
     run.mark_decoded(new)

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
 from pyspark.sql import DataFrame
 
@@ -97,7 +96,7 @@ class ReadableTable:
         if self.snapshot_id is None or self.identifier is None:
             rows = self.arrow()
             return rows.num_rows, rows.slice(0, limit)
-        table = self._table(self.identifier)
+        table = self.run.lake.existing(self.identifier)
         return row_count(table, table.snapshot_by_id(self.snapshot_id)), self.arrow(limit)
 
     def arrow(self, limit: int | None = None) -> pa.Table:
@@ -111,12 +110,7 @@ class ReadableTable:
             )
         if self.snapshot_id is None or self.identifier is None:
             return fold_upto(self.run, self.life, self.commit_ts).slice(0, limit)
-        return self._table(self.identifier).scan(snapshot_id=self.snapshot_id, limit=limit).to_arrow()
-
-    def _table(self, identifier: Identifier) -> Table:
-        table = self.run.lake.load(identifier)
-        assert table is not None, identifier
-        return table
+        return self.run.lake.existing(self.identifier).scan(snapshot_id=self.snapshot_id, limit=limit).to_arrow()
 
     def frame(self) -> DataFrame:
         spark = self.run.spark

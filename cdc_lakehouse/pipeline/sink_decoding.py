@@ -147,7 +147,7 @@ def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
     """Raises `SourceError` for a sink without commit-ts, once instead of quarantining every line. When lines were ever
     decoded, or one of the first files has it, the other files are bad."""
     lacks_commit_ts = FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
-    if lacks_commit_ts is None or run.events_snapshot() is not None:
+    if lacks_commit_ts is None or run.appended().snapshot_id is not None:
         return
     looked_at = [segment for segment in segments if segment.size][:_LOOKED_AT]
     if looked_at and all(lacks_commit_ts(run.raw.head(segment, _HEAD)) for segment in looked_at):

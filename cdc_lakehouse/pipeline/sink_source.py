@@ -15,7 +15,7 @@ from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE, Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.tables.segments import FILE, LANDED, Kind, Segment, replaced_snapshot, replayed_segment
+from cdc_lakehouse.lake.tables.segments import FILE, LANDED, Kind, Segment, replaced_contents, replayed_segment
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.deferred_segments import find_unreadable
@@ -110,8 +110,8 @@ class Sink:
                 advice="restore them; a file whose content changed is taken by the next run, without being asked",
             )
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
-        events = functools.cache(run.events_snapshot)
-        replayed = [replayed_segment(s, batches.of_file(s.size), events(), run.landed_at) for s in segments]
+        appended = functools.cache(run.appended)
+        replayed = [replayed_segment(s, batches.of_file(s.size), appended(), run.landed_at) for s in segments]
         if replayed:
             run.segments.land(replayed)
         return replayed
@@ -183,7 +183,7 @@ def _new_segments(
     present = {file.path for file in files}
     expired = _expired(run, present, taken)
     _refuse_partial_backfill(run, expired)
-    events = functools.cache(run.events_snapshot)
+    appended = functools.cache(run.appended)
     known = run.segments.etags(file.path for file in files)
     new = [file for file, etag in zip(files, known, strict=True) if etag != file.etag or file.feed_date in run.dates]
     before = run.segments.find(file.path for file in new)
@@ -205,10 +205,10 @@ def _new_segments(
             batch=batches.of_file(file.size),
             state=LANDED,
             landed_at=run.landed_at,
-            replaces_snapshot=None if old is None else replaced_snapshot(old, events()),
+            replaces=None if old is None else replaced_contents(old, appended()),
         )
     for row in expired:
-        yield replayed_segment(row, batches.of_file(row.size), events(), run.landed_at)
+        yield replayed_segment(row, batches.of_file(row.size), appended(), run.landed_at)
 
 
 def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:

@@ -265,10 +265,10 @@ def _not_understood(run: FeedRun) -> Iterator[Rejected]:
 
 
 def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[Segment]) -> Decoded:
-    """Append, quarantine, count and mark a batch. The commit that appends a batch holds its number, and the counts are
-    read from it: a run that finds the commit without the rest continues like one that has just committed."""
+    """Append, quarantine, count and mark a batch. The commit that appends a batch sets its number in the table's
+    properties: a run that finds it there without the rest continues like one that has just committed."""
     run.events.ensure()
-    append = run.events.snapshot_of(batch) is None
+    append = batch not in run.events.appended.unmarked
     segments, rejected = source.decode(segments, append=append)
     if not segments:
         return Decoded()

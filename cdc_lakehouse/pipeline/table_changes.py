@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,13 +16,23 @@ from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, RecomputedKeys
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, REPAIR, Segment, may_hold
+from cdc_lakehouse.lake.tables.segments import (
+    DECODED,
+    DUMP,
+    NO_CONTENTS,
+    OFFSETS,
+    REPAIR,
+    Segment,
+    applied_content,
+    may_hold,
+)
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.holds import Holds, hold_reason
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
@@ -36,8 +47,10 @@ class TableChanges:
     applied_ts, checkpoint_ts: events with applied_ts < commit_ts <= checkpoint_ts are new.
     void_upto_ts: events at or below it are ignored (a TRUNCATE, or rows that moved to another key).
     redecoded: segments decoded after the table had passed their events, or decoded again; all keys that they contain
-      are recomputed from the full event history.
-    rebuild: whether the whole table is recomputed because its columns were not what they were assumed to be. recompute:
+      are recomputed from the full event history. earlier: the snapshots of `events` with what the table has applied of
+      such segments.
+    rebuild: whether the whole table is recomputed because its columns were not what they were assumed to be, or because
+      one of the earlier snapshots no longer exists. recompute:
       whether it is because a person requested it. keys_may_collide: whether keys that differ in the source can be equal
       in the lake (zero dates that became NULL).
     events: about how many events the run reads.
@@ -52,6 +65,7 @@ class TableChanges:
     rebuild: bool
     redecoded: tuple[Segment, ...]
     key: tuple[Column, ...]
+    earlier: frozenset[int] = frozenset()
     recompute: bool = False
     keys_may_collide: bool = False
     events: int = 0
@@ -232,7 +246,11 @@ def _changes(
     void_for_all = max(void, life.versions[0].since)
     recompute = life.last.name in run.rebuild and life.dropped_ts is None
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
-    return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, recompute)
+    contents = (applied_content(segment, batch) for segment in redecoded)
+    earlier = frozenset(id for id in contents if id is not None)
+    if not earlier <= news.event_snapshots:
+        rebuild, redecoded, earlier = True, (), frozenset()
+    return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, earlier, recompute)
 
 
 def _is_other(run: FeedRun, applied: Incarnation, state: TableState) -> bool:
@@ -261,17 +279,19 @@ def _has_ddl(life: Incarnation, above: int) -> bool:
     return any(version.commit_ts > above and version.effect != "none" for version in life.versions)
 
 
+_REPLACED: Final = pc.field("replaces").is_valid() & (pc.field("replaces") != NO_CONTENTS)
+
+
 class _News:
     """What is new since the last cut: which tables the new segments and the new history can concern."""
 
     def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
         cut = run.last_cut
         self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
-        self._segments = run.segments
+        self._segments, self._run = run.segments, run
         skips = run.feed.policy.quarantine == "skip"
         self._unusable = [] if skips else [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
-        replaced = ~pc.field("replaces_snapshot").is_null()
-        concerned = (pc.field("batch") > cut.batch) & (replaced | (pc.field("events") > 0))
+        concerned = (pc.field("batch") > cut.batch) & (_REPLACED | (pc.field("events") > 0))
         if checkpoint_ts > cut.checkpoint_ts:
             # Segments that were decoded before and exceeded the checkpoint at that time.
             waited = (pc.field("max_commit_ts") > cut.checkpoint_ts) & (pc.field("min_commit_ts") <= checkpoint_ts)
@@ -281,6 +301,12 @@ class _News:
         names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
         self._recent = {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
 
+    @functools.cached_property
+    def event_snapshots(self) -> frozenset[int]:
+        """The snapshots of `events` that still exist."""
+        table = self._run.lake.load(system_table(self._run.feed.name, "events"))
+        return frozenset(() if table is None else (each.snapshot_id for each in table.snapshots()))
+
     def concerns(self, life: Incarnation) -> bool:
         return self._of_any_table or not self._recent.isdisjoint(life.names)
 
@@ -288,11 +314,11 @@ class _News:
         """Return segments decoded since `batch` with events that the table had passed, or had in another form. Ignored
         events do not count, unless they are rows of a dump or of a repair, which follow a DDL of their own. Segments
         with rows that the table could not take and skipped, under an earlier policy, are included."""
-        passed, replaced = pc.field("min_commit_ts") <= applied_ts, ~pc.field("replaces_snapshot").is_null()
+        passed = pc.field("min_commit_ts") <= applied_ts
         counts = pc.field("kind").isin([DUMP, REPAIR])
         if void_upto_ts < applied_ts:
             counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
-        late = (pc.field("batch") > batch) & (passed & counts | replaced) & may_hold(life.names)
+        late = (pc.field("batch") > batch) & (passed & counts | _REPLACED) & may_hold(life.names)
         own = {row.segment for row in self._unusable if TableName(row.database or "", row.table or "") in life.names}
         passed_by = passed & pc.field("segment").isin(pa.array(sorted(own), pa.string()))
         return self._segments.select((pc.field("state") == DECODED) & (late | passed_by))

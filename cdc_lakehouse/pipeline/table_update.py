@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.current.cut_tags import plan_tags, shown_state, tags_of
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
-from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint, state_of
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns, lake_name
 from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable
 from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate
@@ -80,8 +80,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     is blocked."""
     value_format = run.value_format(changes.target)
     state = changes.state or _create(run, tables, changes, value_format)
-    table = run.lake.load(state.identifier)
-    assert table is not None, state.identifier
+    table = run.lake.existing(state.identifier)
     target = target_of(changes.life)
     wanted = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
     format_version = max(wanted, state.format_version)
@@ -270,9 +269,7 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_fo
             COLUMNS: column_names({column.id: column.name for column in columns}),
         },
     )
-    state = tables.find(changes.life)
-    assert state is not None, identifier
-    return state
+    return state_of(identifier, run.lake.existing(identifier))
 
 
 def location_of(tables: CurrentTables, changes: TableChanges, now: Identifier) -> TableLocation:

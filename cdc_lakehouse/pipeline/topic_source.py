@@ -30,7 +30,6 @@ from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.event_files import WRITTEN
-from cdc_lakehouse.lake.tables.events import settings_of_batches
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
 from cdc_lakehouse.lake.tables.records import Records, first_batch, records_frame, removed_upto
@@ -153,7 +152,7 @@ class RecordSource(abc.ABC):
         """Land segments again whose events were committed by a run that took other tables and ended before recording
         that: which rows it left out is unknown."""
         run, undecoded = self._run, self._run.segments.undecoded(OFFSETS)
-        committed = settings_of_batches(run.lake, run.feed.name, undecoded)
+        committed = {batch: it for batch, it in run.appended().unmarked.items() if batch in undecoded}
         if not committed:
             return []
         digest = self._taken().digest
@@ -173,9 +172,8 @@ class RecordSource(abc.ABC):
         if not segments:
             return []
         run = self._run
-        batch, snapshot = run.segments.batch + 1, run.events_snapshot()
-        # Of those that were not counted, no table has applied what came after the snapshot that they named.
-        rows = [replayed_segment(each, batch, snapshot, each.landed_at) for each in segments]
+        batch, appended = run.segments.batch + 1, run.appended()
+        rows = [replayed_segment(each, batch, appended, each.landed_at) for each in segments]
         run.segments.land(rows)
         return rows
 

@@ -26,8 +26,10 @@ from cdc_lakehouse.assets.leases import (
 )
 from cdc_lakehouse.assets.sensors import retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.lease import LEASE, MAINTENANCE, Holder, Lease, last_holder, take_when_free
 from tests.kit.lakes import TestLake
+from tests.kit.other_writer import expire_all
 
 FEED = "shop"
 HERE = {FEED_TAG: FEED}
@@ -152,6 +154,24 @@ def test_a_lease_is_renewed(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> 
         lease.require()
     holder = holder_of(lake)
     assert holder is not None and holder.run == "long"
+    lease.release()
+    assert holder_of(lake) is None
+
+
+def test_lease_continues_after_another_writers_maintenance(lake: TestLake) -> None:
+    lease = Lease(lake.lake, FEED, "run", now)
+    lease.take()
+    table = lake.lake.load(system_table(FEED, "lease"))
+    assert table is not None
+    table.append(table.scan().to_arrow())
+    expire_all(table)
+    holder = holder_of(lake)
+    assert holder is not None and holder.run == "run"
+    lease._write(later(1000))
+    lease.require()
+    renewed = holder_of(lake)
+    assert renewed is not None and renewed.expires_at > holder.expires_at
+    table.refresh().append(table.scan().to_arrow())
     lease.release()
     assert holder_of(lake) is None
 

@@ -19,8 +19,9 @@ from typing import Any, Final
 import pytest
 
 from cdc_lakehouse.config.maintenance import MaintenanceConfig
-from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake import catalog as lake_catalog
+from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables import lease as lease_module
 from cdc_lakehouse.pipeline.maintenance import Maintenance
 from tests.chaos.truth import WrongError
@@ -28,6 +29,7 @@ from tests.chaos.world import Fault, World
 from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCommit, before_commit
 from tests.kit.lakes import run_all
+from tests.kit.other_writer import optimize
 from tests.kit.processes import command_of, descendants, parent_of, works
 
 _DAY: Final = datetime.timedelta(days=1)
@@ -100,16 +102,43 @@ class _WithoutLease(Maintenance):
         yield None
 
 
-def _lease_taken(world: World, number: int) -> bool:
-    """The run stops for longer than its lease lasts; another one takes the feed, does its work, and dies."""
+def _other_writer(world: World, number: int) -> bool:
+    """Somebody who knows nothing of the project compacts some of the lake's tables, between two commits; of the feed's
+    own tables all snapshots but the newest expire, too."""
+
+    def optimize_some() -> None:
+        names = [tuple(name.split(".", 1)) for name in world.lake.metadata()]
+        for namespace, name in random.Random(number).sample(names, min(len(names), _OPTIMIZED)):
+            # Cuts are read by their snapshots.
+            optimize(world.lake.session(), Identifier(namespace, name), expires=namespace.startswith("cdc_"))
+
+    return _at_commit(world, number, optimize_some)
+
+
+_OPTIMIZED: Final = 6
+
+
+def _lease_taken(world: World, number: int, *, unreadable: bool = False) -> bool:
+    """The run stops for longer than its lease lasts; another one takes the feed, does its work, and dies: at its end,
+    or, where a file is `unreadable` to it, at any of its commits."""
+    chance = random.Random(number)
 
     def other() -> None:
         world.wait_for_lease()
-        with contextlib.suppress(_DiedError), world.lease() as lease:
+        with contextlib.suppress(_DiedError, CdcError), contextlib.ExitStack() as stack:
+            if unreadable:
+                stack.enter_context(_without_a_file(world, number, lambda path: path.symlink_to(path)))
+                if chance.random() < 0.5:
+                    stack.enter_context(KillAtCommit(chance.randint(1, 12))(world.lake))
+            lease = stack.enter_context(world.lease())
             run_all(world.lake.run(clock=world.now, require_lease=lease.require))
             raise _DiedError
 
     return _at_commit(world, number, other)
+
+
+def _lease_and_file_lost(world: World, number: int) -> bool:
+    return _lease_taken(world, number, unreadable=True)
 
 
 class _DiedError(Exception):
@@ -254,32 +283,37 @@ def _catalog_locked(world: World, number: int) -> bool:
 
 def _late_file(world: World, number: int) -> bool:
     """A data file is not there yet."""
-    return _without_a_file(world, number, lambda _: None)
+    with _without_a_file(world, number, lambda _: None) as happened:
+        world.try_run()
+    return happened
 
 
 def _unreadable_file(world: World, number: int) -> bool:
     """A data file is there and cannot be read."""
-    return _without_a_file(world, number, lambda path: path.symlink_to(path))
+    with _without_a_file(world, number, lambda path: path.symlink_to(path)) as happened:
+        world.try_run()
+    return happened
 
 
-def _without_a_file(world: World, number: int, spoil: Callable[[Path], object]) -> bool:
+@contextlib.contextmanager
+def _without_a_file(world: World, number: int, spoil: Callable[[Path], object]) -> Iterator[bool]:
+    """Gives whether there is a new file to be without."""
     landed = {row["segment"] for row in world.lake.machinery("segments")}
     sink = world.lake.sink
     new = [path for path in sorted(sink.rglob("CDC*[0-9].*")) if str(path.relative_to(sink)) not in landed]
     if not new:
-        world.try_run()
-        return False
+        yield False
+        return
     path = new[number % len(new)]
     away = sink.with_name("file that is away")
     path.rename(away)
     spoil(path)
     try:
         world.may_be_wrong = True
-        world.try_run()
+        yield True
     finally:
         path.unlink(missing_ok=True)
         away.rename(path)
-    return True
 
 
 def _worker_killed(world: World, number: int) -> bool:
@@ -327,6 +361,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "second run beside": _run_beside,
     "compaction beside": _compacted_beside,
     "lease lost": _lease_taken,
+    "lease and file lost": _lease_and_file_lost,
+    "other writer": _other_writer,
     "lease of another host": _lease_of_another_host,
     "clock jumps": _clock_jumps,
     "warehouse lost": _warehouse_lost,

@@ -32,7 +32,7 @@ _POLICIES: Final[tuple[dict[str, Any], ...]] = (
 )
 
 Protocol = Literal["canal-json", "csv", "topic"]
-OF_FILES: Final = ("late file", "unreadable file")
+OF_FILES: Final = ("late file", "unreadable file", "lease and file lost")
 """Faults that a topic does not have."""
 
 

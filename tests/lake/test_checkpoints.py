@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
+from tests.kit.other_writer import rewrite
 from tests.lake import LATER, NOON, runs, stored
 
 Runs = Callable[[], Checkpoints]
@@ -59,6 +61,18 @@ def test_the_newest_cut_needs_no_data_file(checkpoints: Runs, tmp_path: Path) ->
     assert checkpoints().last() == cut
     with pytest.raises(FileNotFoundError):
         checkpoints().rows(10)
+
+
+def test_newest_cut_is_found_after_another_writers_rewrite(checkpoints: Runs, tmp_path: Path) -> None:
+    cut = Cut(20, 3, 2, "s", (("d.t#1", "it's held"),))
+    checkpoints().publish(Cut(10), [row(10, "a")])
+    checkpoints().publish(cut, [row(20, "a")])
+    rewrite(stored(tmp_path, "checkpoints"))
+    assert len(stored(tmp_path, "checkpoints").snapshots()) == 1
+    assert checkpoints().last() == cut
+    assert checkpoints().published() == [10, 20]
+    checkpoints().publish(replace(cut, held=()), [row(20, "a", 5), row(20, "t")])
+    assert by_table(checkpoints().rows(20)) == [row(20, "a", 5), row(20, "t")]
 
 
 def test_earlier_cuts_stay(checkpoints: Runs) -> None:

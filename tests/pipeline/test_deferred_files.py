@@ -11,6 +11,7 @@ import pytest
 
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.segments import Appended
 from cdc_lakehouse.pipeline import sink_decoding
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import segments
@@ -23,7 +24,7 @@ def fresh(lake: TestLake) -> tuple[FeedRun, list[int]]:
     lake.session = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
     run, appended = lake.run(), list[int]()
     events: Any = SimpleNamespace(
-        newest_batch=lambda: 0, writer=lambda: None, commit=lambda files, segments: appended.append(segments[0].batch)
+        appended=Appended(), writer=lambda: None, commit=lambda files, segments: appended.append(segments[0].batch)
     )
     run.__dict__["events"] = events
     return run, appended
@@ -69,3 +70,18 @@ def test_a_fault_of_a_setting_ends_the_run(lake: TestLake, monkeypatch: pytest.M
     with pytest.raises(SourceError, match="a setting is wrong"):
         run.source.decode(run.source.land().new, append=True)
     assert run.quarantine.open() == []
+
+
+def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> None:
+    """Tables may have read up to the batch that it had."""
+    sink = Sink(lake.sink, "a", checkpoint=10)
+    path = lake.sink / sink.file("a")
+    run, appended = fresh(lake)
+    landed = run.source.land().new
+    away = path.rename(lake.sink.with_name("away"))
+    assert run.source.decode(landed, append=True) == ([], [])
+    away.rename(path)
+    run, appended = fresh(lake)
+    ((batch, segments),) = run.segments.undecoded("file").items()
+    decoded, _ = run.source.decode(segments, append=True)
+    assert (batch, [each.batch for each in decoded], appended) == (1, [2], [2])

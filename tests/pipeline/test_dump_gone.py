@@ -13,7 +13,7 @@ import pytest
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import BatchCounts, SegmentCounts
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile
-from cdc_lakehouse.lake.tables.segments import DUMP, Segment
+from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment
 from cdc_lakehouse.pipeline import dump_source
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.loads import loads_of
@@ -43,19 +43,17 @@ class Events:
     def writer(self) -> Events:
         return self
 
-    def newest_batch(self) -> int:
-        return max(self.batches, default=0)
-
-    def snapshot_of(self, batch: int) -> Any:
-        return self.batches.get(batch)
+    @property
+    def appended(self) -> Appended:
+        return Appended(max(self.batches, default=0), dict.fromkeys(self.batches, ""))
 
     def commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         batch = segments[0].batch
-        assert batch not in self.batches and all(segment.replaces_snapshot is None for segment in segments)
+        assert batch not in self.batches and all(segment.replaces is None for segment in segments)
         self.batches[batch] = list(data_files)
 
-    def counts(self, batch: int) -> BatchCounts:
-        return BatchCounts({(name, "d", "t"): SegmentCounts(1) for name in self.batches.get(batch, [])})
+    def counts(self, segments: Sequence[Segment]) -> BatchCounts:
+        return BatchCounts({(name, "d", "t"): SegmentCounts(1) for name in self.batches.get(segments[0].batch, [])})
 
     def decode(self, session: object, files: Sequence[SegmentFile], read: Any, rows: Any, writer: Any) -> DecodedFiles:
         names = [file.segment for file in files]

@@ -11,7 +11,7 @@ import pytest
 from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.errors import CheckpointError, ConfigurationError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
-from cdc_lakehouse.lake.tables.segments import index_gaps
+from cdc_lakehouse.lake.tables.segments import Appended, contents_of, index_gaps
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.object_store import LocalStore
@@ -129,7 +129,7 @@ def test_a_file_that_changed_before_it_was_decoded_lands_again(lake: TestLake, s
     lake.run().source.land()
     (lake.sink / path).write_text("{}\r\n")
     again = lake.run().source.land()
-    assert [(each.segment, each.batch, each.replaces_snapshot) for each in again.new] == [(path, 2, None)]
+    assert [(each.segment, each.batch, each.replaces) for each in again.new] == [(path, 2, "[]")]
     assert batches(lake) == {path: 2, other: 1}
 
 
@@ -147,12 +147,12 @@ def test_a_file_that_changed_after_it_was_decoded_names_the_snapshot_with_its_ev
         run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in segments])
     (lake.sink / path).write_text("{}\r\n")
     (changed,) = lake.run().source.land().new
-    assert snapshot is not None and changed.replaces_snapshot == snapshot.snapshot_id
+    assert snapshot is not None and contents_of(changed.replaces) == [(1, snapshot.snapshot_id)]
     # It changes once more before it is decoded: its earlier events are still those of that snapshot.
     events.append(rows)
     (lake.sink / path).write_text("{}\r\n{}\r\n")
     (changed,) = lake.run().source.land().new
-    assert (changed.replaces_snapshot, changed.batch) == (snapshot.snapshot_id, 3)
+    assert (contents_of(changed.replaces), changed.batch) == ([(1, snapshot.snapshot_id)], 3)
 
 
 def test_a_file_that_lands_again_may_have_events_of_a_run_that_ended_before_it_said_so(
@@ -161,11 +161,12 @@ def test_a_file_that_lands_again_may_have_events_of_a_run_that_ended_before_it_s
     path = sink.file("t")
     lake.run().source.land()
     rows = pa.table({"segment": [path]})
-    events = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema)
+    unmarked = Appended(1, {1: ""}).as_properties()
+    events = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema, properties=unmarked)
     events.append(rows)
     (again,) = lake.run(dates=frozenset({"2026-06-01"})).source.land().new
     snapshot = events.current_snapshot()
-    assert snapshot is not None and again.replaces_snapshot == snapshot.snapshot_id
+    assert snapshot is not None and contents_of(again.replaces) == [(1, snapshot.snapshot_id)]
 
 
 def test_a_date_that_is_asked_for_lands_again_whole_and_no_other(lake: TestLake, sink: Sink) -> None:

@@ -18,7 +18,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, MISSING_FILE, UNREADABLE_
 from cdc_lakehouse.errors import PermanentError, QuarantineLimitError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.events import BatchCounts
-from cdc_lakehouse.lake.tables.segments import Segment, replayed_segment
+from cdc_lakehouse.lake.tables.segments import Appended, Segment, contents_of, replayed_segment
 from cdc_lakehouse.pipeline import apply as applying
 from cdc_lakehouse.pipeline.dump_source import DumpSource
 from cdc_lakehouse.pipeline.holds import find_holds
@@ -68,7 +68,7 @@ class Decoder:
     def run(self) -> FeedRun:
         run = self.lake.run()
         nothing: Any = SimpleNamespace(
-            ensure=lambda: None, snapshot_of=lambda batch: None, counts=lambda batch: BatchCounts({})
+            ensure=lambda: None, appended=Appended(), counts=lambda segments: BatchCounts({})
         )
         vars(run).update(source=self, events=nothing)
         return run
@@ -103,7 +103,7 @@ def decode_again(decoder: Decoder) -> FeedRun:
     """All segments in a new batch, as though they were asked for."""
     run = decoder.run()
     rows = run.segments.find([ONE, TWO]).values()
-    run.segments.land([replayed_segment(row, run.segments.batch + 1, 7, NOON) for row in rows])
+    run.segments.land([replayed_segment(row, run.segments.batch + 1, Appended(1, {}, 7), NOON) for row in rows])
     run = decoder.run()
     Steps(run).upto(decode)
     return run
@@ -283,14 +283,14 @@ def decoded(lake: TestLake, *paths: str) -> FeedRun:
 def test_a_replay_lands_the_segments_of_the_rows_and_no_others(lake: TestLake, sink: Sink) -> None:
     first, second = sink.file("t"), sink.file("t", at=2)
     run = decoded(lake, first, second)
-    snapshot = run.events_snapshot()
+    snapshot = run.appended().snapshot_id
     (row,) = [row for row in run.quarantine.rows if row.segment == first]
     discard(run, row.id)
     again = lake.run()
     found = replay(again, [row for row in again.quarantine.rows if row.segment == first])
     assert [each.segment for each in found.landed] == [first] and found.others == ()
     (waiting,) = lake.run().segments.undecoded("file")[2]
-    assert (waiting.segment, waiting.replaces_snapshot, waiting.events) == (first, snapshot, None)
+    assert (waiting.segment, contents_of(waiting.replaces), waiting.events) == (first, [(1, snapshot)], None)
     # The decision is taken back.
     assert states(lake.run()) == sorted([(first, "open"), (second, "open")])
     # Once more before the next run: it waits already.

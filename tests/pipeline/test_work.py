@@ -73,7 +73,7 @@ def feed(tmp_path: Path) -> Feed:
 
 
 NEW = decoded("a", 2, 55, 58)
-EMPTIED = decoded("a", 2, None, None, replaces_snapshot=7)
+EMPTIED = decoded("a", 2, None, None, replaces="[[1, 7]]")
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,10 @@ UP = synthetic_stage(60)
                      id="what a crashed run published is not applied twice"),
         pytest.param([], {}, [LATE], {"redecoded": (LATE,), "reads_all_events": True}, [(row_stage(10), UP)],
                      id="events that the table has passed are looked up among all"),
-        pytest.param([], {}, [replace(NEW, replaces_snapshot=7)], {"redecoded": (replace(NEW, replaces_snapshot=7),),
+        pytest.param([], {}, [replace(NEW, replaces="[[2, 7]]")], {"redecoded": (replace(NEW, replaces="[[2, 7]]"),),
                      "reads_all_events": True}, [(row_stage(10), UP)], id="decoded again"),
+        pytest.param([], {}, [replace(NEW, replaces="[[1, 7]]")], {"redecoded": (), "rebuild": True},
+                     [(row_stage(10), UP)], id="decoded again, and the snapshot with what was applied is gone"),
         pytest.param([], {"read_as": "another"}, [LATE], {"rebuild": True, "replaces_all_rows": True, "redecoded": ()},
                      [(row_stage(10), UP)], id="a table written under another lineage is worked out anew"),
         pytest.param([change(58, "a", TRUNCATE, "TRUNCATE TABLE a")], {}, [],

@@ -26,7 +26,7 @@ WANTED = [name for name in FAULTS if name != "none"]
 def test_every_fault_in_short_histories(new_lake: Callable[..., TestLake]) -> None:
     tally, left = Tally(), itertools.cycle(WANTED)
     for seed, protocol in PLAYED:
-        played = scenario(seed, WANTED, [protocol], HISTORIES, passes=(5, 5))
+        played = scenario(seed, WANTED, [protocol], HISTORIES, passes=(6, 6))
         steps = [
             replace(step, fault=next(left), number=1 + step.number % EARLY, again=False)
             if isinstance(step, Pass)

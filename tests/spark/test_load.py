@@ -20,6 +20,7 @@ from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
 from tests.kit.kills import kill_further_and_further
 from tests.kit.lakes import TestLake, run_all
+from tests.kit.other_writer import rewrite
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
@@ -67,6 +68,18 @@ class Load:
 @pytest.fixture
 def load(data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path) -> Callable[..., Load]:
     return lambda name, **form: Load(data_sets / name, new_lake, tmp_path, **form)
+
+
+def test_no_second_cut_at_the_dump_after_another_writers_rewrite(load: Callable[..., Load]) -> None:
+    found = load("csv/random_3", rows_per_file=3)
+    last = len(found.truth.stages) - 1
+    found.advance(last)
+    cut = found.run().published.cut
+    rewrite(found.lake.lake.catalog.load_table((f"cdc_{found.lake.name}", "checkpoints")))
+    before = found.lake.metadata()
+    done = found.run()
+    assert (done.published.cut, found.lake.metadata()) == (cut, before)
+    found.check(last, done)
 
 
 @pytest.mark.parametrize("name", SETS)

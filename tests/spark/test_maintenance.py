@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.config import CutsConfig
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.table_health import manifest_count, table_health
 from cdc_lakehouse.lake.tables import lease
+from cdc_lakehouse.lake.tables.manual_holds import ManualHold
+from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.pipeline import maintenance
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 from cdc_lakehouse.pipeline.retention import Removed, Retention
 from tests import LONG
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
-from tests.kit.kills import KillAtCommit
+from tests.kit.kills import KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake, run_all
+from tests.kit.other_writer import optimize
 from tests.spark.test_two_runs import before_commit
 
 pytestmark = pytest.mark.spark
@@ -281,6 +284,76 @@ def test_compaction_alone_writes_worn_tables_anew_and_nothing_else(new_lake: Cal
     assert without_lease(lake) == {name: place for name, place in before.items() if not name.endswith(".lease")}
     small_changes(lake, sink, 1, first=4)
     assert lake.all_rows() == expected(5)
+
+
+class OtherWriter:
+    """A feed with a held table `u` and one that is not, `p`, and what another writer does to its own tables."""
+
+    def __init__(self, lake: TestLake) -> None:
+        self.lake, self.sink = lake, HandSink(lake.sink)
+        for table, at in (("p", 1), ("u", 2)):
+            query = f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)"
+            self.sink.schema(table, at, *COLUMNS, action=CREATE, query=query)
+            put(self.sink, table, at, ("I", at + 2, 1, 1), ("I", at + 4, 2, 2))
+        self.sink.checkpoint(9)
+        lake.go_through()
+        (self.held,) = (id for id in lake.run().history.history.incarnations() if id.startswith("d.u"))
+
+    def hold(self) -> None:
+        hold = ManualHold(self.held, "d", "u", "a test", "me", datetime.datetime.now(datetime.UTC))
+        self.lake.run().manual_holds.add(hold)
+
+    def release(self) -> None:
+        self.lake.run().manual_holds.remove(self.held)
+
+    def land(self, *u: tuple[Any, ...], at: int) -> None:
+        """The file of `u` has other rows than it had, and `p` a new file."""
+        put(self.sink, "u", 2, *u)
+        put(self.sink, "p", 1, ("I", at - 1, at, at), index=at // 10)
+        self.sink.checkpoint(at)
+
+    def optimize(self, *names: str) -> None:
+        for name in names:
+            optimize(self.lake.session(), system_table(self.lake.name, name))
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_file_that_changes_twice_while_its_table_is_held(new_lake: Callable[..., TestLake], expires: bool) -> None:
+    """Keys of its first content that no later one has are gone; also where another writer has let the snapshot expire
+    that has them: then the table is made anew, and the other one goes on."""
+    feed = OtherWriter(new_lake(source=CSV))
+    feed.hold()
+    for at, key in ((20, 3), (30, 4)):
+        feed.land(("I", 4, 1, 1), ("I", 6, key, key), at=at)
+        assert set(run_all(feed.lake.run()).applied.held) == {feed.held}
+    if expires:
+        feed.optimize("events")
+    feed.release()
+    feed.land(("I", 4, 1, 1), ("I", 6, 4, 4), ("I", 35, 9, 9), at=40)
+    done = feed.lake.go_through()
+    assert [row[:2] for row in feed.lake.rows("u")] == [(1, 1), (4, 4), (9, 9)]
+    assert [row[:2] for row in feed.lake.rows("p")] == [(1, 1), (2, 2), (20, 20), (30, 30), (40, 40)]
+    assert {each.life.id: each.rebuilt for each in done.applied.tables}[feed.held] == expires
+
+
+def test_batch_that_is_committed_and_not_marked_is_found_after_another_writers_maintenance(
+    new_lake: Callable[..., TestLake],
+) -> None:
+    feed = OtherWriter(new_lake(source=CSV))
+    feed.land(("I", 4, 1, 1), ("I", 6, 2, 20), at=20)
+    with KillAtCall(Segments, "mark_decoded", 1, after=False)(feed.lake):
+        feed.lake.go_through()
+    assert [row["state"] for row in feed.lake.machinery("segments")].count("landed") == 2
+    feed.optimize("events", "segments", "lease", "checkpoints", "frontier")
+    feed.optimize("events")
+    feed.lake.go_through()
+    places = [(event["segment"], event["line"]) for event in feed.lake.machinery("events")]
+    assert len(set(places)) == len(places) == 5
+    assert {row["segment"]: row["events"] for row in feed.lake.machinery("segments")} == feed.lake.events_by_segment()
+    assert [row[:2] for row in feed.lake.rows("u")] == [(1, 1), (2, 20)]
+    before = feed.lake.metadata()
+    feed.lake.go_through()
+    assert feed.lake.metadata() == before
 
 
 def test_a_table_of_the_source_may_be_named_events(new_lake: Callable[..., TestLake]) -> None:

@@ -3,6 +3,7 @@ event is there once. The lease keeps runs apart; here it is not asked, so that i
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import os
 import signal
@@ -16,7 +17,8 @@ import pytest
 
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.tables.lease import last_holder
+from cdc_lakehouse.lake.tables.events import Events
+from cdc_lakehouse.lake.tables.lease import LEASE, Lease, last_holder
 from tests import LONG
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
 from tests.kit.kills import before_commit
@@ -132,3 +134,49 @@ def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path
     before = lake.metadata()
     lake.go_through()
     assert lake.metadata() == before
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["it asks for its lease", "it does not"])
+@pytest.mark.parametrize("policy", ["hold", "skip"])
+def test_run_that_outlives_its_lease_appends_nothing(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch, policy: str, asks: bool
+) -> None:
+    """It stands still before it commits a batch. Meanwhile another run cannot read one of the batch's files, decodes
+    the other one in a later batch, and publishes."""
+    lake = new_lake(source=CSV, policy={"quarantine": policy})
+    sink = HandSink(lake.sink)
+    first(sink)
+    lake.go_through()
+    unreadable = put(sink, "p", 1, ("U", 11, 1, 10), index=2)
+    put(sink, "u", 2, ("U", 12, 1, 11), index=2)
+    sink.checkpoint(19)
+    real, over, calls = Events.commit, datetime.timedelta(), itertools.count()
+
+    def now() -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC) + over
+
+    def commit(*arguments: Any) -> None:
+        if next(calls) == 0:
+            nonlocal over
+            over = LEASE + datetime.timedelta(seconds=10)
+            away = unreadable.rename(lake.sink.with_name("away"))
+            unreadable.symlink_to(unreadable)
+            run_all(lake.run())
+            unreadable.unlink()
+            away.rename(unreadable)
+        real(*arguments)
+
+    monkeypatch.setattr(Events, "commit", commit)
+    lease = Lease(lake.lake, lake.name, "stopped", now)
+    lease.take()
+    with pytest.raises(ConcurrentRunError):
+        run_all(lake.run(require_lease=lease.require) if asks else lake.run())
+    lease.release()
+    assert len(lake.machinery("events")) == 7
+    lake.go_through()
+    assert lake.all_rows() == {
+        "p": [(1, 10, "p11"), (2, 2, "p5"), (3, 3, "p7")],
+        "u": [(1, 11, "u12"), (2, 2, "u6"), (3, 3, "u8")],
+    }
+    places = [(event["segment"], event["line"]) for event in lake.machinery("events")]
+    assert len(set(places)) == len(places) == 8

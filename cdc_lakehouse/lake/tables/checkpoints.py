@@ -61,7 +61,7 @@ class Checkpoints:
         self._table = SmallTable(lake, feed, "checkpoints", SCHEMA)
 
     def last(self) -> Cut:
-        """Return the newest cut, from the snapshot's summary: no data file is read."""
+        """Return the newest cut, from the table's properties: no data file is read."""
         properties = self._table.properties()
         if CHECKPOINT_TS not in properties:
             return Cut()
@@ -140,8 +140,7 @@ class Checkpoints:
         the newest row of each table: a held table is shown by its last good cut."""
         removed = self.outdated(before)
         if removed:
-            properties = {key: value for key, value in self._table.properties().items() if key.startswith("cdc.")}
-            self._table.write(self._kept(before), replacing=AlwaysTrue(), properties=properties)
+            self._table.write(self._kept(before), replacing=AlwaysTrue())
         return removed
 
     def _kept(self, before: datetime.datetime) -> pa.Table:

@@ -15,10 +15,9 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import MapType
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.data_files import (
     ROW_GROUP_BYTES,
@@ -31,7 +30,6 @@ from cdc_lakehouse.lake.data_files import (
     new_path,
     read_rows,
 )
-from cdc_lakehouse.lake.tables.segments import MOVED_ROWS_PREFIX
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -171,9 +169,7 @@ class EventReader:
         Yields tables with `columns`, which must include `commit_ts`, `schema_name` and `table_name`. Names, operations
         and segments are dictionaries where the file has them."""
         io = load_file_io(dict(self.io), self.location)
-        of_maps = isinstance(self.schema.find_type("after"), MapType)
-        known = [name for name in columns if not of_maps or name in self.schema.column_names]
-        ids = {name: self.schema.find_field(name).field_id for name in known}
+        ids = {name: self.schema.find_field(name).field_id for name in columns}
         databases, tables = ({name[place] for name in names} for place in (0, 1))
         between = {
             ids["commit_ts"]: (lowest, highest),
@@ -188,18 +184,4 @@ class EventReader:
             for rows in read_rows(
                 io, file, self.schema, list(ids.values()), between=between, as_dictionaries=as_dictionaries
             ):
-                events = rows.select([column(id) for id in ids.values()]).rename_columns(known)
-                yield _as_texts(events).select(columns) if of_maps else events
-
-
-def _as_texts(events: pa.Table) -> pa.Table:
-    """Convert events of an earlier release, whose row images were maps and whose synthetic events were marked by the
-    segment's name."""
-    if SYNTHETIC not in events.column_names:
-        synthetic = _compute.starts_with(events.column("segment"), MOVED_ROWS_PREFIX)
-        events = events.append_column(EVENTS.field(SYNTHETIC), synthetic)
-    for place, name in enumerate(events.column_names):
-        if name in ("before", "after"):
-            images = [None if image is None else image_text(dict(image)) for image in events.column(name).to_pylist()]
-            events = events.set_column(place, EVENTS.field(name), pa.array(images, pa.string()))
-    return events
+                yield rows.select([column(id) for id in ids.values()]).rename_columns(list(columns))

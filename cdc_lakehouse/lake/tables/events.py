@@ -1,32 +1,28 @@
 """The `events` table: every row change of a feed, each segment's once, with values as the source's text.
 
-Tasks write its data files (`event_files`); a batch is one commit. The snapshot's summary holds the batch's number, so
-that a run after a crash can tell whether the batch was committed.
+Tasks write its data files (`event_files`); a batch is one commit. The table's properties say which batches were
+committed (`segments.Appended`), so that a run after a crash can tell, whatever has become of the snapshots.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
-from pyiceberg.types import MapType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import MapType as SparkMap
 
-from cdc_lakehouse.decoders.event_schema import EVENTS, NEW_EVENTS, SYNTHETIC, spark_columns
+from cdc_lakehouse.decoders.event_schema import EVENTS, spark_columns
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.data_files import (
     POSITION,
@@ -37,11 +33,9 @@ from cdc_lakehouse.lake.data_files import (
     read_rows,
 )
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.properties import BATCH, SETTINGS, of_batch, summary_of
 from cdc_lakehouse.lake.row_deletes import delete_rows
-from cdc_lakehouse.lake.table_operations import Add, Drop, Move
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter, reader_of
-from cdc_lakehouse.lake.tables.segments import DECODED, MOVED_ROWS_PREFIX, Segment
+from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -125,22 +119,32 @@ _PROPERTIES: Final = {
     # Every batch adds a manifest.
     "commit.manifest.min-count-to-merge": "10",
 }
-_IMAGES: Final = ("before", "after")
 
 
 class Events:
-    def __init__(self, lake: Lake, feed: str, spark: SparkSession, iceberg: IcebergJavaApi) -> None:
+    """The table as one run writes it: on top of the batches that it found when it began."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        feed: str,
+        spark: SparkSession,
+        iceberg: IcebergJavaApi,
+        segments: Segments,
+        require_lease: Callable[[], None],
+    ) -> None:
+        self._segments = segments
+        self._require_lease = require_lease
+        self._snapshots: dict[int, int | None] = {}  # Those that this run has made, by batch.
         self._lake = lake
         self._spark = spark
         self._iceberg = iceberg
         self.identifier = system_table(feed, "events")
 
     def ensure(self) -> None:
-        """Create the table. A table of an earlier release, with row images as maps, is rewritten in one commit."""
-        table = self._lake.load(self.identifier)
-        if table is not None:
-            if isinstance(table.schema().find_type("after"), MapType):
-                self._migrate(table)
+        """Create the table, unless it exists."""
+        _ = self.appended
+        if self._lake.load(self.identifier) is not None:
             return
         self._lake.ensure_namespace(self.identifier.namespace)
         properties = ", ".join(f"'{key}'='{value}'" for key, value in _PROPERTIES.items())
@@ -149,46 +153,25 @@ class Events:
             f"PARTITIONED BY (feed_date) TBLPROPERTIES ({properties})"
         )
 
-    def _migrate(self, table: Table) -> None:
-        transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
-        has_synthetic = SYNTHETIC in table.schema().column_names
-        added = [
-            *(Add(name, "string", None) for name in _IMAGES),
-            *(() if has_synthetic else (Add(SYNTHETIC, "boolean", None),)),
-        ]
-        moved = [Move(name, after) for name, after in zip(_IMAGES, ("commit_time", "before"), strict=True)]
-        transaction.change_schema([[Drop(name) for name in _IMAGES], added, moved])
-        schema = Schema.model_validate_json(transaction.schema_json())
-        events = self.frame().select(*NEW_EVENTS.names, SYNTHETIC)
-        # The table gets these properties in the same commit as the files.
-        properties = {**table.properties, **_PROPERTIES}
-        writer = EventWriter(schema, table.location(), properties, dict(self._lake.catalog.properties))
-        files = _written_by(events, writer)
-        transaction.commit(data_files=files, replace_all=table.current_snapshot() is not None, properties=_PROPERTIES)
-
     def frame(self) -> DataFrame:
         """Return all events, with the columns of `EVENTS`."""
-        frame = self._spark.read.format("iceberg").load(self.identifier.sql)
-        if isinstance(frame.schema["after"].dataType, SparkMap):
-            # A snapshot from before the images were texts.
-            texts = {name: F.to_json(name, {"ignoreNullFields": "false"}) for name in _IMAGES}
-            told_by_name = F.col("segment").startswith(MOVED_ROWS_PREFIX)
-            known = [F.col(SYNTHETIC)] if SYNTHETIC in frame.columns else []
-            frame = frame.withColumns({**texts, SYNTHETIC: F.coalesce(*known, told_by_name)})
-        return frame.select(*EVENTS.names)
+        return self._spark.read.format("iceberg").load(self.identifier.sql).select(*EVENTS.names)
 
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
         """Return a reader, for tasks, of the current events with a commit-ts in [lowest, highest], and of those in the
-        `earlier` snapshots (ids)."""
+        `earlier` snapshots (ids). Raises `TransientError` when one of them no longer exists."""
         table = self._load()
         commit_ts = table.schema().find_field("commit_ts")
 
-        def of(snapshot: Snapshot | None) -> EventReader:
+        def of(id: int | None) -> EventReader:
+            snapshot = None if id is None else table.snapshot_by_id(id)
+            if id is not None and snapshot is None:
+                raise TransientError(f"another writer has just expired a snapshot of {self.identifier}: {id}")
             whole = reader_of(self._lake, table, snapshot)
             wanted = tuple(file for file in whole.files if may_contain(file, commit_ts, lowest, highest))
             return replace(whole, files=wanted)
 
-        return replace(of(None), earlier=tuple(of(_snapshot(table, id)) for id in sorted(earlier)))
+        return replace(of(None), earlier=tuple(of(id) for id in sorted(earlier)))
 
     def without(self, changes: Collection[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
         """Return the changes (database, table, commit-ts) that have no event."""
@@ -206,13 +189,10 @@ class Events:
         table = self._load()
         return EventWriter(table.schema(), table.location(), table.properties, dict(self._lake.catalog.properties))
 
-    def snapshot_of(self, batch: int) -> Snapshot | None:
-        """Return the snapshot that appended a batch; None when the batch was not committed."""
-        return _snapshot_of(self._lake.load(self.identifier), batch)
-
-    def newest_batch(self) -> int:
-        """Return the batch that was appended last; 0 before the first."""
-        return next((number for number, _ in _batches(self._lake.load(self.identifier))), 0)
+    @cached_property
+    def appended(self) -> Appended:
+        """The batches in the table, as this run found and left them."""
+        return Appended.of(self._lake.load(self.identifier))
 
     def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
         """Write events (columns of `NEW_EVENTS`, and `synthetic`) in this process; return the files for `commit`."""
@@ -223,24 +203,30 @@ class Events:
         return _written_by(events, self.writer())
 
     def commit(self, data_files: Sequence[str], segments: Sequence[Segment], settings: str | None = None) -> None:
-        """Add what tasks wrote of a batch's segments, in the place of the earlier events of those that have
-        `replaces_snapshot`. Readers see all of it at once. `settings`: a digest of those that decided which events
-        there are.
+        """Add what tasks wrote of a batch's segments, in the place of the earlier events of those that have such.
+        Readers see all of it at once. `settings`: a digest of those that decided which events there are.
 
-        Raises TransientError where another run has changed the table meanwhile."""
+        Raises `ConcurrentRunError` when the run has lost its lease or another run has committed a batch since this one
+        looked, and TransientError where another writer has changed the table just now."""
+        self._require_lease()
         table, batch = self._load(), segments[0].batch
-        if _snapshot_of(table, batch) is not None:
-            raise TransientError(f"another run has appended batch {batch} of {self.identifier}", advice="run again")
+        if Appended.of(table) != self.appended or batch <= self.appended.newest:
+            raise ConcurrentRunError(f"another run has committed to {self.identifier}: batch {batch} is not appended")
         transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
-        again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
+        again = [segment.segment for segment in segments if segment.replaces is not None]
         deletes, replaced = self._deleted(table, again) if again else ((), ())
-        transaction.commit(
+        landed = self._segments.landed_batches
+        unmarked = {number: digest for number, digest in self.appended.unmarked.items() if number in landed}
+        after = Appended(batch, {**unmarked, batch: settings or ""})
+        self._snapshots[batch] = transaction.commit(
             data_files=data_files,
             delete_files=deletes,
             replaced_deletes=replaced,
+            # A snapshot, even without events: it makes the commit of a run fail that has not seen this batch.
             mark=True,
-            summary={**of_batch(batch), **({} if settings is None else {SETTINGS: settings})},
+            properties=after.as_properties(),
         )
+        self.appended = after
 
     def _deleted(self, table: Table, segments: Collection[str]) -> tuple[list[str], list[str]]:
         """Write deletion vectors for all events of some segments; return them, and the ones that they replace."""
@@ -260,15 +246,22 @@ class Events:
         deleted = dict(zip((file.path for file in files), found, strict=True))
         return delete_rows(table.io, table.location(), table.properties, table.format_version, files, deleted)
 
-    def counts(self, batch: int) -> BatchCounts:
-        """Count the events of each segment of a batch, read from the batch's own commit."""
-        table = self._load()
-        snapshot = _snapshot_of(table, batch)
-        if snapshot is None:
+    def counts(self, segments: Sequence[Segment]) -> BatchCounts:
+        """Count the events of each segment of a batch; none when the batch is not in the table. A batch that this run
+        has committed is read from the files of its commit."""
+        batch, wanted = segments[0].batch, {segment.segment for segment in segments}
+        if batch not in self.appended.unmarked:
             return BatchCounts({})
+        table, made = self._load(), self._snapshots.get(batch)
+        snapshot = None if made is None else table.snapshot_by_id(made)
         schema = table.schema()
         ids = [schema.find_field(name).field_id for name in ("segment", "schema_name", "table_name", "op", "commit_ts")]
-        files = live_files(table, (), added_by={snapshot.snapshot_id}, snapshot=snapshot)
+        added_by = None if snapshot is None else {snapshot.snapshot_id}
+        files = [
+            file
+            for file in live_files(table, ids[:1], added_by=added_by, snapshot=snapshot)
+            if may_contain(file, schema.find_field("segment"), min(wanted), max(wanted))
+        ]
 
         def counted(file: StoredFile) -> list[tuple[tuple[str, str, str], SegmentCounts]]:
             batches = read_rows(table.io, file, schema, ids, as_dictionaries=ids[:-1])
@@ -277,62 +270,16 @@ class Events:
         found: dict[tuple[str, str, str], SegmentCounts] = {}
         for of_file in ExecutorFactory.get_or_create().map(counted, files):
             for name, counts in of_file:
-                found[name] = found.get(name, SegmentCounts()) + counts
+                if name[0] in wanted:
+                    found[name] = found.get(name, SegmentCounts()) + counts
         return BatchCounts(found)
 
     def _load(self) -> Table:
-        table = self._lake.load(self.identifier)
-        assert table is not None, "`ensure` comes first"
-        return table
+        return self._lake.existing(self.identifier)
 
 
 def _written_by(events: DataFrame, writer: EventWriter) -> list[str]:
     return [row["data_file"] for row in events.mapInArrow(writer.write, spark_columns(WRITTEN)).collect()]
-
-
-def _batches(table: Table | None) -> Iterator[tuple[int, Snapshot]]:
-    """Yield batches with their snapshots, newest first."""
-    for snapshot in () if table is None else ancestors_of(table.current_snapshot(), table.metadata):
-        found = summary_of(snapshot).get(BATCH)
-        if found is not None:
-            yield int(found), snapshot
-
-
-def snapshots_of_batches(table: Table, lowest: int | None) -> set[int]:
-    """Return the snapshots that a run needs to continue after another one: that of the newest batch, and those of the
-    batches from `lowest` on."""
-    found: set[int] = set()
-    for number, snapshot in _batches(table):
-        if found and (lowest is None or number < lowest):
-            break
-        found.add(snapshot.snapshot_id)
-    return found
-
-
-def settings_of_batches(lake: Lake, feed: str, batches: Collection[int]) -> dict[int, str | None]:
-    """Return the digest of the settings of each of the batches that is committed; None when its commit does not have
-    it. Needs no JVM."""
-    found: dict[int, str | None] = {}
-    table = lake.load(system_table(feed, "events")) if batches else None
-    for number, snapshot in _batches(table):
-        if number < min(batches):
-            break
-        if number in batches:
-            found[number] = summary_of(snapshot).get(SETTINGS)
-    return found
-
-
-def _snapshot_of(table: Table | None, batch: int) -> Snapshot | None:
-    for number, snapshot in _batches(table):
-        if number <= batch:  # Numbers rise from commit to commit.
-            return snapshot if number == batch else None
-    return None
-
-
-def _snapshot(table: Table, id: int) -> Snapshot:
-    found = table.snapshot_by_id(id)
-    assert found is not None, f"{table.name()} has no snapshot {id}"
-    return found
 
 
 def _counted(rows: pa.Table) -> Iterator[tuple[tuple[str, str, str], SegmentCounts]]:

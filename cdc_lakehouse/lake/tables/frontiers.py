@@ -1,7 +1,7 @@
 """The `frontier` table: from where a feed's sink is listed. A row is one directory of a table.
 
 It is written after the segments that were found, so a run that dies in between leaves an older frontier, with which
-more is listed. Values of the whole frontier are in the snapshot's summary."""
+more is listed. Values of the whole frontier are properties of the table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Frontiers:
         ]
         return Frontier(
             tuple(tables),
-            properties.get(OLDEST_DATE),
+            properties[OLDEST_DATE] or None,
             properties[SETTINGS],
             datetime.datetime.fromisoformat(properties[WHOLE_AT]),
             properties[UNCLEAR] == "true",
@@ -72,7 +72,6 @@ class Frontiers:
             SETTINGS: frontier.settings,
             WHOLE_AT: frontier.whole_at.isoformat(),
             UNCLEAR: str(frontier.unclear).lower(),
+            OLDEST_DATE: frontier.oldest_date or "",
         }
-        if frontier.oldest_date is not None:
-            properties[OLDEST_DATE] = frontier.oldest_date
         self._table.write(frontier.tables, replacing=AlwaysTrue(), properties=properties)

@@ -1,7 +1,7 @@
 """The lease of a feed, which lets one run at a time work on it.
 
 It is a table without rows. A run takes the lease by a commit on top of what it read, so only one of two runs gets it;
-the newest snapshot's summary says who holds it and until when. The run renews it while it lives. The lease of a run
+the table's properties say who holds it and until when. The run renews it while it lives. The lease of a run
 that died expires; another run on the same machine and in the same container sees at once that the process is gone. The
 clocks of machines that run the same feed must agree within some seconds."""
 
@@ -20,6 +20,7 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -31,7 +32,6 @@ from cdc_lakehouse.lake.properties import (
     LEASE_PROCESS,
     LEASE_RELEASED,
     LEASE_RUN,
-    summary_of,
 )
 
 LEASE: Final = datetime.timedelta(seconds=120)
@@ -40,6 +40,7 @@ MAINTENANCE: Final = "maintenance-"
 """The prefix of the names of maintenance's runs. Maintenance holds the feed for one table at a time, so runs wait for
 it."""
 _LOOK_SECONDS: Final = 0.5
+_TRIES: Final = 3
 _RENEWALS: Final = 4
 """The number of attempts to renew within one lease."""
 _SCHEMA: Final = pa.schema([("run", pa.string())])
@@ -156,31 +157,38 @@ class Lease:
                 return
 
     def _write(self, expires_at: datetime.datetime, *, released: bool = False) -> None:
-        assert self._table is not None, "`take` comes first"
-        table = self._table
-        earlier = table.current_snapshot()
-        summary = {
+        """Raises `CommitFailedException` when another run has written the lease."""
+        properties = {
             LEASE_RUN: self.run,
             LEASE_HOST: socket.gethostname(),
             LEASE_PROCESS: this_process(),
             LEASE_EXPIRES_AT: expires_at.isoformat(),
             LEASE_RELEASED: str(released).lower(),
+            LEASE_BEFORE: (self._before or "") if self.run.startswith(MAINTENANCE) else "",
         }
-        if self.run.startswith(MAINTENANCE) and self._before is not None:
-            summary[LEASE_BEFORE] = self._before
-        try:
-            with (
-                writing_to_warehouse(),
-                table.transaction() as transaction,
-                transaction.update_snapshot(summary).fast_append(),
-            ):
-                pass
-        except FileNotFoundError as error:  # The state that it builds on no longer exists.
-            raise CommitFailedException(str(error)) from error
-        self._expires_at = expires_at
-        if earlier is not None:
-            table.maintenance.expire_snapshots().by_id(earlier.snapshot_id).commit()
-            table.io.delete(earlier.manifest_list)
+        table, before, failed = self._table, _holder(self._table), None
+        for _ in range(_TRIES):
+            if table is None or _holder(table) != before:
+                break
+            earlier = table.current_snapshot()
+            try:
+                with writing_to_warehouse(), table.transaction() as transaction:
+                    # Properties alone would be set on top of whatever is there; the snapshot makes a second run fail.
+                    with transaction.update_snapshot().fast_append():
+                        pass
+                    transaction.set_properties(properties)
+                    if earlier is not None:
+                        with ExpireSnapshots(transaction) as expire:
+                            expire.by_id(earlier.snapshot_id)
+            except (CommitFailedException, FileNotFoundError) as error:
+                # Another writer's maintenance leaves the lease as it is: then it is written again on top of that.
+                failed, table = error, self._lake.load(system_table(self._feed, "lease"))
+                continue
+            self._table, self._expires_at = table, expires_at
+            if earlier is not None:
+                table.io.delete(earlier.manifest_list)
+            return
+        raise CommitFailedException("another run has written the lease") from failed
 
 
 def take_when_free(
@@ -210,12 +218,14 @@ def take_when_free(
 
 
 def _holder(table: Table | None) -> Holder | None:
-    said = summary_of(None if table is None else table.current_snapshot())
-    if not said:
+    said = {} if table is None else table.properties
+    if LEASE_RUN not in said:
         return None
     expires_at = datetime.datetime.fromisoformat(said[LEASE_EXPIRES_AT])
     released = said[LEASE_RELEASED] == "true"
-    return Holder(said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at, released, said.get(LEASE_BEFORE))
+    return Holder(
+        said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at, released, said[LEASE_BEFORE] or None
+    )
 
 
 # --- Processes ---

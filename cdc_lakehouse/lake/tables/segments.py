@@ -7,8 +7,8 @@ table (or of topics) that no longer have rows: it holds their counts, and their 
 
 A segment is `landed` when it is listed and `decoded` when its events are in `events`; both are one commit for a whole
 batch. Batches are numbered upwards; a current-state table records the number of the last batch that it has read. A
-segment whose content changed, or whose date is decoded again, moves to a new batch, with `replaces_snapshot` naming the
-snapshot of `events` that still holds its earlier events.
+segment whose content changed, or whose date is decoded again, moves to a new batch, and `replaces` names the snapshots
+of `events` that still hold its earlier events.
 
 The rows are read as an Arrow table and queried; a `Segment` is only made for the few rows that a run works on.
 """
@@ -17,18 +17,20 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.properties import of_batch
+from cdc_lakehouse.lake.properties import BATCH, UNMARKED
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, schema_of
 
 Kind = Literal["file", "offsets", "dump", "moved_rows", "repair", "summary"]
@@ -49,6 +51,9 @@ _SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined"
 _GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")
 """A summary holds the sums of the former columns and the maxima of the latter."""
 _GAPS_LISTED: Final = 1000
+NO_CONTENTS: Final = "[]"
+_NOT_KEPT: Final = 0
+_CONTENTS_KEPT: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,8 @@ class Segment:
     `lines` is what a file's decoder read (events and rejected lines), or the number of records of offsets that landed;
     None when it was not counted. `others` is the number of records that are neither events nor in the quarantine, minus
     the rows that records have beyond their first. `tombstones`, among them, are those with a key and no value.
+    `replaces` says in which batches earlier contents of the segment were decoded, and which snapshot of `events` has
+    each, as JSON `[[batch, snapshot], …]`; 0 for one that is not kept.
     """
 
     segment: str
@@ -91,7 +98,7 @@ class Segment:
     quarantined: int | None = None
     min_commit_ts: int | None = None
     max_commit_ts: int | None = None
-    replaces_snapshot: int | None = None
+    replaces: str | None = None
     lines: int | None = None
     requested_by: str | None = None
     others: int | None = None
@@ -108,19 +115,57 @@ COUNTS: Final = (
 """The columns that are set when a segment is decoded; `lines` of offsets is set before."""
 
 
-def replaced_snapshot(segment: Segment, newest: int | None) -> int | None:
-    """The snapshot of `events` that still has the events of a segment which lands again; `newest` is that of now. One
-    that is not decoded may be in `events` too, by a run that ended before it said so."""
-    return newest if segment.state == DECODED else segment.replaces_snapshot or newest
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Which batches are in `events`: the newest one (0 before the first), and those that `segments` may not show as
+    decoded, with the digest of their settings. `snapshot_id`: the current snapshot."""
+
+    newest: int = 0
+    unmarked: Mapping[int, str] = field(default_factory=dict[int, str])
+    snapshot_id: int | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, events: Table | None) -> Appended:
+        if events is None:
+            return cls()
+        unmarked = json.loads(events.properties.get(UNMARKED, "{}"))
+        newest = int(events.properties.get(BATCH, "0"))
+        return cls(newest, {int(batch): it for batch, it in unmarked.items()}, events.metadata.current_snapshot_id)
+
+    def as_properties(self) -> dict[str, str]:
+        return {BATCH: str(self.newest), UNMARKED: json.dumps(self.unmarked)}
 
 
-def replayed_segment(segment: Segment, batch: int, newest: int | None, now: datetime.datetime) -> Segment:
-    """A segment that is to be decoded again, in a batch of its own. `newest`: the snapshot of `events`."""
+def replaced_contents(segment: Segment, appended: Appended) -> str | None:
+    """Return `Segment.replaces` for a segment that lands again. Each table finds the content that it has applied by
+    its batch: another one may have applied an earlier one. Of many the oldest are not kept: what has applied them is
+    rebuilt. Without any contents (`[]`) there may be events all the same, by a run that was to decode it before."""
+    if segment.state != DECODED and segment.batch not in appended.unmarked:
+        return segment.replaces or NO_CONTENTS
+    contents = [*contents_of(segment.replaces), (segment.batch, appended.snapshot_id or _NOT_KEPT)]
+    if len(contents) > _CONTENTS_KEPT:
+        contents[:2] = [(contents[0][0], _NOT_KEPT)]
+    return json.dumps(contents)
+
+
+def contents_of(replaces: str | None) -> list[tuple[int, int]]:
+    """Return the pairs of batch and snapshot in `Segment.replaces`, oldest first."""
+    return [(batch, snapshot) for batch, snapshot in json.loads(replaces or NO_CONTENTS)]
+
+
+def applied_content(segment: Segment, batch: int) -> int | None:
+    """Return the snapshot of `events` with the content of a segment that a table has applied, which has read batches up
+    to `batch`; None when it has applied none of the earlier ones."""
+    return next((snapshot for of, snapshot in reversed(contents_of(segment.replaces)) if of <= batch), None)
+
+
+def replayed_segment(segment: Segment, batch: int, appended: Appended, now: datetime.datetime) -> Segment:
+    """A segment that is to be decoded again, in a batch of its own."""
     uncounted = dict.fromkeys(COUNTS)
     if segment.kind == OFFSETS:
         del uncounted["lines"]
-    replaces = replaced_snapshot(segment, newest)
-    return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces_snapshot=replaces, **uncounted)
+    replaces = replaced_contents(segment, appended)
+    return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces=replaces, **uncounted)
 
 
 pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
@@ -148,6 +193,11 @@ class Segments:
     def kinds(self) -> set[str]:
         """Return the kinds of the segments."""
         return set(self.rows["kind"].unique().to_pylist())
+
+    @property
+    def landed_batches(self) -> set[int]:
+        """The batches with segments that are not decoded."""
+        return set(self.rows.filter(pc.field("state") == LANDED)["batch"].unique().to_pylist())
 
     def select(self, condition: Any) -> list[Segment]:
         """Return the segments for which a condition (a `pyarrow.compute` expression over `SCHEMA`) is true."""
@@ -200,10 +250,9 @@ class Segments:
         greatest = [(name, "max") for name in _GREATEST]
         groups = rows.group_by(["database", "table"]).aggregate([*sums, *greatest]).to_pylist()
         summaries = [_summary(group) for group in groups]
-        properties = {key: value for key, value in self._table.properties().items() if key.startswith("cdc.")}
         others = self.rows.filter(pc.invert(self._are(rows["segment"].to_pylist())))
         self._rows = pa.concat_tables([others, as_rows(summaries)])
-        self._table.write(self._rows, replacing=AlwaysTrue(), properties=properties)
+        self._table.write(self._rows, replacing=AlwaysTrue())
 
     def summarized(self) -> dict[TableName, Segment]:
         """Return the summaries of files, by the table that the source's paths name."""
@@ -211,8 +260,7 @@ class Segments:
         return {TableName(each.database or "", each.table or ""): each for each in found}
 
     def _write(self, written: Sequence[Segment], replacing: BooleanExpression | None) -> None:
-        properties = of_batch(max(row.batch for row in written))
-        self._table.write(as_rows(written), replacing=replacing, properties=properties)
+        self._table.write(as_rows(written), replacing=replacing)
         others = self.rows.filter(pc.invert(self._are(row.segment for row in written)))
         self._rows = pa.concat_tables([others, as_rows(written)])
 

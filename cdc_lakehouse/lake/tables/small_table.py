@@ -37,7 +37,6 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, _FastAppendFiles, _
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.properties import summary_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -134,8 +133,8 @@ class SmallTable:
         return self.scan(**scan).to_pylist()
 
     def properties(self) -> Mapping[str, str]:
-        """Return the summary of the newest snapshot."""
-        return summary_of(None if self.table is None else self.table.current_snapshot())
+        """Return the properties of the table, which other writers' expiry and rewrites leave as they are."""
+        return {} if self.table is None else self.table.properties
 
     def write(
         self,
@@ -144,7 +143,7 @@ class SmallTable:
         replacing: BooleanExpression | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Add rows in one commit, and remove those that match `replacing`.
+        """Add rows in one commit, and remove those that match `replacing`. `properties` of the table are set in it.
 
         The same commit adds columns that a table of older code lacks. Raises `ConcurrentRunError` when another run has
         written to the table.
@@ -153,7 +152,6 @@ class SmallTable:
         if not isinstance(rows, pa.Table):
             new = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
         table = self._ensure()
-        summary = dict(properties or {})
         try:
             with _Transaction(table) as transaction:
                 self._evolve(transaction, table.schema())
@@ -163,13 +161,14 @@ class SmallTable:
                 metadata = transaction.table_metadata
                 added += [new] if len(new) else []
                 files = [file for each in added for file in _dataframe_to_data_files(metadata, each, table.io)]
-                with _new_snapshot(transaction, table.io, summary, replaces=bool(gone)) as snapshot:
+                with _new_snapshot(transaction, table.io, replaces=bool(gone)) as snapshot:
                     if gone:
                         snapshot.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
                     for file in gone:
                         snapshot.delete_data_file(file)
                     for file in files:
                         snapshot.append_data_file(file)
+                transaction.set_properties(dict(properties or {}))
                 expired = _expire(transaction)
         except (CommitFailedException, FileNotFoundError) as error:
             # Another writer may have expired what this one has read; otherwise a file is lost.
@@ -233,12 +232,10 @@ class _Overwrite(_OverwriteFiles):
         return [each for each in super()._existing_manifests() if each.has_added_files() or each.has_existing_files()]
 
 
-def _new_snapshot(
-    transaction: Transaction, io: FileIO, summary: dict[str, str], *, replaces: bool
-) -> _OverwriteFiles | _FastAppendFiles:
+def _new_snapshot(transaction: Transaction, io: FileIO, *, replaces: bool) -> _OverwriteFiles | _FastAppendFiles:
     if not replaces:
-        return transaction.update_snapshot(summary).fast_append()
-    return _Overwrite(Operation.OVERWRITE, transaction, io, snapshot_properties=summary)
+        return transaction.update_snapshot().fast_append()
+    return _Overwrite(Operation.OVERWRITE, transaction, io)
 
 
 def _rewritten(

@@ -56,8 +56,7 @@ def delete_superseded(
     """Delete events by their positions in data files, in one commit; files that no longer exist are skipped. Returns
     the number of deleted events. Raises `TransientError` when another run has changed the table meanwhile."""
     identifier = system_table(feed, "events")
-    table = lake.load(identifier)
-    assert table is not None, identifier
+    table = lake.existing(identifier)
     files = [file for file in live_files(table, ()) if file.path in found]
     before = removal_of(lake, feed)
     deletes, replaced = delete_rows(table.io, table.location(), table.properties, table.format_version, files, found)
