@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -14,7 +13,7 @@ from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.isolation import SPARK_ERRORS, run_isolated
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles
-from cdc_lakehouse.lake.tables.segments import NO_CONTENTS, Segment
+from cdc_lakehouse.lake.tables.segments import Segment, moved_segment
 from cdc_lakehouse.pipeline.context import FeedContext
 
 UNREADABLE_SEGMENT: Final = "UnreadableSegment"
@@ -87,12 +86,7 @@ def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Ma
         return segments
     deferred = {row.segment for row in rejected}
     batch = run.segments.batch + 1
-    # Another run may still be about to append the earlier batch.
-    rest = [
-        replace(s, batch=batch, replaces=s.replaces if is_new else s.replaces or NO_CONTENTS)
-        for s in segments
-        if s.segment not in deferred
-    ]
+    rest = [moved_segment(s, batch, is_new=is_new) for s in segments if s.segment not in deferred]
     if rest:
         run.segments.land(rest)
     return rest

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import pyarrow.compute
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
@@ -44,13 +43,11 @@ from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import Segments, contents_of
+from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.retention import Removed, Retention
 from cdc_lakehouse.pipeline.superseded_events import SupersededEvents
-
-pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _EVENTS: Final = "events"
@@ -392,9 +389,7 @@ class Maintenance:
         states = (each.state for each in targets if each.state is not None)
         held = (each.applied_batch for each in states if each.incarnation in cut.held_incarnations)
         applied = 0 if any(each.unreadable is not None for each in targets) else min([cut.batch, *held])
-        rows = Segments(self._lake, self._feed.name).rows
-        replaced = rows.filter((pc.field("batch") > applied) & ~pc.field("replaces").is_null())["replaces"]
-        return {snapshot for contents in replaced.to_pylist() for _, snapshot in contents_of(contents)}
+        return Segments(self._lake, self._feed.name).earlier_contents(applied)
 
     def _remove_orphans(self, target: _Target, *, dry_run: bool) -> int:
         older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +15,6 @@ from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
-from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
@@ -26,7 +24,7 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
     DUMP,
-    NO_CONTENTS,
+    IS_REPLACED,
     OFFSETS,
     REPAIR,
     Segment,
@@ -248,7 +246,7 @@ def _changes(
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
     contents = (applied_content(segment, batch) for segment in redecoded)
     earlier = frozenset(id for id in contents if id is not None)
-    if not earlier <= news.event_snapshots:
+    if earlier and not earlier <= run.appended().snapshots:
         rebuild, redecoded, earlier = True, (), frozenset()
     return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, earlier, recompute)
 
@@ -279,19 +277,16 @@ def _has_ddl(life: Incarnation, above: int) -> bool:
     return any(version.commit_ts > above and version.effect != "none" for version in life.versions)
 
 
-_REPLACED: Final = pc.field("replaces").is_valid() & (pc.field("replaces") != NO_CONTENTS)
-
-
 class _News:
     """What is new since the last cut: which tables the new segments and the new history can concern."""
 
     def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
         cut = run.last_cut
         self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
-        self._segments, self._run = run.segments, run
+        self._segments = run.segments
         skips = run.feed.policy.quarantine == "skip"
         self._unusable = [] if skips else [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
-        concerned = (pc.field("batch") > cut.batch) & (_REPLACED | (pc.field("events") > 0))
+        concerned = (pc.field("batch") > cut.batch) & (IS_REPLACED | (pc.field("events") > 0))
         if checkpoint_ts > cut.checkpoint_ts:
             # Segments that were decoded before and exceeded the checkpoint at that time.
             waited = (pc.field("max_commit_ts") > cut.checkpoint_ts) & (pc.field("min_commit_ts") <= checkpoint_ts)
@@ -300,12 +295,6 @@ class _News:
         self._of_any_table = OFFSETS in rows["kind"].unique().to_pylist()
         names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
         self._recent = {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
-
-    @functools.cached_property
-    def event_snapshots(self) -> frozenset[int]:
-        """The snapshots of `events` that still exist."""
-        table = self._run.lake.load(system_table(self._run.feed.name, "events"))
-        return frozenset(() if table is None else (each.snapshot_id for each in table.snapshots()))
 
     def concerns(self, life: Incarnation) -> bool:
         return self._of_any_table or not self._recent.isdisjoint(life.names)
@@ -318,7 +307,7 @@ class _News:
         counts = pc.field("kind").isin([DUMP, REPAIR])
         if void_upto_ts < applied_ts:
             counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
-        late = (pc.field("batch") > batch) & (passed & counts | _REPLACED) & may_hold(life.names)
+        late = (pc.field("batch") > batch) & (passed & counts | IS_REPLACED) & may_hold(life.names)
         own = {row.segment for row in self._unusable if TableName(row.database or "", row.table or "") in life.names}
         passed_by = passed & pc.field("segment").isin(pa.array(sorted(own), pa.string()))
         return self._segments.select((pc.field("state") == DECODED) & (late | passed_by))

@@ -13,7 +13,7 @@ import pytest
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import BatchCounts, SegmentCounts
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile
-from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment
+from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
 from cdc_lakehouse.pipeline import dump_source
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.loads import loads_of
@@ -49,7 +49,7 @@ class Events:
 
     def commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         batch = segments[0].batch
-        assert batch not in self.batches and all(segment.replaces is None for segment in segments)
+        assert batch not in self.batches and not any(contents_of(segment.replaces) for segment in segments)
         self.batches[batch] = list(data_files)
 
     def counts(self, segments: Sequence[Segment]) -> BatchCounts:

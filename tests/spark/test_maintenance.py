@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -238,7 +237,9 @@ def test_maintenance_that_is_killed_anywhere(
     monkeypatch.setattr(maintenance, "_PATIENCE", datetime.timedelta(0))
     lake, sink = new_feed(functools.partial(new_lake, format_version=format_version), 3)
     committed: list[str] = []
-    for number in itertools.count(1):
+    number = 1
+    while True:
+        before = without_lease(lake)
         with KillAtCommit(number)(lake) as killed:
             try:
                 maintain(lake)
@@ -249,6 +250,8 @@ def test_maintenance_that_is_killed_anywhere(
         if not killed.happened:
             break
         committed += killed.commits[-1:]
+        # After the first commit but that of the lease, as long as there is one more to do.
+        number = number + 1 if without_lease(lake) == before else 3
     assert any("d.p" in each for each in committed), committed
     small_changes(lake, sink, 1, first=3)
     # Of one table alone the cuts are not forgotten: what they name stays.
@@ -344,7 +347,7 @@ def test_batch_that_is_committed_and_not_marked_is_found_after_another_writers_m
     with KillAtCall(Segments, "mark_decoded", 1, after=False)(feed.lake):
         feed.lake.go_through()
     assert [row["state"] for row in feed.lake.machinery("segments")].count("landed") == 2
-    feed.optimize("events", "segments", "lease", "checkpoints", "frontier")
+    feed.optimize("events", "segments", "checkpoints", "frontier")
     feed.optimize("events")
     feed.lake.go_through()
     places = [(event["segment"], event["line"]) for event in feed.lake.machinery("events")]

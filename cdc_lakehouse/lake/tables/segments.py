@@ -118,19 +118,21 @@ COUNTS: Final = (
 @dataclass(frozen=True, slots=True)
 class Appended:
     """Which batches are in `events`: the newest one (0 before the first), and those that `segments` may not show as
-    decoded, with the digest of their settings. `snapshot_id`: the current snapshot."""
+    decoded, with the digest of their settings. `snapshot_id` is the current one of the `snapshots` that exist."""
 
     newest: int = 0
     unmarked: Mapping[int, str] = field(default_factory=dict[int, str])
     snapshot_id: int | None = field(default=None, compare=False)
+    snapshots: frozenset[int] = field(default=frozenset(), compare=False)
 
     @classmethod
     def of(cls, events: Table | None) -> Appended:
         if events is None:
             return cls()
         unmarked = json.loads(events.properties.get(UNMARKED, "{}"))
-        newest = int(events.properties.get(BATCH, "0"))
-        return cls(newest, {int(batch): it for batch, it in unmarked.items()}, events.metadata.current_snapshot_id)
+        newest, current = int(events.properties.get(BATCH, "0")), events.metadata.current_snapshot_id
+        snapshots = frozenset(each.snapshot_id for each in events.snapshots())
+        return cls(newest, {int(batch): it for batch, it in unmarked.items()}, current, snapshots)
 
     def as_properties(self) -> dict[str, str]:
         return {BATCH: str(self.newest), UNMARKED: json.dumps(self.unmarked)}
@@ -146,6 +148,11 @@ def replaced_contents(segment: Segment, appended: Appended) -> str | None:
     if len(contents) > _CONTENTS_KEPT:
         contents[:2] = [(contents[0][0], _NOT_KEPT)]
     return json.dumps(contents)
+
+
+def moved_segment(segment: Segment, batch: int, *, is_new: bool) -> Segment:
+    """A segment that was not decoded in its batch. Another run may still be about to append that, unless it is new."""
+    return replace(segment, batch=batch, replaces=segment.replaces if is_new else segment.replaces or NO_CONTENTS)
 
 
 def contents_of(replaces: str | None) -> list[tuple[int, int]]:
@@ -198,6 +205,11 @@ class Segments:
     def landed_batches(self) -> set[int]:
         """The batches with segments that are not decoded."""
         return set(self.rows.filter(pc.field("state") == LANDED)["batch"].unique().to_pylist())
+
+    def earlier_contents(self, batch: int) -> set[int]:
+        """Return the snapshots of `events` with earlier contents of the segments of later batches."""
+        rows = self.rows.filter((pc.field("batch") > batch) & pc.field("replaces").is_valid())["replaces"]
+        return {snapshot for contents in rows.to_pylist() for _, snapshot in contents_of(contents)}
 
     def select(self, condition: Any) -> list[Segment]:
         """Return the segments for which a condition (a `pyarrow.compute` expression over `SCHEMA`) is true."""
@@ -291,6 +303,10 @@ def _summary(group: Mapping[str, Any]) -> Segment:
         **{name: group[f"{name}_sum"] or 0 for name in _SUMS},
         **{name: group[f"{name}_max"] for name in _GREATEST},
     )
+
+
+IS_REPLACED: Final = pc.field("replaces").is_valid() & (pc.field("replaces") != NO_CONTENTS)
+"""The condition that a segment was decoded before."""
 
 
 def may_hold(tables: Iterable[TableName]) -> Any:
