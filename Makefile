@@ -9,10 +9,13 @@ export PYTHONDONTWRITEBYTECODE =
 SHELL := bash
 export TIMEFORMAT = $@: %0R s (%0U s of CPU in user mode, %0S s in the kernel)
 
-.PHONY: help setup servers proto demo dev test quick test-long chaos fuzz docs reference check lint types imports all unit spark
+.PHONY: help setup servers proto demo dev test quick test-long chaos fuzz docs reference check lint types imports all pythons unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+pythons: ## The tests that depend on the interpreter, on each Python of this machine or that uv can install
+	time $(BIN)/python scripts/pythons.py
 
 setup: ## Install everything: Python packages into .venv, Spark jars into the user's cache
 	@./scripts/setup
@@ -29,7 +32,7 @@ demo: setup ## The sample changefeed through the main job, with the result shown
 dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample changefeed alive
 	@./scripts/dev
 
-test: setup servers check all ## Set up, then lint, types, import rules and all tests
+test: setup servers check all pythons ## Set up, then lint, types, import rules, all tests, and other versions of Python
 
 quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed through Spark
 	time $(BIN)/ruff check .

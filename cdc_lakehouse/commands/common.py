@@ -30,6 +30,7 @@ ENGINE_FAILED: Final = 4
 """Exit code: Spark failed, or its JVM ended."""
 
 _HOME: Final = "dagster_home"
+_CHECKOUT: Final = Path(__file__).parents[2]
 # Everything except printable ASCII, line feeds, and click's green, red, yellow and reset.
 _NOT_PLAIN: Final = re.compile(r"(\n|\x1b\[(?:3[123]|0)m)|[^ -~]")
 
@@ -78,8 +79,11 @@ def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -
 
 
 def find_home() -> Path:
-    """Return DAGSTER_HOME, by default a directory beside the configuration, whether it exists or not."""
-    return Path(os.environ.get("DAGSTER_HOME") or configuration.config_path().parent / _HOME)
+    """Return DAGSTER_HOME, whether it exists or not: by default that of the checkout for a configuration in it, else a
+    directory beside the configuration."""
+    path = configuration.config_path()
+    own = (_CHECKOUT / _HOME).is_dir() and path.resolve().is_relative_to(_CHECKOUT)
+    return Path(os.environ.get("DAGSTER_HOME") or (_CHECKOUT if own else path.parent) / _HOME)
 
 
 def existing_home() -> Path | None:

@@ -39,6 +39,8 @@ from cdc_lakehouse.sources.object_store import open_store
 
 Outcome = Literal["ok", "warning", "failed"]
 
+PYTHONS: Final = (3, 11, 2), (3, 14)
+"""The first version of Python that is supported, and the first after it that is not: others are not tested."""
 _LEAST_JAVA: Final = 17
 _TESTED_JAVA: Final = (17,)
 _LEAST_FREE: Final = 2 << 30
@@ -107,7 +109,12 @@ def _ok(said: str) -> Finding:
 
 def _python() -> Finding:
     packages = ", ".join(f"{name} {version(name)}" for name in ("cdc-lakehouse", "pyspark", "pyiceberg", "dagster"))
-    return _ok(f"Python {sys.version.split()[0]}, {packages}")
+    said = f"Python {sys.version.split()[0]}, {packages}"
+    if PYTHONS[0] <= sys.version_info[:3] < PYTHONS[1]:
+        return _ok(said)
+    least, beyond = (".".join(map(str, each)) for each in PYTHONS)
+    advice = f"install a Python from {least} to before {beyond}, and the project in it"
+    raise ConfigurationError(f"{said}: no test ran on this version of Python", advice=advice)
 
 
 def _java() -> Finding:

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.commands import common
 from cdc_lakehouse.lake.tables.lease import Lease
 from tests import commands
 from tests.commands import HEAVY, imported_by
@@ -125,6 +126,17 @@ def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monke
     monkeypatch.setattr(os, "environ", os.environ.copy())
     assert call("run", config=tmp_path / "mistyped" / "lakehouse.yaml").exit_code == 2
     assert not (tmp_path / "mistyped").exists()
+
+
+def test_dagster_home_of_a_configuration_in_the_checkout_is_the_checkouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME")
+    root = Path(__file__).parents[2]
+    for directory, home in ((root / "demo", root), (root, root), (tmp_path, tmp_path)):
+        monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(directory / "lakehouse.yaml"))
+        assert common.find_home() == home / "dagster_home"
+    assert "concurrency" in (root / "dagster_home/dagster.yaml").read_text(encoding="utf-8")
 
 
 def test_help_is_quick_for_it_loads_nothing_heavy() -> None:

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from cdc_lakehouse import config
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import StorageSinkSource
 from cdc_lakehouse.config.sink_uri import store_options
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.pipeline import diagnosis
 from cdc_lakehouse.sample.changefeed import write_history
 from tests import LONG
 from tests.kit.data_sets import names
@@ -198,6 +201,21 @@ def test_doctor_tries_each_part_and_leaves_nothing(data_sets: Path, here: Path) 
     assert result.exit_code == 0 and "FAILED" not in result.output
     assert outcomes()["catalog"] == outcomes()["warehouse"] == outcomes()["shop: source"] == "ok"
     assert list((here / "lake" / "warehouse").rglob("*")) == []
+
+
+def test_pythons_that_are_supported_are_stated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the project's metadata, from which `scripts/setup` has them, by the lock and by doctor."""
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    low, high = (".".join(map(str, each)) for each in diagnosis.PYTHONS)
+    assert project["project"]["requires-python"] == f">={low},<{high}"
+    assert f'requires-python = ">={low}, <{high}"\n' in (root / "uv.lock").read_text(encoding="utf-8")
+    tried = [tuple(map(int, each.split("."))) for each in project["tool"]["cdc-lakehouse"]["tried-pythons"]]
+    assert tried[0] == diagnosis.PYTHONS[0] and tried == sorted(tried) and tried[-1] < diagnosis.PYTHONS[1]
+    for version in ((3, 11, 1), (3, 14, 0)):
+        monkeypatch.setattr(diagnosis.sys, "version_info", version)
+        with pytest.raises(ConfigurationError, match="no test ran on this version"):
+            diagnosis._python()
 
 
 def test_doctor_says_which_part_fails_and_what_to_do(

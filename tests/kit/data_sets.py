@@ -21,7 +21,7 @@ def names(protocol: str) -> list[str]:
 def unpack(target: Path) -> Path:
     for archive in sorted(ARCHIVES.glob("ticdc-*.tar.xz")):
         with tarfile.open(archive) as packed:
-            packed.extractall(target / archive.name.removeprefix("ticdc-").removesuffix(".tar.xz"), filter="data")
+            packed.extractall(target / archive.name.removeprefix("ticdc-").removesuffix(".tar.xz"))
     return target
 
 

