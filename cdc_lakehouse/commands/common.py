@@ -79,8 +79,7 @@ def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -
 
 
 def find_home() -> Path:
-    """Return DAGSTER_HOME, whether it exists or not: by default that of the checkout for a configuration in it, else a
-    directory beside the configuration."""
+    """Return DAGSTER_HOME, by default a directory at the root of the configuration's checkout, or beside it."""
     path = configuration.config_path()
     own = (_CHECKOUT / _HOME).is_dir() and path.resolve().is_relative_to(_CHECKOUT)
     return Path(os.environ.get("DAGSTER_HOME") or (_CHECKOUT if own else path.parent) / _HOME)

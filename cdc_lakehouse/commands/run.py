@@ -411,11 +411,9 @@ def _table_row(table: dict[str, Any]) -> list[str]:
 
 
 def prepare_instance() -> None:
-    """Set DAGSTER_HOME, and create the instance's settings, which allow one run of a feed at a time, if there are
-    none."""
+    """Set DAGSTER_HOME, and create its settings if there are none: they allow one run of a feed at a time."""
     home = find_home()
     os.environ["DAGSTER_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)
-    settings = home / "dagster.yaml"
-    if not settings.exists():
+    if not (settings := home / "dagster.yaml").exists():
         shutil.copy(_INSTANCE, settings)

@@ -25,13 +25,7 @@ from cdc_lakehouse.sources.dump.directory import detect_dump
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, Topic, read_topics, require_all
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
-from cdc_lakehouse.sources.sink.detection import (
-    DEFAULT_SEPARATOR,
-    LOOKED_AT,
-    DetectedSink,
-    detect_sink,
-    roots_below,
-)
+from cdc_lakehouse.sources.sink.detection import DEFAULT_SEPARATOR, LOOKED_AT, DetectedSink, detect_sink, roots_below
 from cdc_lakehouse.sources.sink.paths import read_checkpoint
 
 _HEAD: Final = 4 << 20

@@ -32,13 +32,7 @@ from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import COMPACTED_AT
-from cdc_lakehouse.lake.table_health import (
-    SMALL_SHARE,
-    TableHealth,
-    manifest_count,
-    rewrite_candidates,
-    table_health,
-)
+from cdc_lakehouse.lake.table_health import SMALL_SHARE, TableHealth, manifest_count, rewrite_candidates, table_health
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
