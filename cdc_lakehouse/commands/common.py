@@ -88,8 +88,7 @@ def find_home() -> Path:
 def existing_home() -> Path | None:
     """Return the home of an existing Dagster instance, for commands that create none, and set DAGSTER_HOME to it; None
     when there is none."""
-    home = find_home()
-    if not (home / "dagster.yaml").exists():
+    if not ((home := find_home()) / "dagster.yaml").exists():
         return None
     os.environ["DAGSTER_HOME"] = str(home)
     return home

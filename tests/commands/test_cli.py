@@ -131,7 +131,7 @@ def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monke
 def test_dagster_home_of_a_configuration_in_the_checkout_is_the_checkouts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("DAGSTER_HOME")
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
     root = Path(__file__).parents[2]
     for directory, home in ((root / "demo", root), (root, root), (tmp_path, tmp_path)):
         monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(directory / "lakehouse.yaml"))
