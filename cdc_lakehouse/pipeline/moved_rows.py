@@ -24,9 +24,9 @@ from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range
 from cdc_lakehouse.lake.current.moved_rows import LiveRows, SyntheticEvents, read_rows_at, rows_at
+from cdc_lakehouse.lake.current.partition_filter import PartitionRows
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
-from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,
     MOVED_ROWS,
@@ -180,9 +180,7 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
         for key in [TableKey.of(table.key, table.life.versions, run.value_format(table.version))]
         for span in keyed_spans(table.life, key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
     ]
-    # In an exchange, the rows of each table go to the other.
-    others = [tables[1].version, tables[0].version] if len(tables) > 1 else [None]
-    readers = [_reader(run, table, other) for table, other in zip(tables, others, strict=True)]
+    readers = _readers(run, move)
     with errors_of_tasks():
         if EventEstimates(run).of_names({name for table in tables for name in table.life.names}) <= _DRIVER_EVENTS:
             _write_in_driver(run, move, spans, readers)
@@ -193,8 +191,10 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
 def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
     """Write the events of small tables in this process: a job takes longer than its work."""
     rows = read_rows_at(run.events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
-    if any(_compute.any(each.column("partial")).as_py() for each in rows):
-        raise _partial_rows(move)
+    for number, each in enumerate(rows):
+        if _compute.any(each.column("partial")).as_py():
+            raise _partial_rows(move)
+        _require_partition(move, readers[number], number, {*each.column("exchanged").unique().to_pylist()})
     written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
     _commit(run, move, run.events.write(written))
 
@@ -205,6 +205,20 @@ def _partial_rows(move: _RowMove) -> TableHeldError:
     )
 
 
+def _require_partition(move: _RowMove, reader: LiveRows, number: int, exchanged: set[bool | None]) -> None:
+    """Raises `TableHeldError` where it is uncertain which rows of the partitioned table (0) are exchanged, and where
+    rows of the plain one may not fit into the partition: later statements would empty it of them, and not of rows that
+    its definition names."""
+    partition, name = reader.exchanged, move.tables[number].version.name
+    if partition is None:
+        return
+    if number and exchanged - {True}:
+        why = f"rows of {name} are not, or not for certain, in the range or list of partition {partition.names[0]}"
+        raise TableHeldError(why, advice=ddl_advice(move.tables[0].version.name))
+    if None in exchanged:
+        raise TableHeldError(partition.doubt, advice=ddl_advice(name))
+
+
 def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
     events = run.events.reader(*commit_ts_range(spans))
     own = [[span for span in spans if span.table_no == number] for number in range(len(readers))]
@@ -212,8 +226,11 @@ def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], re
     for frame in rows:
         frame.persist()
     try:
-        if any(frame.where("partial").limit(1).count() for frame in rows):
-            raise _partial_rows(move)
+        for number, frame in enumerate(rows):
+            if frame.where("partial").limit(1).count():
+                raise _partial_rows(move)
+            exchanged = {row["exchanged"] for row in frame.select("exchanged").distinct().collect()}
+            _require_partition(move, readers[number], number, exchanged)
         columns = spark_columns(SYNTHETIC_EVENTS)
         events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
         _commit(run, move, run.events.write_in_tasks(functools.reduce(DataFrame.unionAll, events)))
@@ -222,13 +239,21 @@ def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], re
             frame.unpersist()
 
 
-def _reader(run: FeedRun, table: _Table, other: TableVersion | None) -> LiveRows:
-    version, exchanged = table.version, None
-    if version.swap is not None and version.swap.partitioned == table.life.id:
-        assert version.partitioning is not None, version.name
-        exchanged = EmptiedPartition(version.commit_ts, version.partitioning, version.swap.partition, version)
-    emptied = emptied_partitions(table.life, table.void_upto_ts)
-    return LiveRows(len(table.key), table.target, other, emptied, exchanged, run.value_format(version))
+def _readers(run: FeedRun, move: _RowMove) -> list[LiveRows]:
+    """Return the readers of the tables' rows. In an exchange, the rows of each table go to the other, and those of the
+    plain table are tested, too: WITHOUT VALIDATION, the source does not."""
+    readers: list[LiveRows] = []
+    for table, other in zip(move.tables, [each.version for each in reversed(move.tables)], strict=True):
+        swap, exchanged = table.version.swap, None
+        if swap is not None:
+            scheme = move.tables[0].version.partitioning
+            assert scheme is not None, table.version.name
+            exchanged = PartitionRows(scheme, (swap.partition,), table.target)
+        emptied = emptied_partitions(table.life, table.void_upto_ts)
+        goes_to = None if len(move.tables) == 1 else other
+        value_format = run.value_format(table.version)
+        readers.append(LiveRows(len(table.key), table.target, goes_to, emptied, exchanged, value_format))
+    return readers
 
 
 def _parts(move: _RowMove) -> list[tuple[int, SyntheticEvents]]:

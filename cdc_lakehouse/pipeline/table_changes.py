@@ -17,9 +17,10 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
+from cdc_lakehouse.lake.current.partition_filter import PartitionRows
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import lake_name
-from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, RecomputedKeys
+from cdc_lakehouse.lake.current.typed_rows import Target, lake_name
+from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
@@ -115,7 +116,7 @@ class TableChanges:
         lowest = max(applied, row_stage(self.void_upto_ts))
         return keyed_spans(self.life, key, self.number, lowest, synthetic_stage(self.checkpoint_ts))
 
-    def emptied(self, after_ts: int) -> tuple[EmptiedPartition, ...]:
+    def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
         """Return the partitions that were emptied in (after_ts, checkpoint_ts] and that nothing later has made
         irrelevant."""
         return emptied_partitions(self.life, max(after_ts, self.void_upto_ts))
@@ -142,15 +143,14 @@ def keyed_span(
     return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names, texts)
 
 
-def emptied_partitions(life: Incarnation, above: int) -> tuple[EmptiedPartition, ...]:
-    found: list[EmptiedPartition] = []
+def emptied_partitions(life: Incarnation, above: int) -> tuple[PartitionRows, ...]:
+    found: list[PartitionRows] = []
     for position, version in enumerate(life.versions):
         if version.emptied and version.commit_ts > above:
             before = life.versions[position - 1]
             assert before.partitioning is not None
-            found += [
-                EmptiedPartition(version.commit_ts, before.partitioning, name, before) for name in version.emptied
-            ]
+            target = Target(before.carried, dict(enumerate(life.versions[:position])))
+            found.append(PartitionRows(before.partitioning, version.emptied, target))
     return tuple(found)
 
 

@@ -28,11 +28,11 @@ from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, events_of_blocks
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.latest_changes import latest_changes
-from cdc_lakehouse.lake.current.partial_rows import fold_events
+from cdc_lakehouse.lake.current.partial_rows import events_of_keys, fold_events, typed_rows
+from cdc_lakehouse.lake.current.partition_filter import PartitionRows, without_emptied
 from cdc_lakehouse.lake.current.typed_rows import (
     RowImages,
     Target,
-    any_of,
     default_value,
     folds_alone,
     row_images,
@@ -40,7 +40,6 @@ from cdc_lakehouse.lake.current.typed_rows import (
     value_now,
     values_of_fold,
 )
-from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
@@ -53,7 +52,7 @@ LIVE_ROWS: Final = pa.schema([
     ("exchanged", pa.bool_()),
 ])  # fmt: skip
 """Live rows: the row's image in the table that it leaves and in the table that it enters, whether its events omit a
-column, and whether it is in the exchanged partition."""
+column, and whether it is in the exchanged partition, or fits into it (NULL: uncertain)."""
 
 _LINE_BITS: Final = 33
 """The number of bits for the line numbers of one task."""
@@ -94,8 +93,8 @@ class LiveRows:
     width: int
     target: Target
     other: TableVersion | None
-    emptied: tuple[EmptiedPartition, ...]
-    exchanged: EmptiedPartition | None
+    emptied: tuple[PartitionRows, ...]
+    exchanged: PartitionRows | None
     value_format: ValueFormat
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,9 +105,15 @@ class LiveRows:
             events = pa.Table.from_batches(read)
             try:
                 latest = events.take(pa.array(latest_changes(connection, events, self.width)))
+                live = without_emptied(
+                    connection,
+                    latest.filter(latest.column("upsert")),
+                    self.emptied,
+                    self.value_format,
+                    lambda live, target: typed_rows(connection, events, live, target, self.value_format),
+                )
             except CdcError as error:
                 raise TaskError(error) from None
-            live = latest.filter(latest.column("upsert"))
             partial: list[pa.Table] = []
             for number in _compute.unique(live.column("version_no")).to_pylist():
                 version = self.target.versions[number]
@@ -129,10 +134,7 @@ class LiveRows:
 
     def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> Iterator[pa.Table]:
         """Yield the rows of keys whose last event omits columns, folded from all of their events."""
-        places = pa.array(np.arange(events.num_rows))
-        query = "SELECT place FROM keyed SEMI JOIN wanted USING (key) ORDER BY place"
-        keyed = events.select(["key"]).append_column("place", places)
-        own = events.take(sql.query(connection, query, keyed=keyed, wanted=keys).column("place"))
+        own = events_of_keys(connection, events, keys)
         folded = fold_events(own, self.target)
         table = folded.table.append_column("commit_ts", own.column("commit_ts").take(pa.array(folded.last)))
         query = self._shown(self._texts_of_fold())
@@ -176,16 +178,16 @@ class LiveRows:
 
     def _shown(self, texts: str) -> str:
         """Return the query for live rows, over `x<id>`, `commit_ts` and `partial`."""
-        gone = any_of(each.took(_typed_column) for each in self.emptied)
-        exchanged = "false" if self.exchanged is None else self.exchanged.condition(_typed_column)
-        parts = [
-            f"{value_parsing.value(f'x{c.id}', c.type, self.value_format)} AS p{c.id}" for c in self._tested_columns()
-        ]
+        exchanged = "false"
+        if self.exchanged is not None:
+            exchanged = self.exchanged.condition(lambda column: f"p{column.id}", self.value_format)
+        tested = () if self.exchanged is None else self.exchanged.columns
+        parts = [f"{value_parsing.value(f'x{c.id}', c.type, self.value_format)} AS p{c.id}" for c in tested]
         own = self._image(self.target.columns)
         leaves, comes = (sql.NULL, own) if self.other is None else (own, self._image(self.other.carried))
         return (
             f"SELECT commit_ts, CAST({leaves} AS VARCHAR) AS before, CAST({comes} AS VARCHAR) AS after, partial, "
-            f"{exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {texts}) WHERE NOT {gone}"
+            f"{exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {texts})"
         )
 
     def _image(self, columns: Sequence[Column]) -> str:
@@ -193,13 +195,6 @@ class LiveRows:
         texts = zip(columns, self.target.columns, strict=True)
         members = [f"{sql.text_literal(named.name)}, x{column.id}" for named, column in texts]
         return f"json_object({', '.join(members)})"
-
-    def _tested_columns(self) -> Sequence[Column]:
-        return self.target.columns if self.emptied or self.exchanged is not None else ()
-
-
-def _typed_column(column_id: int) -> str:
-    return f"p{column_id}"
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,28 @@ column, onto the row that the table has now."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cdc_lakehouse.lake.current.typed_rows import Target, image_of, types_by_version
+from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.arrow import where
+from cdc_lakehouse.lake.current.typed_rows import (
+    Target,
+    folds_alone,
+    image_of,
+    row_images,
+    types_by_version,
+    values_of_fold,
+    values_of_version,
+)
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+
+_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
 @dataclass(slots=True)
@@ -94,3 +109,79 @@ def _table(folds: Mapping[tuple[str, ...], _Fold], target: Target) -> pa.Table:
         columns[f"u{column.id}"] = pa.array(unborn, pa.bool_())
         columns[f"t{column.id}"] = pa.array([text for _, text in said], pa.string())
     return pa.table(columns)
+
+
+# --- Typed rows of the latest events ---
+
+
+@dataclass(frozen=True)
+class TypedRows:
+    """Typed rows. `values` has the columns `row` (bigint), `c<id>` for each column, `fault` (bool) and `zero_dates`;
+    `places` holds the index among `events` of a row's event at the row's number."""
+
+    values: pa.Table
+    events: pa.Table
+    places: np.ndarray[Any, Any]
+
+    def of_events(self, names: Sequence[str]) -> pa.Table:
+        """Return columns of the rows' events."""
+        return self.events.select(names).take(pa.array(self.places[self.values.column("row").to_numpy()]))
+
+
+def typed_rows(
+    connection: Any,
+    events: pa.Table,
+    upserts: pa.Table,
+    target: Target,
+    value_format: ValueFormat,
+    based: Callable[[pa.Table, Target], pa.Table] | None = None,
+) -> TypedRows:
+    """Return the rows that the latest events of keys (`upserts`) leave; where one omits columns, they are folded from
+    all `events` of the keys. `based` adds existing rows to folds, as `values_of_fold` reads them."""
+    values = _typed_images(connection, upserts, target, value_format)
+    if values is not None:
+        return TypedRows(values, upserts, np.arange(upserts.num_rows))
+    events = events_of_keys(connection, events, upserts)
+    folded = fold_events(events, target)
+    folds = folded.table if based is None else based(folded.table, target)
+    query = values_of_fold(
+        target, value_format, folds_alone(target, value_format, "folds") if based is None else "folds"
+    )
+    values = pa.concat_tables([sql.query(connection, query, folds=part) for part in sql.slices(folds)])
+    strange = pa.array(folded.strange, pa.bool_()).take(values.column("row").combine_chunks())
+    return TypedRows(_with_faults(values, pa.chunked_array([strange])), events, np.array(folded.last))
+
+
+def events_of_keys(connection: Any, events: pa.Table, keys: pa.Table, join: str = "SEMI") -> pa.Table:
+    """Return the events with one of the keys, or (`ANTI`) with none of them, in their order."""
+    keyed = events.select(["key"]).append_column("place", pa.array(np.arange(events.num_rows), pa.int64()))
+    query = f"SELECT place FROM keyed {join} JOIN wanted USING (key) ORDER BY place"
+    return events.take(sql.query(connection, query, keyed=keyed, wanted=keys.select(["key"])).column("place"))
+
+
+def _typed_images(connection: Any, upserts: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table | None:
+    """Return the rows of the events' images alone; None when some omit columns."""
+    parts: list[pa.Table] = []
+    rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
+    wanted = {column.id for column in target.columns}
+    types = {column.id: types_by_version(column, target) for column in target.columns}
+    for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
+        version = target.versions[number]
+        own = where(rows, rows.column("version_no").to_numpy() == number)
+        query = values_of_version(number, target, types, value_format, "texts")
+        for part in sql.slices(own):
+            images = row_images(connection, part, version, wanted)
+            if _compute.any(images.absent).as_py():
+                return None
+            values = sql.query(connection, query, texts=pa.table({**images.texts, "row": part.column("row")}))
+            # The query keeps the order of its rows.
+            parts.append(_with_faults(values, images.strange))
+    if parts:
+        return pa.concat_tables(parts)
+    nothing = [(f"c{column.id}", pa.null()) for column in target.columns]
+    return pa.schema([("row", pa.int64()), *nothing, ("fault", pa.bool_()), ("zero_dates", pa.int32())]).empty_table()
+
+
+def _with_faults(values: pa.Table, faults: Any) -> pa.Table:
+    place = values.schema.get_field_index("fault")
+    return values.set_column(place, "fault", _compute.or_(values.column("fault"), faults))

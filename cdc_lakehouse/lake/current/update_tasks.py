@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -23,7 +23,6 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
-from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.arrow import where
 from cdc_lakehouse.decoders.task_errors import TaskError
@@ -34,19 +33,14 @@ from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, events_of_blocks
 from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, key_deletes
 from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
-from cdc_lakehouse.lake.current.partial_rows import fold_events
-from cdc_lakehouse.lake.current.partition_filter import partition_condition
+from cdc_lakehouse.lake.current.partial_rows import TypedRows, typed_rows
+from cdc_lakehouse.lake.current.partition_filter import PartitionRows, without_emptied
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
     Target,
     any_of,
     default_value,
-    folds_alone,
     lake_name,
-    row_images,
-    types_by_version,
-    values_of_fold,
-    values_of_version,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import (
@@ -111,30 +105,6 @@ class TaskResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EmptiedPartition:
-    """The rows of a partition that a DDL removed at `commit_ts`."""
-
-    commit_ts: int
-    scheme: Partitioning
-    name: str
-    version: TableVersion
-
-    def condition(self, column: Callable[[int], str]) -> str:
-        """Return the condition that a row is in the partition; `column` returns the value of a column by its id."""
-
-        def named(name: str) -> str:
-            found = self.version.named(name)
-            assert found is not None, f"no column {name}"
-            return column(found.id)
-
-        return f"coalesce({partition_condition(self.scheme, self.name, named)}, false)"
-
-    def took(self, column: Callable[[int], str]) -> str:
-        """Return the condition that a row with a `commit_ts` was removed with the partition."""
-        return f"(commit_ts <= {self.commit_ts} AND {self.condition(column)})"
-
-
-@dataclass(frozen=True)
 class StoredTable:
     """A table when the update was planned: its files, its schema, and the field id of each source column by the
     column's id. `version` is the version that its rows were written under."""
@@ -177,19 +147,20 @@ class TableUpdate:
     location: str
     properties: Mapping[str, str]
     stored: StoredTable | None
-    emptied: tuple[EmptiedPartition, ...]
-    emptied_now: tuple[EmptiedPartition, ...]
+    emptied: tuple[PartitionRows, ...]
+    emptied_now: tuple[PartitionRows, ...]
     skips_rejected: bool
     recomputed: RecomputedKeys | None = None
     tells_collisions: bool = False
 
-    def stored_value(self, column: schema.Column) -> str:
-        """Return the current value of a column in an existing row (`f<field id>`, as in `read_rows`)."""
+    def stored_value(self, column: schema.Column, target: Target | None = None) -> str:
+        """Return the value of a column in an existing row (`f<field id>`, as in `read_rows`): the current one, or that
+        of another target."""
         assert self.stored is not None, self.name
-        field = self.stored.fields.get(column.id)
+        target, field = target or self.target, self.stored.fields.get(column.id)
         if field is None:
-            return default_value(column, self.target, self.value_format)
-        types = self.target.types_since(column.id, self.stored.version)
+            return default_value(column, target, self.value_format)
+        types = target.types_since(column.id, self.stored.version)
         value = convert_through(data_files.column(field), types, self.value_format)
         return sql.cast(value, self.value_format.type_of(column.type))
 
@@ -263,15 +234,6 @@ def fold_table(
     return rows.select(update.schema.column_names).cast(schema_to_pyarrow(update.schema, include_field_ids=False))
 
 
-@dataclass(frozen=True)
-class _TypedRows:
-    """Typed rows. `values` has the columns `row` (bigint), `c<id>` for each column, `fault` (bool) and `zero_dates`;
-    `places` holds the index of a row's event at the row's number."""
-
-    values: pa.Table
-    places: np.ndarray[Any, Any]
-
-
 class _Task:
     def __init__(self, update: TableUpdate, connection: Any, io: FileIO) -> None:
         self._update = update
@@ -290,22 +252,20 @@ class _Task:
             yield TaskResult(number, "colliding")
             return
         latest, upserts = self._latest(events)
-        typed = self._typed(upserts)
-        if typed is not None:
-            events = upserts
-            deleted = self._positions(latest)
-        else:
-            deleted, typed = self._folded(events, latest)
-        values, rejected = self._sound(events, typed)
+        replaced = self._grouped(self._matches(latest))
+        deleted = _union(replaced, self._emptied())
+        typed = self._typed(events, upserts, replaced)
+        typed, rejected = self._sound(typed)
+        values = typed.values
         yield from rejected
         if rejected and not self._update.skips_rejected:
             return
         if values.num_rows:
-            yield TaskResult(number, "file", self._write(events, _TypedRows(values, typed.places)))
+            yield TaskResult(number, "file", self._write(typed))
         counts = RowCounts(
             values.num_rows,
             latest.num_rows,
-            latest.num_rows - upserts.num_rows,
+            latest.num_rows - len(typed.places),
             _compute.sum(values.column("zero_dates")).as_py() or 0,
         )
         yield TaskResult(number, "counts", json.dumps(counts._asdict()))
@@ -314,20 +274,15 @@ class _Task:
 
     def rows(self, events: pa.Table) -> pa.Table:
         """Return the rows that keyed events leave in a table without stored rows."""
-        latest, upserts = self._latest(events)
-        typed = self._typed(upserts)
-        if typed is not None:
-            events = upserts
-        else:
-            _, typed = self._folded(events, latest)
-        values, rejected = self._sound(events, typed)
+        _, upserts = self._latest(events)
+        typed, rejected = self._sound(self._typed(events, upserts, {}))
         if rejected and not self._update.skips_rejected:
             raise TableHeldError(
                 "events do not fit the table's columns",
                 table=self._update.name,
                 advice="read it as of a cut, or set policy.quarantine to skip",
             )
-        return self._named(events, _TypedRows(values, typed.places))
+        return self._named(typed)
 
     def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys) -> pa.Table:
         """Return the events of the keys that are recomputed, after a delete of each key's earlier row."""
@@ -385,61 +340,24 @@ class _Task:
         ]
         return self._query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
 
-    def _typed(self, upserts: pa.Table) -> _TypedRows | None:
-        """Return the latest events as typed rows; None when some omit columns."""
-        update = self._update
-        parts: list[pa.Table] = []
-        rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
-        wanted = {column.id for column in update.target.columns}
-        types = {column.id: types_by_version(column, update.target) for column in update.target.columns}
-        for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
-            version = update.target.versions[number]
-            own = where(rows, rows.column("version_no").to_numpy() == number)
-            query = values_of_version(number, update.target, types, update.value_format, "texts")
-            for part in sql.slices(own):
-                images = row_images(self._connection, part, version, wanted)
-                if _compute.any(images.absent).as_py():
-                    return None
-                values = self._query(query, texts=pa.table({**images.texts, "row": part.column("row")}))
-                # The query keeps the order of its rows.
-                fault = _compute.or_(values.column("fault"), images.strange)
-                parts.append(values.set_column(values.schema.get_field_index("fault"), "fault", fault))
-        places = np.arange(upserts.num_rows)
-        return _TypedRows(pa.concat_tables(parts) if parts else self._no_rows(), places)
+    def _typed(self, events: pa.Table, upserts: pa.Table, replaced: Mapping[str, BitMap64]) -> TypedRows:
+        """Return the rows that keyed events leave, without those of partitions that were emptied later. `replaced` are
+        the positions of existing rows of the keys."""
+        update, connection = self._update, self._connection
 
-    def _no_rows(self) -> pa.Table:
-        names = [f"c{column.id}" for column in self._update.target.columns]
-        fields = [
-            ("row", pa.int64()),
-            *((n, pa.null()) for n in names),
-            ("fault", pa.bool_()),
-            ("zero_dates", pa.int32()),
-        ]
-        return pa.schema(fields).empty_table()
+        def based(folds: pa.Table, target: Target) -> pa.Table:
+            return self._based(folds, replaced, target)
 
-    def _folded(self, changes: pa.Table, latest: pa.Table) -> tuple[dict[str, BitMap64], _TypedRows]:
-        """Fold all events of their keys onto existing rows; return the positions to delete and the typed rows. `latest`
-        has each key once."""
-        update = self._update
-        folded = fold_events(changes, update.target)
-        replaced = self._grouped(self._matches(latest))
-        deleted = _union(replaced, self._emptied())
-        if not folded.last:
-            return deleted, _TypedRows(self._no_rows(), np.arange(0))
-        folds, relation = folded.table, folds_alone(update.target, update.value_format, "folds")
-        if replaced:
-            folds, relation = self._based(folded.table, replaced), "folds"
-        query = values_of_fold(update.target, update.value_format, relation)
-        typed = pa.concat_tables([self._query(query, folds=part) for part in sql.slices(folds)])
-        strange = pa.array(folded.strange).take(typed.column("row").combine_chunks())
-        fault = _compute.or_(typed.column("fault"), pa.chunked_array([strange]))
-        typed = typed.set_column(typed.schema.get_field_index("fault"), "fault", fault)
-        return deleted, _TypedRows(typed, np.array(folded.last))
+        def typed(upserts: pa.Table, target: Target) -> TypedRows:
+            base = based if replaced else None
+            return typed_rows(connection, events, upserts, target, update.value_format, base)
 
-    def _based(self, folds: pa.Table, replaced: Mapping[str, BitMap64]) -> pa.Table:
+        return typed(without_emptied(connection, upserts, update.emptied, update.value_format, typed), update.target)
+
+    def _based(self, folds: pa.Table, replaced: Mapping[str, BitMap64], target: Target) -> pa.Table:
         """Add the existing rows of the keys to folds, where they count, as `values_of_fold` reads them. `replaced` are
         the positions of these rows."""
-        update, base = self._update, self._stored_values(replaced)
+        update, base = self._update, self._stored_values(replaced, target)
         parts = [
             f"{value_parsing.value(f'folds.k{n}', key.type, update.value_format)} IS NOT DISTINCT FROM base.s{n}"
             for n, key in enumerate(update.key)
@@ -456,22 +374,13 @@ class _Task:
         before = base.drop_columns(keys).take(place)
         return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
 
-    def _sound(self, changes: pa.Table, typed: _TypedRows) -> tuple[pa.Table, list[TaskResult]]:
-        """Remove the rows of emptied partitions and the unusable rows; return the rest and the rejected rows."""
-        values = typed.values
-        if self._update.emptied and values.num_rows:
-            commit_ts = changes.column("commit_ts").take(pa.array(typed.places[values.column("row").to_numpy()]))
-            gone = any_of(each.took(lambda id: f"c{id}") for each in self._update.emptied)
-            kept = self._query(
-                f"SELECT NOT {gone} AS stays FROM typed", typed=values.append_column("commit_ts", commit_ts)
-            )
-            values = values.filter(kept.column("stays"))
-        bad = values.filter(values.column("fault"))
-        if not bad.num_rows:
-            return values, []
-        places = typed.places[bad.column("row").to_numpy()]
-        rejected = changes.select(["segment", "line", "image"]).take(pa.array(places))
-        return values.filter(_compute.invert(values.column("fault"))), self._rejected(rejected)
+    def _sound(self, typed: TypedRows) -> tuple[TypedRows, list[TaskResult]]:
+        """Remove the unusable rows; return the rest and the rejected rows."""
+        fault = typed.values.column("fault")
+        if not _compute.any(fault).as_py():
+            return typed, []
+        bad = replace(typed, values=typed.values.filter(fault)).of_events(["segment", "line", "image"])
+        return replace(typed, values=typed.values.filter(_compute.invert(fault))), self._rejected(bad)
 
     def _rejected(self, rows: pa.Table) -> list[TaskResult]:
         found = [
@@ -480,15 +389,14 @@ class _Task:
         ]
         return [TaskResult(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
 
-    def _named(self, changes: pa.Table, typed: _TypedRows) -> pa.Table:
+    def _named(self, typed: TypedRows) -> pa.Table:
         """Return typed rows with the columns of the table."""
-        places = typed.places[typed.values.column("row").to_numpy()]
         columns = {lake_name(column): typed.values.column(f"c{column.id}") for column in self._update.target.columns}
-        return pa.table({**columns, COMMIT_TS: changes.column("commit_ts").take(pa.array(places))})
+        return pa.table({**columns, COMMIT_TS: typed.of_events(["commit_ts"]).column("commit_ts")})
 
-    def _write(self, changes: pa.Table, typed: _TypedRows) -> str:
+    def _write(self, typed: TypedRows) -> str:
         update = self._update
-        return write_file(self._io, self._new_path(), update.schema, self._named(changes, typed), update.properties)
+        return write_file(self._io, self._new_path(), update.schema, self._named(typed), update.properties)
 
     def _new_path(self) -> str:
         return new_path(self._update.location, self._update.properties, ".parquet")
@@ -498,22 +406,24 @@ class _Task:
     def _stored_key(self, number: int) -> str:
         return self._update.stored_value(self._update.key[number])
 
-    def _positions(self, latest: pa.Table) -> dict[str, BitMap64]:
-        """Return the positions of existing rows to delete, by the path of their file."""
-        return _union(self._grouped(self._matches(latest)), self._emptied())
-
     def _emptied(self) -> dict[str, BitMap64]:
-        update = self._update
-        if update.stored is None or not update.emptied_now:
+        """Return the positions of existing rows of emptied partitions, by the path of their file."""
+        update, stored = self._update, self._update.stored
+        if stored is None or not update.emptied_now:
             return {}
-        by_id = {column.id: column for column in update.target.columns}
-        conditions = [each.condition(lambda id: update.stored_value(by_id[id])) for each in update.emptied_now]
-        fields = list(update.stored.fields.values())
+        condition = "false"
+        fields: dict[int, None] = {}
+        for each in reversed(update.emptied_now):
+            values = {column: update.stored_value(column, each.target) for column in each.columns}
+            fields |= {field: None for column in values if (field := stored.fields.get(column.id)) is not None}
+            gone = each.condition(values.__getitem__, update.value_format)
+            # A later statement finds the rows that this one leaves.
+            condition = sql.when(gone, "true", sql.when(f"NOT {gone}", condition))
         found = self._query(
-            f"SELECT file_no, position FROM stored WHERE {' OR '.join(conditions)}",
-            stored=self._stored_rows(range(len(update.stored.files)), fields, {}),
+            f"SELECT file_no, position, {condition} AS gone FROM stored",
+            stored=self._stored_rows(range(len(stored.files)), [*fields], {}),
         )
-        return self._grouped(found)
+        return self._grouped(where(found, update.emptied_now[0].known(found.column("gone"))))
 
     def _matches(self, events: pa.Table) -> pa.Table | None:
         """Find existing rows with the key of one of the events: `file_no` and `position`; None when there are no
@@ -540,12 +450,12 @@ class _Task:
             keys=keys,
         )
 
-    def _stored_values(self, positions: Mapping[str, BitMap64]) -> pa.Table:
-        """Read rows at positions of files, by the path of the file: `b<id>`, the current value of each column, and
-        `s<n>`, the value of each part of the key."""
+    def _stored_values(self, positions: Mapping[str, BitMap64], target: Target) -> pa.Table:
+        """Read rows at positions of files, by the path of the file: `b<id>`, the target's value of each column, and
+        `s<n>`, the current value of each part of the key."""
         update, stored = self._update, self._update.stored
         assert stored is not None
-        values = {f"b{column.id}": update.stored_value(column) for column in update.target.columns}
+        values = {f"b{column.id}": update.stored_value(column, target) for column in target.columns}
         values |= {f"s{n}": self._stored_key(n) for n in range(len(update.key))}
         query = f"SELECT {', '.join(f'{value} AS {name}' for name, value in values.items())} FROM stored"
         found: list[pa.Table] = []
