@@ -18,13 +18,18 @@ from tests.kit.hand_sinks import (
     CREATE,
     CSV,
     DAY,
+    DROP_COLUMN,
     DROP_KEY,
+    DROP_PARTITION,
     EXCHANGE,
+    ID,
     MODIFY,
     MULTI,
     PARTITIONED,
+    REMOVE_PARTITIONING,
     T0,
     TRUNCATE,
+    TRUNCATE_PARTITION,
     HandSink,
     integer,
     put,
@@ -123,6 +128,85 @@ def test_exchanges_one_after_the_other(new_lake: Callable[..., TestLake]) -> Non
     sink.schema("p", 31, *COLUMNS, action=TRUNCATE, query="TRUNCATE TABLE `p`")
     run(lake, sink, 31)
     assert (lake.rows("p"), lake.rows("u")) == ([], [(1, 1, "p3"), (2, 2, "p4")])
+
+
+@pytest.mark.parametrize("action", ["drop", "convert"])
+@pytest.mark.parametrize("stops", [(60,), (9, 21, 31, 60)])
+def test_emptied_partition_is_evaluated_on_the_columns_of_then(
+    action: str, stops: tuple[int, ...], new_lake: Callable[..., TestLake]
+) -> None:
+    """Here the partitioning is removed, then the column that the table was partitioned by dropped or converted."""
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    columns = (ID, integer("r"), text("s"))
+    create = PARTITIONED.replace("`v`", "`r`").replace("RANGE (`id`)", "RANGE (`r`)")
+    sink.schema("p", 1, *columns, action=CREATE, query=create)
+    put(sink, "p", 1, ("I", 3, "1", "9"), ("I", 4, "2", "10"), ("I", 5, "3", r"\N"))
+    sink.schema("p", 20, *columns, action=TRUNCATE_PARTITION, query="ALTER TABLE `p` TRUNCATE PARTITION `p0`")
+    put(sink, "p", 20, ("I", 21, "4", "5"))
+    sink.schema("p", 30, *columns, action=REMOVE_PARTITIONING, query="ALTER TABLE `p` REMOVE PARTITIONING")
+    if action == "drop":
+        sink.schema("p", 40, ID, text("s"), action=DROP_COLUMN, query="ALTER TABLE `p` DROP COLUMN `r`")
+        expected = [(2, "p4"), (4, "p21")]
+    else:
+        query = "ALTER TABLE `p` MODIFY COLUMN `r` VARCHAR(50)"
+        sink.schema("p", 40, ID, text("r"), text("s"), action=MODIFY, query=query)
+        expected = [(2, "10", "p4"), (4, "5", "p21")]
+    for at in stops:
+        run(lake, sink, at)
+    assert lake.rows("p") == expected
+    lake.go_through(dates=frozenset({DAY}))
+    lake.go_through(rebuild=lake.names())
+    assert lake.rows("p") == expected
+
+
+def test_emptied_partition_is_evaluated_in_the_zone_of_the_feed(new_lake: Callable[..., TestLake]) -> None:
+    lake = new_lake(source={**CSV, "time_zone": "Asia/Shanghai"})
+    sink = HandSink(lake.sink)
+    columns = (ID, SourceColumn("t", ColumnType.of("TIMESTAMP")))
+    query = (
+        "CREATE TABLE `p` (`id` BIGINT, `t` TIMESTAMP) PARTITION BY RANGE (UNIX_TIMESTAMP(`t`)) (PARTITION p0 "
+        "VALUES LESS THAN (UNIX_TIMESTAMP('2024-01-01 00:00:00')), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+    )
+    sink.schema("p", 1, *columns, action=CREATE, query=query)
+    times = ["2023-12-31 23:59:59", "2024-01-01 00:00:00", "2024-01-01 04:00:00"]
+    sink.rows("d/p", 1, *(row("I", "p", 3 + n, str(n), f'"{each}"') for n, each in enumerate(times)))
+    sink.schema("p", 20, *columns, action=DROP_PARTITION, query="ALTER TABLE `p` DROP PARTITION `p0`")
+    run(lake, sink, 30)
+    assert [id for id, *_ in lake.rows("p")] == [1, 2]
+
+
+def test_row_that_the_collation_places_holds_its_table(new_lake: Callable[..., TestLake]) -> None:
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    columns = (ID, text("s"))
+    lists = "(PARTITION e VALUES IN ('east'), PARTITION w VALUES IN ({}))"
+    for name, others in (("p", "'west'"), ("u", "'EAST'")):
+        create = f"CREATE TABLE `{name}` (`id` BIGINT, `s` VARCHAR(50)) PARTITION BY LIST COLUMNS (`s`) "
+        sink.schema(name, 1, *columns, action=CREATE, query=create + lists.format(others))
+        values = ["east", "East", "west" if name == "p" else "EAST"]
+        sink.rows(f"d/{name}", 1, *(row("I", name, 3 + n, str(n), f'"{each}"') for n, each in enumerate(values)))
+        query = f"ALTER TABLE `{name}` TRUNCATE PARTITION `e`"
+        sink.schema(name, 20, *columns, action=TRUNCATE_PARTITION, query=query)
+    sink.checkpoint(30)
+    held = run_all(lake.run()).applied.held
+    assert lake.rows("p") == [(2, "west")]
+    assert list(held) == ["d.u#1"] and "collation" in held["d.u#1"]
+
+
+def test_exchange_of_rows_that_do_not_fit_holds_both_tables(new_lake: Callable[..., TestLake]) -> None:
+    """As after WITHOUT VALIDATION: which rows a later statement empties the partition of is not what it names."""
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    two_tables(sink)
+    put(sink, "u", 2, ("I", 8, "50", "5"), index=2)
+    sink.schema("p", 20, *COLUMNS, action=EXCHANGE, query=f"{SWAP} WITHOUT VALIDATION")
+    sink.schema("u", 20, *COLUMNS)
+    sink.schema("p", 30, *COLUMNS, action=TRUNCATE_PARTITION, query="ALTER TABLE `p` TRUNCATE PARTITION `p0`")
+    sink.checkpoint(31)
+    held = run_all(lake.run()).applied.held
+    assert set(held) == {"d.p#1", "d.u#1"}
+    assert "rows of d.u are not" in held["d.p#1"] and "load --table d.p" in held["d.p#1"]
 
 
 def test_exchanges_that_move_no_row_are_carried_out_once_for_each_decoding(new_lake: Callable[..., TestLake]) -> None:

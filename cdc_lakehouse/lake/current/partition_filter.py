@@ -131,7 +131,7 @@ class PartitionRows:
     def known(self, found: pa.ChunkedArray) -> np.ndarray[Any, Any]:
         """Return the results of `condition`. Raises `TableHeldError` where one is uncertain."""
         if found.null_count:
-            raise TableHeldError(self.doubt)
+            raise TableHeldError(self.doubt, advice="load it again from a dump that was made after the statement")
         return found.to_numpy()
 
     @property
@@ -191,7 +191,9 @@ class _Value:
             return f"coalesce({self.value} < {literal}, true)"
         below = [f"{own} < {other}" for own, other in zip(_orders(self.value), _orders(literal), strict=True)]
         certain = when(" AND ".join(below), _TRUE, when(f"NOT ({' OR '.join(below)})", _FALSE))
-        ordered = f"{sql.matches(self.value, _ORDERED)} AND {sql.matches(literal, _ORDERED)}"
+        # Texts that differ only in case, or in spaces at the end, have another order in each kind of collation.
+        same = f"lower(rtrim({self.value}, ' ')) = lower(rtrim({literal}, ' ')) AND {self.value} <> {literal}"
+        ordered = f"{sql.matches(self.value, _ORDERED)} AND {sql.matches(literal, _ORDERED)} AND NOT ({same})"
         return when(f"{self.value} IS NULL", _TRUE, when(ordered, certain))
 
 
