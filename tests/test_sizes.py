@@ -18,12 +18,12 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_772, 22),
     "cdc_lakehouse/config": (2_064, 17),
     "cdc_lakehouse/decoders": (6_790, 54),
-    "cdc_lakehouse/lake": (11_668, 67),
-    "cdc_lakehouse/pipeline": (9_092, 50),
+    "cdc_lakehouse/lake": (11_863, 67),
+    "cdc_lakehouse/pipeline": (9_107, 50),
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_103, 54),
     "cdc_lakehouse/*.py": (751, 6),
-    "tests": (51_128, 342),
+    "tests": (51_616, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
