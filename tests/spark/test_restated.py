@@ -248,11 +248,11 @@ def test_an_exchange_with_a_table_that_cannot_go_on_waits(
     assert set(held) == {"d.p#1", "d.u#1"} and "d.u is held" in held["d.p#1"]
     bad.write_text(row("I", "u", 8, "8", "8", '"u8"') + "\r\n")
     with monkeypatch.context() as patch:
-        patch.setattr(moved_rows, "_reader", failing(ValueError("no row")))
+        patch.setattr(moved_rows, "_readers", failing(ValueError("no row")))
         held = run_all(lake.run()).applied.held
         assert set(held) == {"d.p#1", "d.u#1"} and all("ValueError no row" in reason for reason in held.values())
         assert lake.rows("o") == [(1, 1, "o3")]
-        patch.setattr(moved_rows, "_reader", failing(MemoryError()))
+        patch.setattr(moved_rows, "_readers", failing(MemoryError()))
         sink.checkpoint(31)
         with pytest.raises(EngineError):
             run_all(lake.run())
