@@ -23,6 +23,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables import small_table
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, missing, to_merge
 from tests.kit.lakes import lake_config
+from tests.kit.other_writer import rewrite
 
 SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("size", pa.int64())])
 ODD = [
@@ -299,6 +300,18 @@ def test_a_writer_whose_snapshot_has_expired_is_refused(table: Table) -> None:
     with pytest.raises(ConcurrentRunError, match="things"):
         slow.write([Row("slow")], replacing=equal("name", "a"))
     assert rows(table()) == [{"name": "a", "size": 17}]
+
+
+def test_file_that_another_writer_has_removed_is_another_run(table: Table) -> None:
+    table().write([Row("a")])
+    reader = table()
+    assert reader.table is not None
+    (file,) = reader.table.inspect.all_files().column("file_path").to_pylist()
+    rewrite(stored(table))
+    Path(file.removeprefix("file://")).unlink()
+    with pytest.raises(ConcurrentRunError, match="things"):
+        reader.read()
+    assert rows(table()) == [{"name": "a", "size": None}]
 
 
 def test_a_lost_file_is_no_other_run(table: Table) -> None:

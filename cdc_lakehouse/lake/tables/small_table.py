@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
@@ -57,8 +57,6 @@ _KEPT_SNAPSHOTS: Final = 20
 """A reader that has loaded the table can continue while this many are written."""
 _LEAST_EXPIRED: Final = 10
 """Fewer do not expire: looking for orphans at each write costs more than it frees."""
-_MOST_EXPIRED: Final = 100
-"""The most that expire at once: a table that older code wrote can have thousands."""
 _UP_TO_DATE: Final[set[tuple[str, pa.Schema]]] = set()
 """Pairs of a table's schema, as Iceberg's JSON, and a written schema whose columns it all has: comparing them takes
 longer than writing."""
@@ -122,7 +120,8 @@ class SmallTable:
             return schema.empty_table()
         stored = {field.name for field in self.table.schema().fields}
         names = [name for name in schema.names if name in stored]
-        arrow = self.table.scan(selected_fields=tuple(names), **scan).to_arrow().select(names)
+        with self._on_what_was_read(self.table):
+            arrow = self.table.scan(selected_fields=tuple(names), **scan).to_arrow().select(names)
         for position, field in enumerate(schema):
             if field.name not in stored:
                 arrow = arrow.add_column(position, field.with_nullable(True), pa.nulls(len(arrow), field.type))
@@ -152,35 +151,36 @@ class SmallTable:
         if not isinstance(rows, pa.Table):
             new = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
         table = self._ensure()
-        try:
-            with _Transaction(table) as transaction:
-                self._evolve(transaction, table.schema())
-                gone, kept = _rewritten(transaction.table_metadata, table.io, replacing)
-                # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
-                added = [pa.concat_tables(kept, promote_options="permissive")] if kept else []
-                metadata = transaction.table_metadata
-                added += [new] if len(new) else []
-                files = [file for each in added for file in _dataframe_to_data_files(metadata, each, table.io)]
-                with _new_snapshot(transaction, table.io, replaces=bool(gone)) as snapshot:
-                    if gone:
-                        snapshot.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
-                    for file in gone:
-                        snapshot.delete_data_file(file)
-                    for file in files:
-                        snapshot.append_data_file(file)
-                transaction.set_properties(dict(properties or {}))
-                expired = _expire(transaction)
-        except (CommitFailedException, FileNotFoundError) as error:
-            # Another writer may have expired what this one has read; otherwise a file is lost.
-            if isinstance(error, FileNotFoundError) and not self._is_outdated(table):
-                raise
-            raise ConcurrentRunError(f"another run has written to {self._identifier}") from error
+        with self._on_what_was_read(table), _Transaction(table) as transaction:
+            self._evolve(transaction, table.schema())
+            gone, kept = _rewritten(transaction.table_metadata, table.io, replacing)
+            # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
+            added = [pa.concat_tables(kept, promote_options="permissive")] if kept else []
+            added += [new] if len(new) else []
+            files = [f for each in added for f in _dataframe_to_data_files(transaction.table_metadata, each, table.io)]
+            with _new_snapshot(transaction, table.io, replaces=bool(gone)) as snapshot:
+                if gone:
+                    snapshot.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
+                for file in gone:
+                    snapshot.delete_data_file(file)
+                for file in files:
+                    snapshot.append_data_file(file)
+            transaction.set_properties(dict(properties or {}))
+            expired = _expire(transaction)
         if expired:
             _delete_orphans(table, expired)
 
-    def _is_outdated(self, table: Table) -> bool:
-        now = self._lake.load(self._identifier)
-        return now is None or now.metadata_location != table.metadata_location
+    @contextlib.contextmanager
+    def _on_what_was_read(self, table: Table) -> Iterator[None]:
+        try:
+            yield
+        except (CommitFailedException, FileNotFoundError) as error:
+            # Another writer may have expired what this one has read; otherwise a file is lost.
+            now = self._lake.load(self._identifier)
+            is_same = now is not None and now.metadata_location == table.metadata_location
+            if isinstance(error, FileNotFoundError) and is_same:
+                raise
+            raise ConcurrentRunError(f"another run has written to {self._identifier}") from error
 
     def _evolve(self, transaction: Transaction, before: Schema) -> None:
         """Add the columns (and fields of structs) that the table lacks; those that are no longer written stay."""
@@ -283,7 +283,7 @@ def _expire(transaction: Transaction) -> list[Snapshot]:
     metadata = transaction.table_metadata
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     snapshots = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
-    old = [each for each in snapshots[:-_KEPT_SNAPSHOTS] if each.snapshot_id not in named][:_MOST_EXPIRED]
+    old = [each for each in snapshots[:-_KEPT_SNAPSHOTS] if each.snapshot_id not in named]
     if len(old) < _LEAST_EXPIRED:
         return []
     with ExpireSnapshots(transaction) as expire:
