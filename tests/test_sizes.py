@@ -23,7 +23,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_103, 54),
     "cdc_lakehouse/*.py": (751, 6),
-    "tests": (51_616, 343),
+    "tests": (51_629, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
