@@ -159,6 +159,10 @@ class TopicReader:
         self.summaries: Summaries = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for each in self._format.batches(batch):
+            yield from self._read(each)
+
+    def _read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         usual = None if self._columns is None else self._columns(self._connection, batch.column("value"))
         number = np.full(batch.num_rows, -1)
         if usual is not None:

@@ -17,7 +17,7 @@ from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor
 from cdc_lakehouse.config.sink_uri import split_query, store_options
 from cdc_lakehouse.decoders.files.file_format import Sample
 from cdc_lakehouse.decoders.files.registry import DEFAULT_PROTOCOL, EXTENSIONS, FORMATS
-from cdc_lakehouse.decoders.messages.detection import DEFAULT, detect_format
+from cdc_lakehouse.decoders.messages.detection import DEFAULT, detect_format, plain_values
 from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sources.canal.client import CanalClient
@@ -206,7 +206,7 @@ def _detect_topics(uri: str) -> Detected:
         raise ConfigurationError(
             "the URI names no topic", advice=f"write {uri.rstrip('/')}/TOPIC,…; the brokers have {names or 'none'}"
         )
-    values = _first_messages(asked, known)
+    values, compressions = plain_values(first_messages(asked, known))
     source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
     partitions = sum(len(topic.partitions) for topic in known)
     found, unsure = [f"{len(known)} topics with {partitions} partitions: {_some(topics)}"], list[str]()
@@ -218,12 +218,13 @@ def _detect_topics(uri: str) -> Detected:
         )  # fmt: skip
     else:
         found.append(f"messages of the format {detected['format']}")
+    found += [f"values that TiCDC compresses with {name}" for name in compressions]
     source |= detected or {"format": DEFAULT}
     _tell_time_zone(detect_offset(values), source, found, unsure)
     return Detected(_feed_name(topics[0]), source, utc_now().date(), tuple(found), tuple(unsure))
 
 
-def _first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
+def first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
     """Return the values of the first messages that the topics still have."""
     ranges = [
         OffsetRange(

@@ -193,7 +193,7 @@ def _source(monitor: SourceMonitor, status: SourceStatus) -> Finding:
         seen.append(f"{status.pending_records} records wait")
     if dates:
         seen.append(f"files of {len(dates)} dates wait")
-    return _ok(", ".join(seen))
+    return _ok(", ".join([*seen, *monitor.sample()]))
 
 
 def _clock(status: SourceStatus) -> Finding:

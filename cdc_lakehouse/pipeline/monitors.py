@@ -9,6 +9,7 @@ from dataclasses import replace
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource
 from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
+from cdc_lakehouse.decoders.messages.detection import plain_values
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import OptionConflict
 from cdc_lakehouse.errors import CdcError
@@ -19,6 +20,7 @@ from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.pipeline.detection import first_messages
 from cdc_lakehouse.pipeline.source import SourceKind, SourceMonitor, SourceState, SourceStatus
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
@@ -93,6 +95,9 @@ class SinkMonitor:
         known = Segments(self._lake, self._feed.name).etags(file.path for file in files)
         return [file for file, etag in zip(files, known, strict=True) if etag != file.etag]
 
+    def sample(self) -> Sequence[str]:
+        return ()
+
     def status(self) -> SourceStatus:
         try:
             store = self._store()
@@ -119,6 +124,9 @@ class _RecordMonitor:
     def new_dates(self) -> list[str]:
         return []
 
+    def sample(self) -> Sequence[str]:
+        return ()
+
     def _conflicts(self) -> Sequence[OptionConflict]:
         return Signals(self._lake, self._feed.name).option_conflicts() if self.has_options else ()
 
@@ -139,6 +147,10 @@ class TopicMonitor(_RecordMonitor):
 
     def poll(self, asked: str | None) -> SourceState:
         return state_of(self._pending(), asked)
+
+    def sample(self) -> Sequence[str]:
+        _, compressions = plain_values(first_messages(self._feed.kafka, read_topics(self._feed.kafka)))
+        return [f"TiCDC compresses values with {name}" for name in compressions]
 
     def status(self) -> SourceStatus:
         status = SourceStatus(option_conflicts=self._conflicts())

@@ -221,6 +221,10 @@ class SourceMonitor(Protocol):
         run. Segments without a date have an empty string."""
         ...
 
+    def sample(self) -> Sequence[str]:
+        """Return what the first messages or files show and the configuration does not say."""
+        ...
+
     def status(self) -> SourceStatus:
         """Return whether the source can be used, and its progress. It takes nothing away from a run; the project's
         errors are in the result."""

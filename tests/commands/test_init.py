@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
 import json
@@ -14,6 +15,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -27,6 +29,7 @@ from cdc_lakehouse.sample.changefeed import write_history
 from tests import LONG
 from tests.kit.data_sets import names
 from tests.kit.dumped_truth import dump_of
+from tests.kit.kafka import MemoryTopic
 from tests.kit.truth import Truth
 
 
@@ -216,6 +219,17 @@ def test_pythons_that_are_supported_are_stated_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(diagnosis.sys, "version_info", version)
         with pytest.raises(ConfigurationError, match="no test ran on this version"):
             diagnosis._python()
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_topic_with_compressed_values_is_reported(codec: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = b'{"database":"d","table":"t","type":"TIDB_WATERMARK","_tidb":{"watermarkTs":463256217600000001}}'
+    value = base64.b64encode(pa.Codec(codec).compress(message, asbytes=True)).decode()
+    MemoryTopic(monkeypatch).send([{"partition": 0, "key": None, "b64": value, "timestamp": 0}])
+    said = run("init", "--source", "kafka://broker:9092/cdc")
+    assert f"TiCDC compresses with {codec}" in said.output
+    assert config.load(here / "lakehouse.yaml").feeds[0].kafka.format == "ticdc-canal-json"
+    assert f"TiCDC compresses values with {codec}" in run("doctor").output
 
 
 def test_doctor_says_which_part_fails_and_what_to_do(

@@ -12,7 +12,7 @@ import pytest
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import record_writer
-from cdc_lakehouse.pipeline import topic_beginnings, topic_source
+from cdc_lakehouse.pipeline import detection, monitors, topic_beginnings, topic_source
 from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.kafka.client import KafkaClient
 from cdc_lakehouse.sources.record_log import Messages, OffsetRange
@@ -28,9 +28,9 @@ class MemoryTopic:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._messages: dict[int, list[dict[str, Any]]] = {}
-        for module in (topic_source, topic_beginnings):
+        for module in (topic_source, topic_beginnings, detection, monitors):
             monkeypatch.setattr(module, "read_topics", self._topics)
-        for module in (record_writer, topic_beginnings):
+        for module in (record_writer, topic_beginnings, detection):
             monkeypatch.setattr(module, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges))
 
     def send(self, messages: Iterable[dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
@@ -29,7 +30,8 @@ IN_TOPIC = {**WHOLE, "data": [{"id": "1"}], "_tidb": {"commitTs": 7, "claimCheck
 
 
 def wrapped(message: object) -> bytes:
-    return json.dumps({"key": None, "value": base64.b64encode(json.dumps(message).encode()).decode()}).encode()
+    value = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return json.dumps({"key": None, "value": base64.b64encode(value).decode()}).encode()
 
 
 @pytest.fixture
@@ -41,8 +43,12 @@ def decode(claims: Claims, message: object = IN_TOPIC) -> Message:
     return ticdc_canal_json.FORMAT.decoder({"claims": claims})(None, json.dumps(message).encode())  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("content", [wrapped(WHOLE), json.dumps(WHOLE).encode()], ids=["wrapped", "raw value"])
-def test_the_whole_message_is_in_the_file(content: bytes, claims: Claims, tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", [None, "lz4", "snappy"])
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_the_whole_message_is_in_the_file(is_raw: bool, codec: str | None, claims: Claims, tmp_path: Path) -> None:
+    whole = json.dumps(WHOLE).encode()
+    content = whole if codec is None else pa.Codec(codec).compress(whole, asbytes=True)
+    content = content if is_raw else wrapped(content)
     (tmp_path / NAME).write_bytes(content)
     message = decode(claims)
     (row,) = message.parts

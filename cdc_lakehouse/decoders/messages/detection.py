@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from cdc_lakehouse.changelog.events import MessageError
+from cdc_lakehouse.decoders.messages.compression import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.decoders.messages.registry import FORMATS
 
 DEFAULT: Final = "ticdc-canal-json"
@@ -24,6 +25,15 @@ def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
     if len(documents) * 2 > len(values):
         return _of_json(documents)
     return next(({"format": name} for name in _BINARY if values and all(_reads(name, value) for value in values)), None)
+
+
+def plain_values(values: Sequence[bytes]) -> tuple[list[bytes], list[str]]:
+    """Return the texts of values, as far as they can be read, and the names of their compressions."""
+    texts = [text_or_value(value) or b"" for value in values]
+    pairs = zip(values, texts, strict=True)
+    return texts, sorted(
+        {"lz4" if value.startswith(LZ4_MAGIC) else "snappy" for value, text in pairs if text is not value}
+    )
 
 
 def _of_json(documents: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

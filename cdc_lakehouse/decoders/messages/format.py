@@ -6,7 +6,7 @@ asks for a format by its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -117,6 +117,8 @@ class Format:
     name: str
     """The name in the configuration."""
     make: Callable[[Options], Decode]
+    batches: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] = lambda batch: (batch,)
+    """Yields a batch of records (with a column `value`) as `make` and `column_reader` read it best, in one or more."""
     options: tuple[str, ...] = ()
     """The names of the options that `make` accepts."""
     configured: Callable[[KafkaSource, StorageConfig], Options] = _no_options

@@ -4,8 +4,8 @@
     {…, "type":"TIDB_WATERMARK", "_tidb":{"watermarkTs":…}}
 
 The extension has the commit-ts, which gives the order; it exists only with enable-tidb-extension. A message that was
-too large has only its handle key (`onlyHandleKey`), or the location of the complete one (`claimCheckLocation`). TiCDC
-prints DDL without backslash escapes.
+too large has only its handle key (`onlyHandleKey`), or the location of the complete one (`claimCheckLocation`). Values
+may be compressed (see `compression`). TiCDC prints DDL without backslash escapes.
 
 Source of the facts: TiCDC's documentation of the Canal-JSON protocol."""
 
@@ -19,6 +19,7 @@ from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowCha
 from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.messages.canal_json import message_of
+from cdc_lakehouse.decoders.messages.compression import uncompressed, uncompressed_batches
 from cdc_lakehouse.decoders.messages.flat_columns import FlatColumns
 from cdc_lakehouse.decoders.messages.format import Decode, Format, Options, present
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, parse, utf8
@@ -34,7 +35,7 @@ where only that file is at fault."""
 
 
 def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value: bytes | None) -> Message:
-    value = present(value)
+    value = uncompressed(present(value))
     message = parse(utf8(value), exact=False)
     if not has_extension:
         return Message(Origin()) if message.get("type") == _WATERMARK else message_of(message, value)
@@ -42,7 +43,7 @@ def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value
     location = extension.get("claimCheckLocation")
     if not location:
         return _decoded(message, extension, value)
-    found = _claimed(claims, location)
+    found = uncompressed(_claimed(claims, location))
     whole = parse(utf8(found), exact=False)
     if _identity(whole) != _identity(message) or _extension(whole).get("claimCheckLocation"):
         raise MessageError("the claim-check file holds another message than the one that names it")
@@ -90,6 +91,7 @@ _COLUMNS: Final = FlatColumns(
 FORMAT: Final = Format(
     name="ticdc-canal-json",
     make=_decoder,
+    batches=uncompressed_batches,
     options=("tidb_extension", "claims"),
     configured=_configured,
     column_reader=lambda options: _COLUMNS if _has_extension(options) else None,

@@ -2,8 +2,9 @@
 
     {"key":null,"value":"<the message, base64>"}
 
-With claim-check-raw-value the file is the message itself. A message in the topic has the URI of its file; only its file
-name is used here, so that a message can refer to no other place than the configured one.
+With claim-check-raw-value the file is the message itself. Either can be compressed: bytes are returned as they are. A
+message in the topic has the URI of its file; only its file name is used here, so that a message can refer to no other
+place than the configured one.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ def read_claim_check(uri: str, storage: StorageConfig, location: str) -> bytes:
     if not _NAME.fullmatch(name):
         raise SourceError("the message names a claim check whose name is none of TiCDC's", segment=name)
     content = read_segment(uri, storage, name, None, limit=_LIMIT)
+    if not content.startswith(b"{"):
+        return content
     try:
-        document = cast("dict[str, Any] | None", json.loads(content))
+        document = cast("dict[str, Any]", json.loads(content))
     except (ValueError, RecursionError) as error:
         raise SourceError("the claim check is not JSON", segment=name) from error
-    value = document.get("value") if isinstance(document, dict) else None
+    value = document.get("value")
     if not isinstance(value, str):
         return content
     try:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_TS
+from cdc_lakehouse.decoders.messages import compression
 from cdc_lakehouse.decoders.messages.registry import format_of
 from tests.decoders.messages.strategies import characters, json_values, spoilt
 from tests.decoders.topic_reading import Reading, image_of
@@ -55,6 +56,40 @@ def usual(values: Sequence[bytes | None]) -> int:
     """How many are read by columns."""
     assert READ is not None
     return len(READ(duckdb_sql.connection(), pa.array(values, pa.binary())).places)
+
+
+def packed(value: bytes, codec: str) -> bytes:
+    return pa.Codec(codec).compress(value, asbytes=True)
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_compressed_values_equal_plain_ones(codec: str, by_columns: bool) -> None:
+    """From some message on, as when the changefeed is changed; with bad ones, which name their table all the same."""
+    values = [*messages(), b'{"database":"d","table":"t","type":"INSERT","data":[],"_tidb":{"commitTs":7}}', None]
+    mixed = [*values[:100], *(value and packed(value, codec) for value in values[100:])]
+    assert read(mixed, by_columns=by_columns, at_once=997) == read(values)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (packed(b"{}" * 50, "lz4")[:-5], "not a complete frame of LZ4"),
+        (packed(b"{}" * 50, "lz4") + b"x", "not a complete frame of LZ4"),
+        (packed(b"{}" * 600, "lz4"), "more than the 0 MiB"),
+        (packed(b"{}" * 600, "snappy"), "more than the 0 MiB"),
+        (packed(b"{}" * 50, "snappy")[:-1], "not UTF-8|not JSON"),
+        (packed(b"[]" * 50, "snappy"), "not UTF-8|not JSON"),
+        (b"\xff\xff\xff\xff\x0f{}", "not UTF-8"),
+        (b"", "not JSON"),
+    ],
+)
+def test_broken_compressed_value_is_a_bad_message(value: bytes, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "_LIMIT", 1000)
+    monkeypatch.setattr(compression, "_AT_ONCE", 100)
+    _, summaries = read([value])
+    ((rejected,),) = (summary.bad["s"] for summary in summaries.values())
+    assert re.search(reason, rejected.message), rejected.message
 
 
 @pytest.mark.parametrize("at_once", [100_000, 97])
