@@ -17,13 +17,13 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (6_157, 30),
     "cdc_lakehouse/commands": (3_772, 22),
     "cdc_lakehouse/config": (2_064, 17),
-    "cdc_lakehouse/decoders": (6_790, 54),
+    "cdc_lakehouse/decoders": (6_901, 55),
     "cdc_lakehouse/lake": (11_863, 67),
-    "cdc_lakehouse/pipeline": (9_107, 50),
+    "cdc_lakehouse/pipeline": (9_119, 50),
     "cdc_lakehouse/sample": (1_020, 5),
-    "cdc_lakehouse/sources": (7_103, 54),
+    "cdc_lakehouse/sources": (7_106, 54),
     "cdc_lakehouse/*.py": (751, 6),
-    "tests": (51_629, 343),
+    "tests": (51_683, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
