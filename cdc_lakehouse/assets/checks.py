@@ -34,6 +34,7 @@ from cdc_lakehouse.lake.check_queries import (
     uncounted_lines,
 )
 from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.canal_positions import find_stuck
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
@@ -184,6 +185,12 @@ def _option_conflicts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     return _result(not conflicts, f"{conflicts[0].reason}. {OPTION_CONFLICT_ADVICE}" if conflicts else None, metadata)
 
 
+def _stuck(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """The Canal server does not send its last entry again and again."""
+    stuck = find_stuck(lake, feed.name, feed.canal.destination)
+    return _result(stuck is None, None if stuck is None else str(stuck), {})
+
+
 def _lossy_text(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """No text holds U+FFFD, which Canal writes for bytes that are not UTF-8."""
     damage = sorted(Signals(lake, feed.name).damage().items(), key=lambda item: str(item[0]))
@@ -294,6 +301,7 @@ def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
 
 _FEED_CHECKS: Final = (
     _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps, lambda source: source.has_files),
+    _FeedCheck("server_moves_on", keys.raw_key, _stuck, lambda source: source.kind.name == "canal"),
     _FeedCheck("nothing_quarantined", keys.events_key, _quarantine),
     _FeedCheck("events_of_segments", keys.events_key, _event_counts),
     _FeedCheck("lines_accounted", keys.events_key, _lines),

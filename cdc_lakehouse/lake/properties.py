@@ -74,6 +74,8 @@ REMOVED_UPTO: Final = "cdc.removed-upto"
 """The last feed date whose records were removed."""
 CANAL_POSITION: Final = "cdc.canal-position"
 """The position of the Canal entry that landed last, in the form of the record's key."""
+CANAL_REPEATS: Final = "cdc.canal-repeats"
+"""How often that entry came again after it had landed, and nothing after it; counted up to a few."""
 
 # --- Properties of current-state tables ---
 

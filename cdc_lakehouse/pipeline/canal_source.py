@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.canal_positions import find_binlog_position
+from cdc_lakehouse.lake.tables.canal_positions import find_binlog_position, find_stuck
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch
 from cdc_lakehouse.pipeline.context import FeedContext
@@ -37,7 +37,8 @@ class CanalServer(RecordSource):
             if not records.batch.segments:
                 raise
             return records.batch, [error]
-        return records.batch, []
+        stuck = find_stuck(run.lake, run.feed.name, run.feed.canal.destination)
+        return records.batch, [] if stuck is None else [stuck]
 
     dump_comes_first = False
     _has_record_times = False

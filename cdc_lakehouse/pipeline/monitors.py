@@ -14,7 +14,7 @@ from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import OptionConflict
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.canal_positions import landed_position
+from cdc_lakehouse.lake.tables.canal_positions import find_stuck, landed_position
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
@@ -198,6 +198,8 @@ class CanalMonitor(_RecordMonitor):
             status = replace(status, landed_entries=entries, landed_position=position)
             with CanalClient(self._feed.canal) as client:
                 client.check()
+            stuck = find_stuck(self._lake, self._feed.name, self._feed.canal.destination)
+            status = replace(status, error=stuck)
         except CdcError as error:
             return replace(status, error=error)
         return status

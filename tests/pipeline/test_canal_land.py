@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.tables.canal_positions import landed_position
 from cdc_lakehouse.pipeline import canal_source
+from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.sources.canal.client import CanalClient
 from tests import LONG
 from tests.kit.kills import KillAtCall, KillAtCommit
@@ -148,6 +149,33 @@ def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: py
     with pytest.raises(SourceUnreachableError, match="cannot be reached"):
         lake.run().source.land()
     assert lake.metadata() == {}
+
+
+@pytest.mark.parametrize("kind", ["ddl", "mysql", "mariadb", "compressed"])
+def test_entries_of_a_stuck_server_land_once_and_are_reported(tmp_path: Path, kind: str) -> None:
+    """It connects to its database again and again, and each time sends the last event that it could read."""
+    shape = {"kind": kind, "rows": 2, "seconds": 1, "rotated": False}
+    log = binlog_of([shape, shape])
+    last = list(log.entries[log.starts[-1] :])
+    server = HandMadeCanal([*log.entries, *last, *last])
+    with serving(server) as address:
+        lake = canal_lake(tmp_path, address)
+        assert lake.run().source.land().faults == ()
+        for _ in range(5):
+            assert numbers(lake) == list(range(len(log.entries)))
+            server.entries += last
+            landed = lake.run().source.land()
+        assert numbers(lake) == list(range(len(log.entries))) and not landed.new
+        (fault,) = landed.faults
+        assert "stuck after bin.000001:" in fault and "tsdb" in fault
+        status = open_monitor(lake.lake, lake.feed).status()
+        assert str(status.error) == fault and status.landed_entries == len(log.entries)
+        before = lake.metadata()
+        server.entries += last
+        lake.run().source.land()
+        assert lake.metadata() == before
+        server.entries += binlog_of([shape, shape, shape]).entries[len(log.entries) :]
+        assert lake.run().source.land().faults == ()
 
 
 def test_where_the_last_entry_is(tmp_path: Path) -> None:

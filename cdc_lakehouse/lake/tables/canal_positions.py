@@ -19,8 +19,9 @@ from pyiceberg.table import Table
 from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange
 from cdc_lakehouse.decoders.messages.canal_entries import decode_entry
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary
+from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.properties import CANAL_POSITION
+from cdc_lakehouse.lake.properties import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, records_table, state_of
 from cdc_lakehouse.lake.tables.small_table import equal
 from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch, ends_at
@@ -29,6 +30,11 @@ from cdc_lakehouse.sources.record_log import LogPartition
 _AT_ONCE: Final = 500_000
 """The number of entries whose keys are read at once."""
 _VALUES_AT_ONCE: Final = 10_000
+STUCK: Final = 3
+"""So often the last entry comes again from a server that is stuck behind it. Once it may come after any lost connection
+or killed run."""
+_SHOWN: Final = 200
+"""Characters of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,34 @@ def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str |
         return landed, None  # Values that are not entries have no position.
     moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)
     return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def find_stuck(lake: Lake, feed: str, destination: str) -> SourceError | None:
+    """Return an error when the server sends the entry that landed last again and again, and nothing after it."""
+    table = lake.load(records_table(feed))
+    if table is None or int(table.properties.get(CANAL_REPEATS, "0")) < STUCK:
+        return None
+    landed, position = landed_position(lake, feed, destination)
+    return SourceError(
+        f"the Canal server is stuck after {position}: it sends the entry there again and again, and nothing after it"
+        f" ({_described(_value(table, landed - 1))})",
+        feed=feed,
+        advice="its log says what it cannot read, such as `fetch failed by table meta` for a table that was renamed or "
+        "dropped: give it a store of table histories (tsdb), or set it behind that place and load the tables again",
+    )
+
+
+def _described(value: bytes | None) -> str:
+    try:
+        parts = () if value is None else decode_entry(value).parts
+    except MessageError:
+        parts = ()
+    for part in parts:
+        if isinstance(part, Ddl):
+            return part.sql[:_SHOWN]
+        if isinstance(part, RowChange):
+            return f"a change of {part.database}.{part.table}"
+    return "the end of a transaction"
 
 
 def find_binlog_position(

@@ -19,7 +19,8 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.properties import CANAL_POSITION
+from cdc_lakehouse.lake.properties import CANAL_POSITION, CANAL_REPEATS
+from cdc_lakehouse.lake.tables.canal_positions import STUCK
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, state_of
 from cdc_lakehouse.lake.tables.record_writer import RecordFiles, RecordRows, RecordTable
 from cdc_lakehouse.lake.tables.records import RecordCommits, offsets_summary
@@ -61,12 +62,23 @@ class EntryRecords:
         known = KnownEntries.of(_keys(table, taken.entries))
         new = list(self._stream.new(taken.connection, taken.entries, known))
         if not new:
+            if table is not None and taken.entries and taken.batches:
+                self._count_repeat(table, taken.entries[-1])
             return 0
         table = table or self._commits.create()
         start = self._state.landed.end(self._partition) or 0
         files, dates = self._write(RecordTable.of(table, self._lake), new, start)
         self._commit(table, new, start, files, dates)
         return len(new)
+
+    def _count_repeat(self, table: Table, last: PlacedEntry) -> None:
+        """Count that the entry which landed last came again, up to the number that shows a server to be stuck."""
+        repeats = int(table.properties.get(CANAL_REPEATS, "0"))
+        if repeats < STUCK and table.properties.get(CANAL_POSITION, "").startswith(f"{last.place[:-1]},"):
+            properties = {CANAL_REPEATS: str(repeats + 1)}
+            self._commits.commit(
+                table, self._state, properties, [], offsets_summary(LandedBatch(self.batch.number, ()))
+            )
 
     def _write(self, table: RecordTable, new: Sequence[_Landing], start: int) -> tuple[list[DataFile], set[str]]:
         """Write new entries; return the files, and the feed dates in them."""
@@ -96,7 +108,7 @@ class EntryRecords:
         whole = _joined(self.batch.segments[0], landed) if self.batch.segments else landed
         batch = LandedBatch(self.batch.number, (whole,))
         after: LandedState = self._state.after(Pending({self._partition: (start, end)}, {}, ()), batch)
-        properties = {**after.as_properties(), CANAL_POSITION: new[-1][1].decode()}
+        properties = {**after.as_properties(), CANAL_POSITION: new[-1][1].decode(), CANAL_REPEATS: "0"}
         summary = offsets_summary(LandedBatch(batch.number, (landed,)))
         self._commits.commit(table, self._state, properties, files, summary)
         self._state, self.batch = after, batch

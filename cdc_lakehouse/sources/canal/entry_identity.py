@@ -104,6 +104,8 @@ class EntryStream:
         self._event: Event | None = None
         self._cut = False
         """Whether the event may have begun before the connection did."""
+        self._begun = False
+        """Whether the event is a whole transaction."""
         self._next: dict[str, int] = {}
 
     def new(
@@ -120,12 +122,18 @@ class EntryStream:
         if entry.event is None:
             return 0
         is_first = connection != self._connection
-        if is_first or entry.event != self._event:
+        begins = entry.entry_type == wire.TRANSACTION_BEGIN
+        if is_first or begins or entry.event != self._event:
             self._connection, self._event, self._next = connection, entry.event, {}
-            self._cut = is_first and entry.entry_type != wire.TRANSACTION_BEGIN
+            self._cut = is_first and not begins
+            self._begun = begins or entry.event in known.begun
         ordinal = self._next.get(entry.place)
         if ordinal is None:
             ordinal = _first_of_cut(entry, known) if self._cut else 0
+        elif not self._begun:
+            # Outside of a compressed transaction a position has one entry of a kind. A server that is stuck sends the
+            # last one again and again.
+            return next((n for n, digest in known.by_place[entry.place].items() if digest == entry.digest), ordinal)
         self._next[entry.place] = ordinal + 1
         return ordinal
 
