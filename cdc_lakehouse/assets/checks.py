@@ -34,7 +34,6 @@ from cdc_lakehouse.lake.check_queries import (
     uncounted_lines,
 )
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.tables.canal_positions import find_stuck
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
@@ -186,8 +185,8 @@ def _option_conflicts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 
 def _stuck(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
-    """The Canal server does not send its last entry again and again."""
-    stuck = find_stuck(lake, feed.name, feed.canal.destination)
+    """The source does not send what has landed again and again."""
+    stuck = open_monitor(lake, feed).stuck()
     return _result(stuck is None, None if stuck is None else str(stuck), {})
 
 
@@ -301,7 +300,7 @@ def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
 
 _FEED_CHECKS: Final = (
     _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps, lambda source: source.has_files),
-    _FeedCheck("server_moves_on", keys.raw_key, _stuck, lambda source: source.kind.name == "canal"),
+    _FeedCheck("source_moves_on", keys.raw_key, _stuck, lambda source: source.can_stick),
     _FeedCheck("nothing_quarantined", keys.events_key, _quarantine),
     _FeedCheck("events_of_segments", keys.events_key, _event_counts),
     _FeedCheck("lines_accounted", keys.events_key, _lines),

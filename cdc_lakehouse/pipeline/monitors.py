@@ -55,6 +55,7 @@ class SinkMonitor:
     has_files = True
     has_options = False
     has_lossy_text = False
+    can_stick = False
 
     def __init__(self, lake: Lake, feed: FeedConfig) -> None:
         self._lake = lake
@@ -98,6 +99,9 @@ class SinkMonitor:
     def sample(self) -> Sequence[str]:
         return ()
 
+    def stuck(self) -> CdcError | None:
+        return None
+
     def status(self) -> SourceStatus:
         try:
             store = self._store()
@@ -111,6 +115,7 @@ class _RecordMonitor:
     """Base of the monitors of topics and Canal servers, whose messages have a format."""
 
     has_files = False
+    can_stick = False
 
     def __init__(self, lake: Lake, feed: FeedConfig) -> None:
         self._lake = lake
@@ -126,6 +131,9 @@ class _RecordMonitor:
 
     def sample(self) -> Sequence[str]:
         return ()
+
+    def stuck(self) -> CdcError | None:
+        return None
 
     def _conflicts(self) -> Sequence[OptionConflict]:
         return Signals(self._lake, self._feed.name).option_conflicts() if self.has_options else ()
@@ -175,6 +183,10 @@ class CanalMonitor(_RecordMonitor):
         "entries",
         "Asks the Canal server whether entries wait.",
     )
+    can_stick = True
+
+    def stuck(self) -> CdcError | None:
+        return find_stuck(self._lake, self._feed.name, self._feed.canal.destination)
 
     def _landed(self) -> tuple[int, str | None]:
         return landed_position(self._lake, self._feed.name, self._feed.canal.destination)
@@ -198,8 +210,7 @@ class CanalMonitor(_RecordMonitor):
             status = replace(status, landed_entries=entries, landed_position=position)
             with CanalClient(self._feed.canal) as client:
                 client.check()
-            stuck = find_stuck(self._lake, self._feed.name, self._feed.canal.destination)
-            status = replace(status, error=stuck)
+            status = replace(status, error=self.stuck())
         except CdcError as error:
             return replace(status, error=error)
         return status

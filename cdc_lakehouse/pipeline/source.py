@@ -207,6 +207,15 @@ class SourceMonitor(Protocol):
         """Whether text can arrive damaged and is checked for that."""
         ...
 
+    @property
+    def can_stick(self) -> bool:
+        """Whether it can send what has landed again and again, and nothing after it."""
+        ...
+
+    def stuck(self) -> CdcError | None:
+        """Return an error that says where the source is stuck, as the last runs saw it; None where it is not."""
+        ...
+
     def poll(self, asked: str | None) -> SourceState:
         """Return what the source shows now. `asked` is the cursor of the state for which the last run was requested.
 
