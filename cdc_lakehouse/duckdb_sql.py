@@ -16,7 +16,7 @@ import re
 import tempfile
 import uuid
 import zoneinfo
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,6 +103,34 @@ def query(connection: Any, statement: str, **relations: Any) -> pa.Table:
     """Return the rows of a statement over relations (Arrow tables or readers), which have these names while it runs."""
     with named(connection, **relations):
         return connection.sql(statement).to_arrow_table()
+
+
+def by_name(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Return the columns of a table by name. `Table.column` looks through all names for each."""
+    return dict(zip(rows.column_names, rows.columns, strict=True))
+
+
+def over_columns(connection: Any, columns: Sequence[tuple[str, Any]]) -> list[pa.Table]:
+    """Run a statement over each column (statement, array). It reads the column `value` of the relation `stacked` and
+    must return a row for each of its rows, in their order.
+
+    Columns with the same statement are stacked and read by one query: DuckDB plans an expression in milliseconds, and
+    a table can have thousands of columns of a few types."""
+    stacks: dict[tuple[str, pa.DataType], list[int]] = {}
+    for place, (statement, array) in enumerate(columns):
+        stacks.setdefault((statement, array.type), []).append(place)
+    found: dict[int, pa.Table] = {}
+    for (statement, kind), places in stacks.items():
+        arrays = [columns[place][1] for place in places]
+        chunks = [chunk for each in arrays for chunk in (each.chunks if isinstance(each, pa.ChunkedArray) else [each])]
+        stacked = pa.table({"value": pa.chunked_array(chunks, kind)})
+        if stacked.num_rows < len(chunks) * _VECTOR_ROWS:
+            stacked = stacked.combine_chunks()  # DuckDB makes a vector of each chunk, however short.
+        rows = query(connection, statement, stacked=stacked)
+        ends = np.cumsum([len(each) for each in arrays])
+        for place, array, end in zip(places, arrays, ends.tolist(), strict=True):
+            found[place] = rows.slice(end - len(array), len(array))
+    return [found[place] for place in range(len(columns))]
 
 
 def slices(rows: pa.Table) -> Iterator[pa.Table]:

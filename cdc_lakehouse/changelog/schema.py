@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -156,7 +157,7 @@ class PartitionExchange:
     """The incarnation of the plain table."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableVersion:
     """One row of a table's history: the table as it is after a change, and the change.
 
@@ -196,8 +197,12 @@ class TableVersion:
         """The columns that rows have."""
         return tuple(column for column in self.columns if column.carried)
 
+    @functools.cached_property
+    def _by_id(self) -> dict[int, Column]:
+        return {column.id: column for column in self.columns}
+
     def column(self, column_id: int) -> Column | None:
-        return next((column for column in self.columns if column.id == column_id), None)
+        return self._by_id.get(column_id)
 
     def named(self, name: str) -> Column | None:
         """Return the column of that name; MySQL compares column names without case."""

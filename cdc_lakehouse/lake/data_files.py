@@ -48,6 +48,7 @@ from pyiceberg.utils.decimal import bytes_required, unscaled_to_decimal
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 from pyroaring import BitMap64
 
+from cdc_lakehouse.duckdb_sql import by_name
 from cdc_lakehouse.errors import StoredFormError
 from cdc_lakehouse.lake.content_files import FIRST_SPEC, content_file_json
 from cdc_lakehouse.lake.deletion_vectors import StoredVector, place_in_file, read_vector
@@ -307,7 +308,10 @@ def read_rows(
     The fields in `as_dictionaries`, strings of low cardinality, are returned as Arrow dictionaries where the file
     stores them, which costs a fifth of the time. Raises ValueError for a field that the schema lacks.
     """
-    fields = [_top_level(schema, field_id) for field_id in field_ids]
+    top_level = {each.field_id: each for each in schema.fields}
+    if unknown := {*field_ids, *(between or ())} - top_level.keys():
+        raise ValueError(f"the schema has no column with field id {min(unknown)}")
+    fields = [top_level[field_id] for field_id in field_ids]
     deleted = np.frombuffer(read_deleted(io, file).to_array(), np.uint64).astype(np.int64)
     dictionaries = [schema.find_column_name(id) for id in as_dictionaries]
     with (
@@ -318,9 +322,7 @@ def read_rows(
         wanted = [columns[id] for id in field_ids if id in columns]
         names = [each.name for each in wanted]
         ranges = [
-            (columns[id].leaf, _top_level(schema, id).field_type, ends)
-            for id, ends in (between or {}).items()
-            if id in columns
+            (columns[id].leaf, top_level[id].field_type, ends) for id, ends in (between or {}).items() if id in columns
         ]
         start = 0
         for number in range(parquet.num_row_groups):
@@ -341,13 +343,6 @@ def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
     for each in file.deletes:
         found |= read_vector(io, each) if isinstance(each, StoredVector) else read_positions(io, each, file.path)
     return found
-
-
-def _top_level(schema: Schema, field_id: int) -> NestedField:
-    for candidate in schema.fields:
-        if candidate.field_id == field_id:
-            return candidate
-    raise ValueError(f"the schema has no column with field id {field_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,18 +559,19 @@ def _file_schema(schema: Schema) -> Schema:
 
 def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
     """Return the rows with all columns of the schema, in its order, with the names and types of the file."""
-    unknown = set(rows.column_names) - {each.name for each in schema.fields}
+    given = by_name(rows)
+    unknown = given.keys() - {each.name for each in schema.fields}
     if unknown:
         raise ValueError(f"the schema has no columns {sorted(unknown)}")
     columns: list[pa.ChunkedArray | pa.Array] = []
     for each, written in zip(schema.fields, target, strict=True):
-        number = rows.schema.get_field_index(each.name)
-        if number < 0:
+        values = given.get(each.name)
+        if values is None:
             columns.append(pa.nulls(rows.num_rows, written.type))
         elif written.type == _TEXTS:
-            columns.append(_dictionary(rows.column(number)))
+            columns.append(_dictionary(values))
         else:
-            columns.append(rows.column(number).cast(written.type))
+            columns.append(values if values.type == written.type else values.cast(written.type))
     return pa.Table.from_arrays(columns, schema=target)
 
 

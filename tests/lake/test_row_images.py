@@ -30,9 +30,9 @@ WITH_VIRTUAL: Final = version_of("a", "v", "b", virtual="v")
 
 
 def read(version: TableVersion, *images: str | None, wanted: set[int] | None = None) -> list[dict[str, Any]]:
-    """One row for each image, after the same in one query, image by image, and as large images are read."""
+    """One row for each image, after the same in one query and image by image."""
     whole = _read(version, images, wanted)
-    with patch.object(typed_rows, "_LARGE_IMAGE", -1):
+    with patch.object(typed_rows, "_FEW_IMAGES", 0):
         assert whole == _read(version, images, wanted)
     assert whole == [row for image in images for row in _read(version, [image], wanted)]
     return whole

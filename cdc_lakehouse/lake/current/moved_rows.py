@@ -7,7 +7,8 @@ written them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -22,6 +23,7 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spark_columns
+from cdc_lakehouse.decoders.files.row_images import row_images as images_of_columns
 from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import value_parsing
@@ -33,12 +35,10 @@ from cdc_lakehouse.lake.current.partition_filter import PartitionRows, without_e
 from cdc_lakehouse.lake.current.typed_rows import (
     RowImages,
     Target,
-    default_value,
-    folds_alone,
     row_images,
+    rows_of_fold,
+    rows_of_version,
     types_by_version,
-    value_now,
-    values_of_fold,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.event_files import EventReader
@@ -128,73 +128,79 @@ class LiveRows:
 
     def _rows(self, connection: Any, version: TableVersion, events: pa.Table, images: RowImages) -> pa.Table:
         """Return the complete rows among events of one version."""
-        texts = {**images.texts, "commit_ts": events.column("commit_ts"), "partial": images.absent}
-        whole = pa.table(texts).filter(_compute.invert(images.absent))
-        return sql.query(connection, self._shown(self._texts(version)), texts=whole)
+        whole = _compute.invert(images.absent)
+        read = pa.table({**images.texts, "commit_ts": events.column("commit_ts")}).filter(whole)
+        given = sql.by_name(read)
+        texts = {id: given[f"t{id}"] for column in version.carried if (id := column.id) in self._ids}
+        converted = {c.id for c in self.target.columns if converts(self.target.types_since(c.id, version))}
+        if not self._ids <= texts.keys() - converted:
+            types = {id: self.target.types_since(id, version) for id in self._ids}
+            own = {f"t{id}": text for id, text in texts.items() if id in converted}
+            row = pa.array(np.arange(read.num_rows))
+            typed = rows_of_version(connection, version, self.target, types, own, row, self.value_format)
+            missing = [c for c in self.target.columns if c.id not in texts or c.id in converted]
+            texts |= self._texts(connection, typed, missing)
+        return self._shown(connection, texts, read.column("commit_ts"), pa.repeat(False, read.num_rows))
 
     def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> Iterator[pa.Table]:
         """Yield the rows of keys whose last event omits columns, folded from all of their events."""
         own = events_of_keys(connection, events, keys)
         folded = fold_events(own, self.target)
         table = folded.table.append_column("commit_ts", own.column("commit_ts").take(pa.array(folded.last)))
-        query = self._shown(self._texts_of_fold())
         for part in sql.slices(table):
-            yield sql.query(connection, query, folded=part)
+            typed = rows_of_fold(connection, part, self.target, self.value_format)
+            texts, given = self._texts(connection, typed, self.target.columns), sql.by_name(part)
+            for column in self.target.columns:
+                ways = enumerate(dict.fromkeys(types_by_version(column, self.target).values()))
+                kept = pa.array([number for number, types in ways if not converts(types)], pa.int32())
+                is_kept = _compute.is_in(given[f"n{column.id}"], kept)
+                texts[column.id] = _compute.if_else(is_kept, given[f"t{column.id}"], texts[column.id])
+            yield self._shown(connection, texts, part.column("commit_ts"), typed.column("fault"))
 
-    def _texts(self, version: TableVersion) -> str:
-        """Return a query of the texts `x<id>` of the columns, over `t<id>` (see `typed_rows`), with all other columns
-        of its input."""
-        values: list[str] = []
-        typed: list[str] = []
-        texts: list[str] = []
-        for column in self.target.columns:
-            id, own = column.id, version.column(column.id)
-            types = self.target.types_since(id, version)
-            if own is not None and own.carried and not converts(types):
-                texts.append(f"t{id} AS x{id}")
-                continue
-            if own is None or not own.carried:
-                typed.append(f"{default_value(column, self.target, self.value_format)} AS u{id}")
-            else:
-                values.append(f"{value_parsing.value(f't{id}', own.type, self.value_format)} AS v{id}")
-                typed.append(f"{value_now(column, version, types, self.target, self.value_format)} AS u{id}")
-            texts.append(f"{value_parsing.text(f'u{id}', column.type, self.value_format)} AS x{id}")
-        query = "texts"
-        for expressions in (values, typed, texts):
-            query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
-        return query
+    @functools.cached_property
+    def _ids(self) -> frozenset[int]:
+        return frozenset(column.id for column in self.target.columns)
 
-    def _texts_of_fold(self) -> str:
-        """Like `_texts`, over folds (see `partial_rows`). `partial` says that a column's value is unknown."""
-        typed = values_of_fold(self.target, self.value_format, folds_alone(self.target, self.value_format, "folded"))
-        texts: list[str] = []
-        for column in self.target.columns:
-            ways = enumerate(dict.fromkeys(types_by_version(column, self.target).values()))
-            kept = ", ".join(str(number) for number, types in ways if not converts(types))
-            now = value_parsing.text(f"c{column.id}", column.type, self.value_format)
-            text = sql.when(f"n{column.id} IN ({kept})", f"t{column.id}", now) if kept else now
-            texts.append(f"{text} AS x{column.id}")
-        return f"(SELECT commit_ts, fault AS partial, {', '.join(texts)} FROM folded JOIN ({typed}) USING (row))"
+    def _texts(self, connection: Any, typed: pa.Table, columns: Sequence[Column]) -> dict[int, Any]:
+        """Return the texts of typed values (`c<id>`) by the column's id."""
+        values = sql.by_name(typed)
+        statements = [
+            (
+                f"SELECT {value_parsing.text('value', column.type, self.value_format)} AS text FROM stacked",
+                values[f"c{column.id}"],
+            )
+            for column in columns
+        ]
+        texts = sql.over_columns(connection, statements)
+        return {column.id: each.column("text") for column, each in zip(columns, texts, strict=True)}
 
-    def _shown(self, texts: str) -> str:
-        """Return the query for live rows, over `x<id>`, `commit_ts` and `partial`."""
+    def _shown(self, connection: Any, texts: Mapping[int, Any], commit_ts: Any, partial: Any) -> pa.Table:
+        """Return live rows with these texts, by the column's id."""
         exchanged = "false"
         if self.exchanged is not None:
             exchanged = self.exchanged.condition(lambda column: f"p{column.id}", self.value_format)
         tested = () if self.exchanged is None else self.exchanged.columns
         parts = [f"{value_parsing.value(f'x{c.id}', c.type, self.value_format)} AS p{c.id}" for c in tested]
-        own = self._image(self.target.columns)
-        leaves, comes = (sql.NULL, own) if self.other is None else (own, self._image(self.other.carried))
-        return (
-            f"SELECT commit_ts, CAST({leaves} AS VARCHAR) AS before, CAST({comes} AS VARCHAR) AS after, partial, "
-            f"{exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {texts})"
+        own = self._images(self.target.columns, texts, len(commit_ts))
+        leaves, enters = (None, own) if self.other is None else (own, self._images(self.other.carried, texts, len(own)))
+        rows = {
+            "commit_ts": commit_ts,
+            "before": pa.nulls(len(own), pa.string()) if leaves is None else leaves,
+            "after": enters,
+            "partial": partial,
+            **{f"x{column.id}": texts[column.id] for column in tested},
+        }
+        return sql.query(
+            connection,
+            f"SELECT commit_ts, before, after, partial, {exchanged} AS exchanged "
+            f"FROM (SELECT {', '.join(['*', *parts])} FROM texts)",
+            texts=pa.table(rows),
         )
 
-    def _image(self, columns: Sequence[Column]) -> str:
-        """Return the expression of the row's image under the names of these columns."""
-        texts = zip(columns, self.target.columns, strict=True)
-        members = [f"{sql.text_literal(named.name)}, x{column.id}" for named, column in texts]
-        return f"json_object({', '.join(members)})"
+    def _images(self, columns: Sequence[Column], texts: Mapping[int, Any], count: int) -> Any:
+        """Return the rows' images under the names of these columns."""
+        own = [texts[column.id].combine_chunks() for column in self.target.columns]
+        return images_of_columns([column.name for column in columns], own, count)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.arrow import where
 from cdc_lakehouse.lake.current.typed_rows import (
     Target,
-    folds_alone,
     image_of,
     row_images,
+    rows_of_fold,
+    rows_of_version,
     types_by_version,
-    values_of_fold,
-    values_of_version,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
@@ -137,17 +136,14 @@ def typed_rows(
     based: Callable[[pa.Table, Target], pa.Table] | None = None,
 ) -> TypedRows:
     """Return the rows that the latest events of keys (`upserts`) leave; where one omits columns, they are folded from
-    all `events` of the keys. `based` adds existing rows to folds, as `values_of_fold` reads them."""
+    all `events` of the keys. `based` adds existing rows to folds, as `rows_of_fold` reads them."""
     values = _typed_images(connection, upserts, target, value_format)
     if values is not None:
         return TypedRows(values, upserts, np.arange(upserts.num_rows))
     events = events_of_keys(connection, events, upserts)
     folded = fold_events(events, target)
     folds = folded.table if based is None else based(folded.table, target)
-    query = values_of_fold(
-        target, value_format, folds_alone(target, value_format, "folds") if based is None else "folds"
-    )
-    values = pa.concat_tables([sql.query(connection, query, folds=part) for part in sql.slices(folds)])
+    values = pa.concat_tables([rows_of_fold(connection, part, target, value_format) for part in sql.slices(folds)])
     strange = pa.array(folded.strange, pa.bool_()).take(values.column("row").combine_chunks())
     return TypedRows(_with_faults(values, pa.chunked_array([strange])), events, np.array(folded.last))
 
@@ -168,13 +164,13 @@ def _typed_images(connection: Any, upserts: pa.Table, target: Target, value_form
     for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
         version = target.versions[number]
         own = where(rows, rows.column("version_no").to_numpy() == number)
-        query = values_of_version(number, target, types, value_format, "texts")
+        own_types = {id: each.get(number, ()) for id, each in types.items()}
         for part in sql.slices(own):
             images = row_images(connection, part, version, wanted)
             if _compute.any(images.absent).as_py():
                 return None
-            values = sql.query(connection, query, texts=pa.table({**images.texts, "row": part.column("row")}))
-            # The query keeps the order of its rows.
+            row = part.column("row")
+            values = rows_of_version(connection, version, target, own_types, images.texts, row, value_format)
             parts.append(_with_faults(values, images.strange))
     if parts:
         return pa.concat_tables(parts)

@@ -1,22 +1,28 @@
 """Convert texts of events to typed rows of a current-state table, in DuckDB's SQL.
 
+Each column is converted on its own, and columns of the same types in one query (`sql.over_columns`): the work is linear
+in columns.
+
 An event's values are mapped by the columns of its own version: name → id → the current column. Between the two lie the
 type changes after the event, or, for a column that was added after it, the default that ALTER TABLE gave to older rows.
 
-Relations here use short names, never the source's: `t3` is the text of column 3 (its id), `n3` the number of the
-version of that text, `v3` its value in that version, `c3` its current value in the table."""
+Columns here have short names, never the source's: `t3` is the text of column 3 (its id), `n3` the number of that
+text's types, `c3` its current value in the table."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
@@ -26,12 +32,17 @@ from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+
+_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 COMMIT_TS: Final = "_commit_ts"
 """The column that the lake adds to a current-state table."""
 
 _LARGE_IMAGE: Final = 16 * 1024 * 1024
+_FEW_IMAGES: Final = 256
+_NO_TEXT: Final = pa.scalar(None, pa.string())
+_ONE_ROW: Final = pa.nulls(1, pa.int32())
 _EXACT: Final = decimal.Context(prec=76)
 
 
@@ -68,102 +79,135 @@ def lake_columns(columns: Sequence[schema.Column], value_format: ValueFormat) ->
     ]
 
 
-def values_of_version(
-    number: int,
+def rows_of_version(
+    connection: Any,
+    version: TableVersion,
     target: Target,
-    types: Mapping[int, Mapping[int, Sequence[ColumnType]]],
+    types: Mapping[int, Sequence[ColumnType]],
+    texts: Mapping[str, Any],
+    row: Any,
     value_format: ValueFormat,
-    relation: str,
-) -> str:
-    """Return a query for the typed rows of events of one version.
+) -> pa.Table:
+    """Return the typed rows of events of one version.
 
-    types: `types_by_version` of each of the target's columns, by its id.
+    types: of each of the target's columns in the version, by id: its types from that version to now.
 
-    relation: `t<id>` (VARCHAR) for each column that the version's events carry, and `row` (BIGINT).
+    texts: `t<id>` (string) for each column that the version's events carry. row: the numbers of the rows (bigint).
 
     The result has `row`, `c<id>` for each column of the table, `fault` (BOOLEAN, a text cannot be read), and
     `zero_dates` (INTEGER, the number of zero dates that became NULL).
     """
-    version = target.versions[number]
-    wanted = {column.id for column in target.columns}
-    read = [column for column in version.carried if column.id in wanted]
-    values = [f"{value_parsing.value(f't{c.id}', c.type, value_format)} AS v{c.id}" for c in read]
-    faults = [value_parsing.parse_failed(f"t{c.id}", f"v{c.id}", c.type, value_format) for c in read]
-    zeros = [value_parsing.zero_date(f"t{c.id}", f"v{c.id}", c.type, value_format) for c in read]
-    columns = [
-        f"{value_now(column, version, types[column.id].get(number, ()), target, value_format)} AS c{column.id}"
-        for column in target.columns
-    ]
-    return (
-        f"SELECT row, {', '.join([*columns, f'{any_of(faults)} AS fault', f'{_count(zeros)} AS zero_dates'])} "
-        f"FROM (SELECT {', '.join(['*', *values])} FROM {relation})"
-    )
+    read = [column for column in target.columns if f"t{column.id}" in texts]
+    values, fault, zeros = _read([(texts[f"t{c.id}"], types[c.id]) for c in read], len(row), connection, value_format)
+    columns = dict(zip((column.id for column in read), values, strict=True))
+    # The values of other columns are the same in all rows.
+    others = [column for column in target.columns if column.id not in columns]
+    columns |= default_values(connection, others, version, target, len(row), value_format)
+    return _table(row, target, columns, fault, zeros)
 
 
-def value_now(
-    column: schema.Column,
-    version: TableVersion,
-    types: Sequence[ColumnType],
-    target: Target,
-    value_format: ValueFormat,
-) -> str:
-    """Return the current value of a column in a row of a version, over `v<id>`; `types` are its types since that
-    version."""
-    own = version.column(column.id)
-    if own is None:
-        return default_value(column, target, value_format)
-    value = f"v{column.id}" if own.carried else f"CAST(NULL AS {duckdb_type(value_format.type_of(own.type))})"
-    return _as_now(value, column, types, value_format)
+def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
+    """Return the typed rows of folded events (see `partial_rows`), whose texts are of several versions.
 
+    folds: for each column of the table `t<id>` (string); `n<id>` (int), the index of the text's types among the
+    distinct values of `types_by_version`, NULL when no event carries the column; and `u<id>` (bool), whether the row
+    was inserted under a version without the column. Also `row`, and where some rows existed before `based` (bool),
+    whether `b<id>` holds the row's earlier values, which have the columns' current types.
 
-def _as_now(value: str, column: schema.Column, types: Sequence[ColumnType], value_format: ValueFormat) -> str:
-    converted = convert_through(value, types, value_format)
-    return f"CAST({converted} AS {duckdb_type(value_format.type_of(column.type))})"
-
-
-def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> str:
-    """Return a query for the typed rows of folded events (see `partial_rows`), whose texts are of several versions.
-
-    relation: for each column of the table `t<id>` (VARCHAR); `n<id>` (INTEGER), the index of the text's types among the
-    distinct values of `types_by_version`, NULL when no event carries the column; `u<id>` (BOOLEAN), whether the row was
-    inserted under a version without the column; and `b<id>`, of the column's current type, the earlier value. Also
-    `based` (BOOLEAN), whether `b<id>` holds earlier values, and `row`.
-
-    The result is that of `values_of_version`. A column whose value is unknown is a fault: it is never guessed.
+    The result is that of `rows_of_version`. A column whose value is unknown is a fault: it is never guessed.
     """
-    values: list[str] = []
-    columns: list[str] = []
-    faults: list[str] = []
-    zeros: list[str | None] = []
-    for column in target.columns:
-        text, chosen = f"t{column.id}", f"n{column.id}"
-        said: list[str] = []
-        for number, types in enumerate(dict.fromkeys(types_by_version(column, target).values())):
-            read = f"v{column.id}_{number}"
-            values.append(f"{value_parsing.value(text, types[0], value_format)} AS {read}")
-            said.append(f"WHEN {chosen} = {number} THEN {_as_now(read, column, types, value_format)}")
-            failed = value_parsing.parse_failed(text, read, types[0], value_format)
-            faults.append(f"({chosen} = {number} AND {failed})")
-            zero = value_parsing.zero_date(text, read, types[0], value_format)
-            zeros.append(None if zero is None else f"({chosen} = {number} AND {zero})")
-        unborn = f"u{column.id}"
-        faults.append(f"({chosen} IS NULL AND NOT based AND NOT {unborn})")
-        value = f"WHEN based THEN b{column.id} WHEN {unborn} THEN {default_value(column, target, value_format)}"
-        columns.append(f"CASE {' '.join(said)} {value} END AS c{column.id}")
-    return (
-        f"SELECT row, {', '.join([*columns, f'{any_of(faults)} AS fault', f'{_count(zeros)} AS zero_dates'])} "
-        f"FROM (SELECT {', '.join(['*', *values])} FROM {relation})"
-    )
-
-
-def folds_alone(target: Target, value_format: ValueFormat, folds: str) -> str:
-    """Return the relation for `values_of_fold` from folds (`partial_rows.FoldedRows`) of rows that did not exist
-    before."""
-    nothing = [
-        f"CAST({sql.NULL} AS {duckdb_type(value_format.type_of(column.type))}) AS b{column.id}"
-        for column in target.columns
+    given = sql.by_name(folds)
+    ways = {c.id: [*dict.fromkeys(types_by_version(c, target).values())] for c in target.columns}
+    texts = [
+        (text if len(each) == 1 else _compute.if_else(_compute.equal(given[f"n{id}"], number), text, _NO_TEXT), types)
+        for id, each in ways.items()
+        for text in [given[f"t{id}"]]
+        for number, types in enumerate(each)
     ]
-    return f"(SELECT {', '.join([f'{folds}.*', 'false AS based', *nothing])} FROM {folds})"
+    values, fault, zeros = _read(texts, folds.num_rows, connection, value_format)
+    unborn = [column for column in target.columns if _compute.any(given[f"u{column.id}"]).as_py()]
+    defaults = default_values(connection, unborn, None, target, folds.num_rows, value_format)
+    known = given["based"] if "based" in given else pa.repeat(False, folds.num_rows)
+    columns: dict[int, Any] = {}
+    rest = iter(values)
+    for id, each in ways.items():
+        read = [next(rest) for _ in each]
+        value = read[0] if len(read) == 1 else _compute.coalesce(*read)
+        omitted = _compute.is_null(given[f"n{id}"])
+        if _compute.any(omitted).as_py():
+            born = given[f"u{id}"]
+            other = _compute.if_else(born, defaults[id].cast(value.type), None) if id in defaults else None
+            if "based" in given:
+                other = _compute.if_else(known, given[f"b{id}"].cast(value.type), other)
+            value = value if other is None else _compute.if_else(omitted, other, value)
+            fault |= omitted.to_numpy(zero_copy_only=False) & ~_compute.or_(known, born).to_numpy(zero_copy_only=False)
+        columns[id] = value
+    return _table(given["row"], target, columns, fault, zeros)
+
+
+def _table(
+    row: Any, target: Target, columns: Mapping[int, Any], fault: np.ndarray[Any, Any], zeros: np.ndarray[Any, Any]
+) -> pa.Table:
+    values = {f"c{column.id}": columns[column.id] for column in target.columns}
+    return pa.table({"row": row, **values, "fault": pa.array(fault), "zero_dates": pa.array(zeros)})
+
+
+def _read(
+    texts: Sequence[tuple[Any, Sequence[ColumnType]]], count: int, connection: Any, value_format: ValueFormat
+) -> tuple[list[Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Read texts, (column, its types from then to now), of `count` rows as values of the last type. Return also whether
+    a text of a row cannot be read, and how many of a row are zero dates that became NULL."""
+    statements = [_reading(tuple(types), value_format) for _, types in texts]
+    read = sql.over_columns(
+        connection, [(each, text) for each, (text, _) in zip(statements, texts, strict=True) if each is not None]
+    )
+    rest = iter(read)
+    fault, zeros = np.zeros(count, np.bool_), np.zeros(count, np.int32)
+    for each in read:
+        if "fault" in each.column_names:
+            fault |= each.column("fault").to_numpy()
+        if "zero" in each.column_names:
+            zeros += each.column("zero").to_numpy()
+    columns = [
+        text if each is None else next(rest).column("value") for each, (text, _) in zip(statements, texts, strict=True)
+    ]
+    return columns, fault, zeros
+
+
+@functools.lru_cache(maxsize=4096)
+def _reading(types: tuple[ColumnType, ...], value_format: ValueFormat) -> str | None:
+    """Return the statement (see `sql.over_columns`) that reads texts of the first type as values of the last; None
+    where the values are the texts."""
+    value, last = value_parsing.value("value", types[0], value_format), value_format.type_of(types[-1])
+    if value == "value" and len(types) == 1:
+        return None
+    found = {
+        "value": sql.cast(convert_through("typed", types, value_format), last),
+        "fault": value_parsing.parse_failed("value", "typed", types[0], value_format),
+        "zero": value_parsing.zero_date("value", "typed", types[0], value_format),
+    }
+    shown = [f"{expression} AS {name}" for name, expression in found.items() if expression is not None]
+    return f"SELECT {', '.join(shown)} FROM (SELECT value, {value} AS typed FROM stacked)"
+
+
+def default_values(
+    connection: Any,
+    columns: Sequence[schema.Column],
+    version: TableVersion | None,
+    target: Target,
+    count: int,
+    value_format: ValueFormat,
+) -> dict[int, Any]:
+    """Return by id, `count` times, the current values of columns that rows of a version do not carry: NULL for a
+    virtual generated column, otherwise the default in rows that are older than the column."""
+    values = [
+        default_value(column, target, value_format)
+        if version is None or version.column(column.id) is None
+        else sql.cast(sql.NULL, value_format.type_of(column.type))
+        for column in columns
+    ]
+    found = sql.over_columns(connection, [(f"SELECT {value} AS value FROM stacked", _ONE_ROW) for value in values])
+    return {column.id: pa.repeat(each.column("value")[0], count) for column, each in zip(columns, found, strict=True)}
 
 
 def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[ColumnType, ...]]:
@@ -185,7 +229,8 @@ def default_value(column: schema.Column, target: Target, value_format: ValueForm
     later types."""
     first = next(own for version in target.versions.values() if (own := version.column(column.id)))
     literal = sql.literal(initial_value(first, value_format), value_format.type_of(first.type))
-    return _as_now(literal, column, target.types_since(column.id, None), value_format)
+    value = convert_through(literal, target.types_since(column.id, None), value_format)
+    return sql.cast(value, value_format.type_of(column.type))
 
 
 def initial_value(column: schema.Column, value_format: ValueFormat) -> Any:
@@ -230,12 +275,7 @@ def any_of(conditions: Iterable[str]) -> str:
     """Return the condition that one of the conditions is true; false when there are none, or when none is known to be
     true."""
     found = [condition for condition in conditions if condition != "false"]
-    return f"coalesce({' OR '.join(found)}, false)" if found else "false"
-
-
-def _count(conditions: Iterable[str | None]) -> str:
-    found = [f"CAST(coalesce({condition}, false) AS INTEGER)" for condition in conditions if condition is not None]
-    return " + ".join(found) or "0"
+    return f"coalesce(list_bool_or([{', '.join(found)}]), false)" if found else "false"
 
 
 class RowImages(NamedTuple):
@@ -254,18 +294,15 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     # MySQL's own binlog has values of virtual generated columns, which other sources omit.
     known = {column.name for column in version.columns}
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
-    # DuckDB's structures cannot have a member without a name, and a large image takes four times its size in memory.
-    is_large = images.nbytes > _LARGE_IMAGE * len(images)
-    if "" not in read.values() and not is_large and _are_usual(connection, images, names, known):
+    # DuckDB plans a member of a structure in the time that Python takes for hundreds; its structures cannot have a
+    # member without a name, and a large image takes four times its size in its memory.
+    by_columns = len(images) > _FEW_IMAGES and images.nbytes <= _LARGE_IMAGE * len(images) and "" not in read.values()
+    if by_columns and _are_usual(connection, images, names, known):
         no = pa.repeat(False, len(images))
         return RowImages(_members(connection, images, read), no, no)
-    if is_large:
-        counts = [len(json.loads(image or "{}", object_pairs_hook=list)) for image in images.to_pylist()]
-    else:
-        counted = "SELECT coalesce(len(json_keys(image)), 0) AS names FROM images"
-        counts = _query(connection, counted, images).column("names").to_pylist()
-    rows = [image_of(image) for image in images.to_pylist()]
-    strange = [not known >= row.keys() or len(row) < count for row, count in zip(rows, counts, strict=True)]
+    members = [json.loads(image or "{}", object_pairs_hook=list) for image in images.to_pylist()]
+    rows = [dict(each) for each in members]
+    strange = [not known >= row.keys() or len(row) < len(each) for row, each in zip(rows, members, strict=True)]
     return RowImages(
         {text: pa.array([row.get(name) for row in rows], pa.string()) for text, name in read.items()},
         pa.array(strange, pa.bool_()),

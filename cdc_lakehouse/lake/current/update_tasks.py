@@ -6,6 +6,7 @@ results to the driver as a few rows."""
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     Target,
     any_of,
     default_value,
+    default_values,
     lake_name,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -113,6 +115,11 @@ class StoredTable:
     schema: Schema
     fields: Mapping[int, int]
     version: TableVersion
+
+    @functools.cached_property
+    def types(self) -> dict[int, str]:
+        """The Iceberg type of each field, as `ValueFormat.type_of` writes it."""
+        return {field.field_id: str(field.field_type).replace(", ", ",") for field in self.schema.fields}
 
 
 @dataclass(frozen=True)
@@ -355,7 +362,7 @@ class _Task:
         return typed(without_emptied(connection, upserts, update.emptied, update.value_format, typed), update.target)
 
     def _based(self, folds: pa.Table, replaced: Mapping[str, BitMap64], target: Target) -> pa.Table:
-        """Add the existing rows of the keys to folds, where they count, as `values_of_fold` reads them. `replaced` are
+        """Add the existing rows of the keys to folds, where they count, as `rows_of_fold` reads them. `replaced` are
         the positions of these rows."""
         update, base = self._update, self._stored_values(replaced, target)
         parts = [
@@ -391,7 +398,8 @@ class _Task:
 
     def _named(self, typed: TypedRows) -> pa.Table:
         """Return typed rows with the columns of the table."""
-        columns = {lake_name(column): typed.values.column(f"c{column.id}") for column in self._update.target.columns}
+        values = sql.by_name(typed.values)
+        columns = {lake_name(column): values[f"c{column.id}"] for column in self._update.target.columns}
         return pa.table({**columns, COMMIT_TS: typed.of_events(["commit_ts"]).column("commit_ts")})
 
     def _write(self, typed: TypedRows) -> str:
@@ -455,9 +463,8 @@ class _Task:
         `s<n>`, the current value of each part of the key."""
         update, stored = self._update, self._update.stored
         assert stored is not None
-        values = {f"b{column.id}": update.stored_value(column, target) for column in target.columns}
-        values |= {f"s{n}": self._stored_key(n) for n in range(len(update.key))}
-        query = f"SELECT {', '.join(f'{value} AS {name}' for name, value in values.items())} FROM stored"
+        values = {f"b{column.id}": column for column in target.columns}
+        keys = [f"{self._stored_key(n)} AS s{n}" for n in range(len(update.key))]
         found: list[pa.Table] = []
         for file in stored.files:
             if file.path in positions:
@@ -465,8 +472,32 @@ class _Task:
                 for rows in read_rows(self._io, file, stored.schema, [*stored.fields.values()]):
                     own = where(rows, np.isin(rows.column(POSITION).to_numpy(), wanted))
                     if own.num_rows:
-                        found.append(self._query(query, stored=own))
+                        parts = self._query(f"SELECT {', '.join(keys)} FROM stored", stored=own)
+                        current = self._values(own, values, target)
+                        found.append(pa.table([*current.columns, *parts.columns], [*values, *parts.column_names]))
         return pa.concat_tables(found)
+
+    def _values(self, rows: pa.Table, wanted: Mapping[str, schema.Column], target: Target) -> pa.Table:
+        """Return the target's values of columns in existing rows, by name."""
+        update, stored = self._update, self._update.stored
+        assert stored is not None
+        given = sql.by_name(rows)
+        current: dict[str, Any] = {}
+        statements: dict[str, str] = {}
+        for name, column in wanted.items():
+            field = stored.fields.get(column.id)
+            if field is not None:
+                current[name] = given[data_files.column(field)]
+                types = target.types_since(column.id, stored.version)
+                last = update.value_format.type_of(column.type)
+                if len(types) > 1 or stored.types[field] != last:
+                    value = sql.cast(convert_through("value", types, update.value_format), last)
+                    statements[name] = f"SELECT {value} AS value FROM stacked"
+        read = sql.over_columns(self._connection, [(each, current[name]) for name, each in statements.items()])
+        current |= {name: each.column("value") for name, each in zip(statements, read, strict=True)}
+        others = [column for name, column in wanted.items() if name not in current]
+        defaults = default_values(self._connection, others, None, target, rows.num_rows, update.value_format)
+        return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
     def _key_ranges(self, keys: pa.Table) -> dict[int, tuple[Any, Any]]:
         """Return the minimum and maximum of the parts of the keys, by field id, where the files hold the same
@@ -527,13 +558,11 @@ class _Task:
         update, stored = self._update, self._update.stored
         assert stored is not None
         old = stored.schema
-        values = {lake_name(column): update.stored_value(column) for column in update.target.columns}
-        others = [field.field_id for field in old.fields if field.field_id not in stored.fields.values()]
+        wanted = {lake_name(column): column for column in update.target.columns}
+        own = {*stored.fields.values()}
+        others = [field.field_id for field in old.fields if field.field_id not in own]
         fields = [*stored.fields.values(), *others]
-        for id in others:
-            if (kept := update.schema.find_column_name(id)) is not None:
-                values.setdefault(kept, data_files.column(id))
-        columns = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in values.items())
+        kept = {name: id for id in others if (name := update.schema.find_column_name(id)) not in {None, *wanted}}
         gone = np.array(deleted.to_array(), dtype=np.int64)
         written: GatheringWriter | None = None
         for rows in read_rows(self._io, file, old, fields):
@@ -542,7 +571,9 @@ class _Task:
                 written = written or GatheringWriter(
                     DataFileWriter(self._io, self._new_path(), update.schema, update.properties)
                 )
-                written.add(self._query(f"SELECT {columns} FROM stored", stored=live))
+                values = self._values(live, wanted, update.target)
+                unchanged = [live.column(data_files.column(id)) for id in kept.values()]
+                written.add(pa.table([*values.columns, *unchanged], [*wanted, *kept]))
                 if written.waiting >= ROW_GROUP_BYTES:
                     written.flush()
         if written is not None:
