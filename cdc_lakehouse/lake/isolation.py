@@ -1,6 +1,7 @@
-"""Isolate the item at which a Spark job fails, so that one table, or one file, does not end a run for all.
+"""Isolate the item at which a job fails, so that one table, or one file, does not end a run for all.
 
-A row that takes all memory ends the worker that has it, and Spark's error does not say which row or table it was."""
+A row that takes all memory ends the worker that has it, or fails its query, and the error does not say which row or
+table it was."""
 
 from __future__ import annotations
 
@@ -22,18 +23,19 @@ _Item = TypeVar("_Item")
 def run_isolated(
     spark: SparkSession, items: Sequence[_Item], job: Callable[[Sequence[_Item]], object]
 ) -> dict[int, str]:
-    """Run a job for all items; where Spark fails, run it for each half of them, down to single items.
+    """Run a job for all items; where Spark fails or memory runs out, run it for each half of them, down to single
+    items.
 
-    Return why Spark fails, by the index of each item at which it fails alone, twice, while it still answers. Raise
-    Spark's error where it does not answer, where it fails at each of several items, or where the store of the catalog
-    or of the warehouse is away: then no item is to blame.
+    Return the reasons by the index of each item at which the job fails alone, twice, while Spark still answers. Raise
+    the error where Spark does not answer, where the job fails at each of several items, or where the store of the
+    catalog or of the warehouse is away: then no item is to blame.
     """
     failed: dict[int, str] = {}
 
     def run(indexes: Sequence[int], tries: int) -> None:
         try:
             job([items[index] for index in indexes])
-        except SPARK_ERRORS as error:
+        except Exception as error:
             if not _may_be_of_an_item(error) or not _answers(spark):
                 raise
             if len(indexes) > 1:
@@ -53,7 +55,7 @@ def run_isolated(
 
 def _may_be_of_an_item(error: Exception) -> bool:
     fault = engine_fault(error)
-    return fault is None or isinstance(fault, EngineError)
+    return isinstance(fault, EngineError) or (fault is None and isinstance(error, SPARK_ERRORS))
 
 
 def _answers(spark: SparkSession) -> bool:

@@ -41,14 +41,14 @@ _BLOCK_BYTES: Final = 128 * 1024 * 1024
 """The size of keyed events before they are split among tasks: with many tasks, each gets a small part of it."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _PLAIN: Final = pa.ipc.IpcWriteOptions(use_threads=False)
-_OF_THE_MACHINE: Final = (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException)
 
 
 def read_keyed_events(
     reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
 ) -> Iterator[pa.Table]:
     """The events of some spans, with the columns of `KEYED_EVENTS`, and as `key_deletes` the keys that events of the
-    segments `decoded_again` had earlier. Raises `TaskError`."""
+    segments `decoded_again` had earlier. Raises `TaskError`, and errors of lack of memory unchanged: the values of one
+    table can be the cause (see `isolation`)."""
     if not spans:
         return
     names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
@@ -58,7 +58,7 @@ def read_keyed_events(
             keyed_spans = KeyedSpans(spans, only)
             for events in each.read(names, *between):
                 yield keyed_spans.keyed(connection, events)
-    except _OF_THE_MACHINE as error:
+    except (OSError, duckdb.IOException) as error:
         raise TaskError(TransientError(f"files of events cannot be read: {error}", advice="run again")) from error
 
 

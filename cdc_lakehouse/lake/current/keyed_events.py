@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +40,9 @@ for each value (see `key_texts`). (`stage`, `upsert`, `segment`, `line`) is the 
 feed (see `changelog.positions`). `upsert` says whether the event leaves a row, whose image (see
 `decoders.event_schema`) is `image`; `is_insert` says that no values of an earlier row are kept."""
 
+_RAW_IMAGE: Final = msgspec.json.Decoder(dict[str | None, msgspec.Raw])
+LARGE_IMAGE: Final = 16 * 1024 * 1024
+"""The size above which Python reads images: DuckDB takes several times an image's size in its memory."""
 _INSERTS: Final = pa.array(["I", "R"])
 BEFORE_ALL: Final = -1
 """The stage of a delete before all events."""
@@ -169,8 +173,39 @@ def _key_parts(
     images = {name: events.column(name) for name in ("op", "before", "after")}
     statement = f"SELECT {', '.join(found)} FROM {query}"
     slices = sql.slices(pa.table({**images, **paths}))
-    parts = pa.concat_tables([sql.query(connection, statement, keyed=each) for each in slices])
+    parts = pa.concat_tables(
+        [
+            _large_key_parts(each, len(numbers), found)
+            if each.nbytes > LARGE_IMAGE * each.num_rows
+            else sql.query(connection, statement, keyed=each)
+            for each in slices
+        ]
+    )
     return _of_values(connection, parts, spans, span_of) if any(span.key_texts for span in spans) else parts
+
+
+def _large_key_parts(rows: pa.Table, count: int, names: Sequence[str]) -> pa.Table:
+    """Return the columns `names` of `_key_parts` for rows with large images, which take several times their size in
+    DuckDB's memory. `rows` has op, before, after and `path<n>`."""
+    found: list[dict[str, str | bool | None]] = []
+    paths = zip(*(rows.column(f"path{n}").to_pylist() for n in range(count)), strict=True)
+    images = (rows.column(name).to_pylist() for name in ("op", "before", "after"))
+    for of_row, op, before, after in zip(paths, *images, strict=True):
+        columns = [path and path[1:].replace("~1", "/").replace("~0", "~") for path in of_row]
+        new = _members(before if after is None else after, columns)
+        old = new | _members(before if op == "U" else None, columns)
+        parts = {
+            f"{kind}{n}": texts.get(c) for kind, texts in (("new", new), ("old", old)) for n, c in enumerate(columns)
+        }
+        found.append({**parts, "moved": any(new.get(column) != old.get(column) for column in columns)})
+    schema = pa.schema([(name, pa.bool_() if name == "moved" else pa.string()) for name in names])
+    return pa.Table.from_pylist(found, schema)
+
+
+def _members(image: str | None, names: Sequence[str | None]) -> dict[str | None, str | None]:
+    """Return the texts of members that an image has. The others are not decoded."""
+    members = {} if image is None else _RAW_IMAGE.decode(image)
+    return {name: msgspec.json.decode(members[name]) for name in names if name in members}
 
 
 def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:

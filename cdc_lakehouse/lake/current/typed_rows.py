@@ -31,6 +31,7 @@ from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
+from cdc_lakehouse.lake.current.keyed_events import LARGE_IMAGE
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
@@ -39,7 +40,6 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 COMMIT_TS: Final = "_commit_ts"
 """The column that the lake adds to a current-state table."""
 
-_LARGE_IMAGE: Final = 16 * 1024 * 1024
 _FEW_IMAGES: Final = 256
 _NO_TEXT: Final = pa.scalar(None, pa.string())
 _ONE_ROW: Final = pa.nulls(1, pa.int32())
@@ -294,9 +294,9 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     # MySQL's own binlog has values of virtual generated columns, which other sources omit.
     known = {column.name for column in version.columns}
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
-    # DuckDB plans a member of a structure in the time that Python takes for hundreds; its structures cannot have a
-    # member without a name, and a large image takes four times its size in its memory.
-    by_columns = len(images) > _FEW_IMAGES and images.nbytes <= _LARGE_IMAGE * len(images) and "" not in read.values()
+    # DuckDB plans a member of a structure in the time that Python takes for hundreds, and its structures cannot have a
+    # member without a name.
+    by_columns = len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in read.values()
     if by_columns and _are_usual(connection, images, names, known):
         no = pa.repeat(False, len(images))
         return RowImages(_members(connection, images, read), no, no)
