@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+import duckdb
 import pytest
 from pyspark.errors import PySparkException
 
@@ -27,18 +28,21 @@ class Engine:
         return [0]
 
 
+_CRASH: Final = PySparkException("Python worker exited unexpectedly (crashed)")
+
+
 class Job:
     """Fails where one of `bad` is among its items, so often for each."""
 
-    def __init__(self, *bad: str, times: int = 1_000) -> None:
-        self._left = dict.fromkeys(bad, times)
+    def __init__(self, *bad: str, times: int = 1_000, error: Exception = _CRASH) -> None:
+        self._left, self._error = dict.fromkeys(bad, times), error
         self.done: list[str] = []
 
     def __call__(self, items: Sequence[str]) -> None:
         for item in items:
             if self._left.get(item, 0) > 0:
                 self._left[item] -= 1
-                raise PySparkException("Python worker exited unexpectedly (crashed)")
+                raise self._error
         self.done += items
 
 
@@ -54,6 +58,14 @@ def test_the_items_at_which_spark_fails_alone(bad: Sequence[str]) -> None:
     assert ["abcde"[index] for index in failed] == list(bad)
     assert all("a Python worker ended" in reason for reason in failed.values())
     assert sorted(job.done) == sorted(set("abcde") - set(bad))
+
+
+@pytest.mark.parametrize("error", [MemoryError("malloc"), duckdb.OutOfMemoryException("Out of Memory Error")])
+def test_item_without_memory_fails_alone(error: Exception) -> None:
+    job = Job("b", error=error)
+    assert list(_run(job, "abc")) == [1] and sorted(job.done) == ["a", "c"]
+    with pytest.raises(type(error)):
+        _run(Job(*"abc", error=error), "abc")
 
 
 def test_no_item_is_to_blame_where_another_try_works() -> None:

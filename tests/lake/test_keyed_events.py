@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.lake.current import keyed_events
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from tests.kit.duckdb_sql import connection
 
@@ -37,7 +39,10 @@ def event(
 
 
 def keyed(events: Sequence[dict[str, Any]], *spans: KeyedSpan) -> list[dict[str, Any]]:
+    """Keyed events, which are the same where Python reads the images, as it does with large ones."""
     found = KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA))
+    with patch.object(keyed_events, "LARGE_IMAGE", -1):
+        assert KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA)).equals(found)
     assert found.schema == KEYED_EVENTS
     return found.to_pylist()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import BinaryType, DateType, IntegerType, LongType, NestedField, StringType
 from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql
@@ -207,7 +208,66 @@ def _plan(directory: Path, number: int = 0, stored: StoredTable | None = None) -
     )  # fmt: skip
 
 
-def _carried_out(plans: Sequence[TableUpdate], events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _wide_plan(directory: Path, columns: int) -> tuple[TableUpdate, dict[str, str | None]]:
+    """A table with columns of three types, whose files have the row 1 of 2; and an image of one of its rows."""
+    directory.mkdir()
+    types = [
+        (ID.type, IntegerType(), "7"),
+        (V.type, StringType(), "ü"),
+        (ColumnType.of("date"), DateType(), "2024-02-29"),
+    ]
+    given = [types[id % 3] for id in range(columns)]
+    version = replace(VERSION, columns=(ID, *(Column(id, f"c{id}", each[0]) for id, each in enumerate(given[2:], 2))))
+    fields = [NestedField(id, f"c{id}", each[1]) for id, each in enumerate(given[2:], 2)]
+    table = Schema(NestedField(1, "id", IntegerType()), *fields, NestedField(columns, COMMIT_TS, LongType()))
+    rows = pa.table({"id": [1, 2], **{field.name: pa.nulls(2) for field in fields}, COMMIT_TS: [1, 1]})
+    path = str(directory / "old")
+    size = json.loads(write_file(PyArrowFileIO(), path, table, rows, {}))["file-size-in-bytes"]
+    stored = StoredTable(
+        (StoredFile(path, size, 2),), table, {column.id: column.id for column in version.columns}, version
+    )
+    plan = TableUpdate(
+        0, "d.t", Target(version.columns, {0: version}), (ID,), ValueFormat(), table, f"file://{directory}", {},
+        stored, (), (), skips_rejected=False,
+    )  # fmt: skip
+    return plan, {"id": "1", **{field.name: each[2] for field, each in zip(fields, given[2:], strict=True)}}
+
+
+def test_table_of_4096_columns_is_updated(tmp_path: Path) -> None:
+    plan, image = _wide_plan(tmp_path / "t", 4097)
+    partial = {"id": "2", "c4095": "5"}
+    results = _carried_out([plan], [keyed("U", 2, image), keyed("U", 3, partial, "2")])
+    assert [result["kind"] for result in results] == ["file", "counts", "deleted"], results
+    first, second = _written(tmp_path)
+    day = datetime.date(2024, 2, 29)
+    assert [first[f"c{id}"] for id in range(2, 4097)] == [(7, "ü", day)[id % 3] for id in range(2, 4097)]
+    assert {name: value for name, value in second.items() if value is not None} == {"id": 2, "c4095": 5, COMMIT_TS: 3}
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_queries_do_not_grow_with_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, partial: bool) -> None:
+    """DuckDB plans an expression in milliseconds."""
+    planned: list[int] = []
+
+    def counted(connection: Any, statement: str, **relations: Any) -> pa.Table:
+        planned[-1] += len(statement)
+        return query(connection, statement, **relations)
+
+    query = duckdb_sql.query
+    monkeypatch.setattr(duckdb_sql, "query", counted)
+    for columns in (100, 1000):
+        plan, image = _wide_plan(tmp_path / str(columns), columns)
+        planned.append(0)
+        changed = {"id": "1", "c3": "5"} if partial else image
+        file, *_ = _carried_out(
+            [plan, FileRewrite(plan, plan.stored.files[0], BitMap64().serialize())], [keyed("U", 2, changed)]
+        )
+        assert file["kind"] == "file", file
+    few, many = planned
+    assert 0 < many == few
+
+
+def _carried_out(plans: Sequence[TableUpdate | FileRewrite], events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     batches = update_tables({}, plans, pa.Table.from_pylist(events, KEYED_EVENTS))
     return [result for batch in batches for result in batch.to_pylist()]
 

@@ -13,12 +13,16 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse import duckdb_sql
+from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import physical_ms
+from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.decoders.files.registry import FORMATS
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.current import update_job
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.data_sets import apply_stage
+from tests.kit.hand_sinks import CREATE, CSV, ID, HandSink, row
 from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake, run_all
@@ -331,6 +335,26 @@ def test_a_table_whose_rows_end_the_worker_waits_alone(faulty: Faulty, monkeypat
         done = faulty.run()
     faulty.check_held(done, "Spark fails when it updates this table alone", "a Python worker ended")
     faulty.check_mended()
+
+
+def test_row_without_memory_to_read_it_holds_its_table_alone(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    value = SourceColumn("v", ColumnType.of("LONGTEXT"))
+    for table, length in (("large", 12 << 20), ("small", 1)):
+        sink.schema(table, 1, ID, value, action=CREATE)
+        sink.rows(f"d/{table}", 1, row("I", table, 10, "1", f'"{"x" * length}"'))
+    sink.checkpoint(100)
+    with monkeypatch.context() as patch:
+        patch.setattr(duckdb_sql, "_MEMORY", "30MB")
+        patch.setattr(duckdb_sql, "_idle", {})
+        done = run_all(lake.run())
+    assert list(done.applied.held) == ["d.large#1"] and "Out of Memory" in str(done.applied.held)
+    assert lake.rows("small") == [(1, "x")]
+    lake.go_through()
+    assert lake.rows("large") == [(1, "x" * (12 << 20))]
 
 
 def test_a_file_that_ends_the_worker_waits_alone(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
