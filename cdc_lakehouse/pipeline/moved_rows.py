@@ -27,6 +27,7 @@ from cdc_lakehouse.lake.current.moved_rows import LiveRows, SyntheticEvents, rea
 from cdc_lakehouse.lake.current.partition_filter import PartitionRows
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
+from cdc_lakehouse.lake.isolation import run_isolated
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,
     MOVED_ROWS,
@@ -108,7 +109,9 @@ def _write(run: FeedRun, move: _RowMove) -> str | None:
     events are written, which belong to more than one table."""
     try:
         if not _is_current(run, move):
-            _carry_out(run, move)
+            failed = run_isolated(run.spark, [move], lambda moves: _carry_out(run, *moves))
+            if failed:
+                return f"the rows that the statement moves cannot be written: {failed[0]}. The next run tries again"
     except TransientError:
         raise
     except Exception as error:  # One bad table never stops the others, whatever is wrong with it.

@@ -333,7 +333,7 @@ def test_a_table_whose_rows_end_the_worker_waits_alone(faulty: Faulty, monkeypat
         let_spark_do_all(patch)
         patch.setattr(update_job, "run_tasks", dying)
         done = faulty.run()
-    faulty.check_held(done, "Spark fails when it updates this table alone", "a Python worker ended")
+    faulty.check_held(done, "fails when this table alone is updated", "a Python worker ended")
     faulty.check_mended()
 
 

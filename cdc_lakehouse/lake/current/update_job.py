@@ -53,8 +53,8 @@ _DOES_NOT_FIT: Final = (
     "that is missing (virtual generated columns can be named in virtual_columns)"
 )
 _SPARK_FAILS: Final = (
-    "Spark fails when it updates this table alone. The next run tries again; where it fails again, see the log of "
-    "Spark, and whether its workers have memory for the largest values of the table"
+    "Spark or its memory fails when this table alone is updated. The next run tries again; where it fails again, see "
+    "the log of Spark, and whether its workers have memory for the largest values of the table"
 )
 
 
