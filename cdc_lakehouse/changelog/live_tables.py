@@ -102,7 +102,7 @@ class LiveTables:
         typed = TableName(change.database if name.database is None else name.database, name.name)
         spelled = next((each for each in (typed, full_name(name, change)) if each in self._tables), typed)
         found = [live for live in self.alike(spelled) if live != besides]
-        if found or name.database is not None or (change.kind == "text" and change.database):
+        if found or name.database is not None or (change.kind == "text" and change.database and not moves(change)):
             return found
         table = name.name.lower()
         elsewhere = [live for live in self._tables if live.table.lower() == table and live != besides]
@@ -116,6 +116,18 @@ class LiveTables:
         """Return the databases with live tables that a name in a statement can mean."""
         known = {live.database for live in self._tables if live.database.lower() == name.lower()}
         return [name] if name in known else sorted(known)
+
+
+def moves(change: SchemaChange) -> bool:
+    """Whether a statement gives a table without its database a new name in the change's database: Canal names the new
+    table there, and the session's database is not known."""
+    clauses, _ = clauses_of(change)
+    return any(
+        isinstance(clause, ddl.RenameTable)
+        and clause.table.database is None
+        and (clause.new_name.database or "").lower() == change.database.lower()
+        for clause in clauses or ()
+    )
 
 
 def full_name(name: ddl.TableRef, change: SchemaChange) -> TableName:

@@ -307,6 +307,17 @@ def test_a_statement_whose_database_nobody_names_is_of_the_only_such_table(text:
     assert {str(v.name): v.effect for v in found if v.effect != "none" or v.name.table == ""} == effects
 
 
+@pytest.mark.parametrize(
+    ("old", "effects"),
+    [("keep", {"e.k2": "move"}), ("Data8", {"Uds.Data8": "hold", "f.Data8": "hold"}), ("gone", {})],
+)
+def test_rename_into_another_database_means_a_table_of_any(old: str, effects: dict[str, str]) -> None:
+    """The message names the new table with its database, and nobody the session's."""
+    other = Statement(12, "f", "Data8", "CREATE TABLE Data8 (id INT PRIMARY KEY)", "3")
+    found = versions(*NAMED, other, Statement(20, "e", "k2", f"ALTER TABLE `{old}` RENAME TO e.k2", "4"))[3:]
+    assert {str(v.name): v.effect for v in found if v.effect != "none"} == effects
+
+
 @pytest.mark.parametrize("text", ["DROP TABLE {}", "ALTER TABLE d.{} DROP COLUMN v", "RENAME TABLE {} TO x"])
 def test_tables_whose_names_differ_in_letter_case_alone(text: str) -> None:
     """The text decides, and where it is neither name, both wait."""
