@@ -26,7 +26,7 @@ from cdc_lakehouse.decoders.files.canal_json_form import Event, Form, FormEvents
 from cdc_lakehouse.decoders.files.canal_json_strict import event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.lines import Lines, lines_of
-from cdc_lakehouse.decoders.files.row_images import BATCH_ROWS
+from cdc_lakehouse.decoders.row_images import BATCH_ROWS
 
 
 def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from cdc_lakehouse.decoders.arrow import Mask, Positions, compute
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.csv_format import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields, Layout
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.row_images import most_rows, row_images
+from cdc_lakehouse.decoders.row_images import most_rows, row_images
 
 
 class EventBuilder:

@@ -21,7 +21,7 @@ from cdc_lakehouse.decoders.files.dump_insert import InsertReader
 from cdc_lakehouse.decoders.files.dump_records import Reader, Rows
 from cdc_lakehouse.decoders.files.dump_text import TextReader
 from cdc_lakehouse.decoders.files.dump_values import DumpColumn, DumpContext
-from cdc_lakehouse.decoders.files.row_images import most_rows, row_images
+from cdc_lakehouse.decoders.row_images import most_rows, row_images
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
 _PIECE: Final = 4 * 1024 * 1024

@@ -23,7 +23,7 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spark_columns
-from cdc_lakehouse.decoders.files.row_images import row_images as images_of_columns
+from cdc_lakehouse.decoders.row_images import row_images as images_of_columns
 from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import value_parsing
