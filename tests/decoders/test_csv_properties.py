@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders.files import row_images
+from cdc_lakehouse.decoders import row_images
 from cdc_lakehouse.decoders.files.csv_format import Dialect
 from cdc_lakehouse.decoders.files.csv_strict import CsvRecordReader
 from tests.decoders.csv_reading import NAMES, PIECES, options, read, strictly
