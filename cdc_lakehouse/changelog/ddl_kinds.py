@@ -31,8 +31,8 @@ KINDS: Final = {
     RENAME_TABLE: "rename_table", 15: "alter_default", 16: "auto_increment", 17: "comment", 18: "rename_index",
     19: "add_partition", 20: "drop_partition", 21: "create_view", 22: "charset", 23: "truncate_partition",
     24: "drop_view", 25: "flashback_recover", 26: "alter_database", 32: "add_primary_key", 33: "drop_primary_key",
-    42: "exchange_partition", 60: "create_table", 61: "multi_schema_change", 64: "reorganize_partition",
-    71: "reorganize_partition", 72: "reorganize_partition",
+    42: "exchange_partition", 60: "create_table", 61: "multi_schema_change", 62: "flashback", 63: "recover_database",
+    64: "reorganize_partition", 71: "reorganize_partition", 72: "reorganize_partition",
 }  # fmt: skip
 # Kinds of clauses for which TiDB has no separate number.
 _SAME: Final = {

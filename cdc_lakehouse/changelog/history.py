@@ -18,13 +18,15 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl_kinds import LOAD
 from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import kind_of, versions_of
+
+_OF_OTHER_TABLES: Final = frozenset({"rename_table", "exchange_partition", "flashback_recover", "recover_database"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class History:
         database = None if change.table else change.database.lower()
         of_tables = [ts for name, ts in self._latest.items() if name.database == database]
         # Such a statement concerns tables that the change itself does not name.
-        of_two_tables = kind_of(change) in ("rename_table", "exchange_partition") or "like" in change.query.lower()
+        of_two_tables = kind_of(change) in _OF_OTHER_TABLES or "like" in change.query.lower()
         speaks_of_others = change.kind == "text" or of_two_tables
         anywhere = max(self._latest.values(), default=0) if speaks_of_others else 0
         return change.commit_ts < max(whole, own, anywhere, *of_tables)
@@ -156,7 +158,8 @@ class History:
     def _record(self, version: TableVersion) -> None:
         self._versions.append(version)
         self._live.record(version)
-        for name in (version.name, version.previous_name):
+        of_before = self._live.restored_from(version.incarnation) if version.restored else ()
+        for name in (version.name, version.previous_name, *(each.name for each in of_before)):
             if name is not None:
                 name = name.folded
                 self._latest[name] = max(version.commit_ts, self._latest.get(name, 0))
@@ -164,9 +167,10 @@ class History:
 
 def _is_same(known: TableVersion, version: TableVersion) -> bool:
     """Whether a version only says again how a table is. That of a table which is held is one of its own."""
-    of_change = ("commit_ts", "since", "kind", "effect", "query", "origin", "emptied", "swap", "previous_name", "note")
-    same = replace(known, **{field: getattr(version, field) for field in of_change})
-    return version == same and version.effect == "none" and version.note is None and known.hold is None
+    moves = ("emptied", "swap", "restored", "previous_name")
+    of_change = ("commit_ts", "since", "kind", "effect", "query", "origin", *moves)
+    same = replace(known, note=None, **{field: getattr(version, field) for field in of_change})
+    return version == same and version.effect == "none" and known.hold is None
 
 
 def place_of(origin: str) -> tuple[str | int, ...]:

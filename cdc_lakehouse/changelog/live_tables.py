@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.column_matching import clauses_of
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
+from cdc_lakehouse.changelog.schema import RestoredRows, SchemaChange, TableName, TableVersion
+
+_TRUNCATES: Final = ddl_kinds.KINDS[ddl_kinds.TRUNCATE_TABLE]
+_DROPS_ALL: Final = ddl_kinds.KINDS[ddl_kinds.DROP_DATABASE]
+_RECOVERABLE: Final = frozenset({ddl_kinds.KINDS[ddl_kinds.DROP_TABLE], _DROPS_ALL, _TRUNCATES})
+"""The kinds of statements after which TiDB can bring a table back."""
 
 
 class LiveTables:
@@ -21,7 +27,13 @@ class LiveTables:
         self._vacated: dict[TableName, int] = {}
         self._births: dict[TableName, int] = {}
         self._loaded: dict[TableName, int] = {}
-        self._known: set[str] = set()
+        self._lives: dict[str, list[TableVersion]] = {}
+        """The versions of each incarnation."""
+        self._ended: dict[TableName, list[TableVersion]] = {}
+        """By folded name, the versions that took all rows of a table away."""
+        self._restored: set[RestoredRows] = set()
+        self._dropped: dict[str, int] = {}
+        """The commit-ts at which each database, by its name in lower case, was last dropped."""
 
     def get(self, name: TableName) -> TableVersion | None:
         return self._tables.get(name)
@@ -61,12 +73,14 @@ class LiveTables:
 
     def record(self, version: TableVersion) -> None:
         if not version.incarnation:
+            if version.kind == _DROPS_ALL:
+                self._dropped[version.name.database.lower()] = version.commit_ts
             return
-        if version.incarnation not in self._known:
+        if version.incarnation not in self._lives:
             if version.kind == ddl_kinds.LOAD:
                 self._loaded[version.name], self._births[version.name] = version.commit_ts, 0
             self._births[version.name] = self._births.get(version.name, 0) + 1
-            self._known.add(version.incarnation)
+        self._record_end(version)
         for name in (version.previous_name, version.name if version.effect == "drop" else None):
             if name in self._tables and self._tables[name].incarnation == version.incarnation:
                 del self._tables[name]
@@ -76,6 +90,40 @@ class LiveTables:
             if version.name not in self._tables:
                 self._alike.setdefault(version.name.folded, []).append(version.name)
             self._tables[version.name] = version
+
+    # --- Tables that can come back ---
+
+    def _record_end(self, version: TableVersion) -> None:
+        self._lives.setdefault(version.incarnation, []).append(version)
+        if version.effect == "drop" or (version.effect == "empty" and version.kind == _TRUNCATES):
+            self._ended.setdefault(version.name.folded, []).append(version)
+        if version.restored is not None:
+            self._restored.add(version.restored)
+
+    def before(self, ended: TableVersion) -> Sequence[TableVersion]:
+        """Return the versions of a table before the one with which it ended."""
+        life = self._lives[ended.incarnation]
+        return life[: life.index(ended)]
+
+    def restored_from(self, incarnation: str) -> Sequence[TableVersion]:
+        """Return the versions of what a table was before it came back; none where it did not."""
+        restored = self._lives[incarnation][0].restored
+        return () if restored is None else self._lives[restored.incarnation]
+
+    def ended(self, name: TableName, *, by_job: bool = False, with_database: bool = False) -> TableVersion | None:
+        """Return the DROP or TRUNCATE whose table a RECOVER of that name brings back: TiDB takes the last one. None
+        where that is not certain. The number of a job can be that of any of them."""
+        found = [each for each in self._ended.get(name.folded, ()) if (each.kind == _DROPS_ALL) == with_database]
+        free = [each for each in found if RestoredRows(each.incarnation, each.commit_ts) not in self._restored]
+        if not free or (len(free) > 1 if by_job else free[-1] is not found[-1]):
+            return None
+        return free[-1] if free[-1].kind in _RECOVERABLE else None
+
+    def ended_with(self, database: str) -> list[TableVersion]:
+        """Return the tables that the last DROP of a database dropped, and that are not back."""
+        names = [name for name in sorted(self._ended, key=str) if name.database == database.lower()]
+        dropped = [each for name in names if (each := self.ended(name, with_database=True))]
+        return [each for each in dropped if each.commit_ts == self._dropped.get(database.lower())]
 
     # --- Names in statements ---
 

@@ -157,6 +157,15 @@ class PartitionExchange:
     """The incarnation of the plain table."""
 
 
+@dataclass(frozen=True, slots=True)
+class RestoredRows:
+    """The rows that a RECOVER or FLASHBACK brings back: those of an incarnation before its DROP or TRUNCATE."""
+
+    incarnation: str
+    ended_ts: int
+    """The commit-ts of the DROP or TRUNCATE."""
+
+
 @dataclass(frozen=True)
 class TableVersion:
     """One row of a table's history: the table as it is after a change, and the change.
@@ -165,9 +174,9 @@ class TableVersion:
     does not concern a table (but a database, a view). `key` holds the ids of the columns that identify a row, those of
     `primary_key`, else of a unique key; it is empty where the source declares none. `charset` is the default character
     set of the table's columns, None where the log does not give it. `emptied` names the partitions that the change
-    emptied, `swap` the rows that were exchanged. The version is valid above the commit-ts `since`: its own, or less for
-    the first row of a table that is older than the feed. `note` is a warning for the user, `hold` the reason why the
-    table cannot be updated.
+    emptied, `swap` the rows that were exchanged, `restored` those with which the table begins. The version is valid
+    above the commit-ts `since`: its own, or less for the first row of a table that is older than the feed. `note` is a
+    warning for the user, `hold` the reason why the table cannot be updated.
     """
 
     commit_ts: int
@@ -184,6 +193,7 @@ class TableVersion:
     partitioning: Partitioning | None = None
     emptied: tuple[str, ...] = ()
     swap: PartitionExchange | None = None
+    restored: RestoredRows | None = None
     previous_name: TableName | None = None
     since: int = 0
     note: str | None = None

@@ -24,6 +24,7 @@ from cdc_lakehouse.changelog.schema import (
     Column,
     Effect,
     PartitionExchange,
+    RestoredRows,
     SchemaChange,
     SourceColumn,
     TableName,
@@ -32,6 +33,8 @@ from cdc_lakehouse.changelog.schema import (
 )
 from cdc_lakehouse.errors import DdlError
 
+_NOT_DROPPED: Final = "which rows come back is not known: the log does not say what dropped the table"
+_OTHER_COLUMNS: Final = "the table comes back with other columns than it had"
 _OLDER: Final = "the table is older than the feed: rows that were not changed since are not in it"
 
 
@@ -149,6 +152,54 @@ def rename(change: TableChange, live: LiveTables, source: TableName | None) -> I
         yield next_version(occupant, change, "drop", note=note)
     # Keep the columns: a RENAME changes none, and TiCDC leaves the key out of the file of an intermediate name.
     yield next_version(previous, change, "move", name=change.name, previous_name=previous.name)
+
+
+def recover(change: TableChange, live: LiveTables, ended: TableVersion | None) -> Iterator[TableVersion]:
+    """Begin a table with the rows that another one had when it `ended`; None where it is not known which one that was.
+    The new one has the columns of a version before that, with their ids."""
+    occupant = live.get(change.name)
+    if occupant is not None and occupant.restored is not None and occupant.commit_ts == change.source.commit_ts:
+        return  # The file of its database has brought it back.
+    if occupant is not None:
+        yield held_version(occupant, change, "a table of its name comes back, and no statement in the log drops it")
+        return
+    if ended is None:
+        unknown = replace(first_known(replace(change, clauses=()), live), effect="hold", note=None)
+        yield replace(unknown, hold=join_notes(_NOT_DROPPED, change.reason))
+        return
+    life = live.before(ended)
+    after = next(_versions_shown(life, change), None)
+    hold = _OTHER_COLUMNS if after is None else None
+    after = alter(life[-1], replace(change, clauses=())) if after is None else after
+    notes: list[str] = []
+    for column in after.columns:
+        if hold is None and life[-1].column(column.id) is None:
+            if not column.nullable and column.initial.text is None:
+                hold = f"column {column.name} is back, and rows that were written without it have no value in the log"
+            else:
+                notes.append(f"column {column.name} is back: rows that were written without it have its default")
+    yield replace(
+        after,
+        name=change.name,
+        incarnation=live.next_incarnation(change.name),
+        effect="create" if hold is None else "hold",
+        next_id=max(after.next_id, ended.next_id),
+        restored=RestoredRows(ended.incarnation, ended.commit_ts),
+        note=join_notes(*notes, _OLDER if life[0].note == _OLDER else None),
+        hold=hold,
+    )
+
+
+def _versions_shown(life: Sequence[TableVersion], change: TableChange) -> Iterator[TableVersion]:
+    """Yield the versions with the columns after a change, from the last one on: TiDB can bring a table back with
+    columns that were dropped before it. A statement alone shows none."""
+    types = {column.id: column.type for column in life[-1].columns}
+    for version in reversed(life if change.columns else life[-1:]):
+        shown = replace(change, clauses=())
+        after = alter(version, shown) if change.columns else next_version(version, change, "none")
+        same = [(column.id, column.type) for column in after.columns] == [(c.id, c.type) for c in version.columns]
+        if same and all(types.get(column.id, column.type) == column.type for column in after.columns):
+            yield after
 
 
 def alter(previous: TableVersion, change: TableChange) -> TableVersion:
@@ -290,7 +341,7 @@ def held_version(previous: TableVersion, change: TableChange, reason: str | None
 
 def next_version(previous: TableVersion, change: TableChange, effect: Effect, **changed: Any) -> TableVersion:
     """Return the next version: like the previous one except for the `changed` fields."""
-    own = {"emptied": (), "swap": None, "previous_name": None, "note": None, "hold": None, **changed}
+    own = dict.fromkeys(("swap", "restored", "previous_name", "note", "hold")) | {"emptied": (), **changed}
     return replace(
         previous,
         commit_ts=change.source.commit_ts,

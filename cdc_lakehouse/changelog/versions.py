@@ -31,12 +31,14 @@ from cdc_lakehouse.changelog.table_versions import (
     join_notes,
     next_version,
     plain_version,
+    recover,
     rename,
     replaced,
 )
 from cdc_lakehouse.errors import DdlError
 
-_ROWS_ARE_BACK: Final = "rows of before are back, which are not in the log again"
+_ROWS_ARE_BACK: Final = "rows are again as they were at another time, which the log does not say"
+_COLUMNS_ARE_BACK: Final = "the table came back with columns that were dropped before ({}): older rows may have values"
 _VIEWS: Final = frozenset({"create_view", "drop_view"})
 _CREATES: Final = ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelect
 
@@ -103,8 +105,11 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
     clauses, reason = clauses_of(change)
     kind = kind_of(change)
     shown = kind if change.action is None else ddl_kinds.kind_of(change.action)
+    for clause in clauses or ():
+        if isinstance(clause, ddl.Flashback) or (isinstance(clause, ddl.RecoverDatabase) and not change.table):
+            return list(_restore(change, live, clause, kind)) or [plain_version(change, "none", shown)]
     if not change.table:
-        unknown = clauses is None and kind not in ddl_kinds.KINDS.values()
+        unknown = clauses is None and (kind not in ddl_kinds.KINDS.values() or kind == "recover_database")
         return _not_understood(change, live, reason) if unknown else _of_database(change, live, kind, shown)
     if kind in _VIEWS:
         return [plain_version(change, "none", shown)]
@@ -121,6 +126,8 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
             return [
                 plain_version(change, "none", shown) if previous is None else next_version(previous, of_table, "drop")
             ]
+        case "flashback_recover" | "recover_database":
+            return _restore(change, live, next(iter(clauses or ()), None), shown, of_table)
         case _ if previous is None:
             return [first_known(of_table, live)]
         case _:
@@ -128,7 +135,7 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
 
 
 def _change_known(previous: TableVersion, change: TableChange, kind: str, live: LiveTables) -> list[TableVersion]:
-    """Apply a statement with the columns after it to a table that continues to exist."""
+    """Apply a change with the columns after it to a table that continues to exist."""
     match kind:
         case "exchange_partition":
             return exchange(previous, change, live)
@@ -136,8 +143,6 @@ def _change_known(previous: TableVersion, change: TableChange, kind: str, live: 
             return [next_version(previous, change, "empty")]
         case "drop_partition" | "truncate_partition":
             return [empty_partitions(previous, change)]
-        case _ if any(isinstance(clause, ddl.Flashback) for clause in change.clauses or ()):
-            return [held_version(previous, change, _ROWS_ARE_BACK)]
         case _ if change.clauses is None and kind not in ddl_kinds.KINDS.values():
             return [held_version(previous, change, change.reason)]
         case _:
@@ -173,11 +178,16 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     for version in _in_doubt(change, live):
         made = True
         yield version
-    for table, own in _by_table(change, live, clauses).items():
+    by_table: dict[TableName, list[ddl.TableClause]] = {}
+    for clause in clauses:
+        if isinstance(clause, ddl.TableClause) and clause.table is not None:
+            by_table.setdefault(live.resolve(clause.table, change), []).append(clause)
+    for table, own in by_table.items():
         if (previous := live.get(table)) is not None:
             made = True
-            of_table = TableChange(change, table, ddl_kinds.kind_of_statement(own), clauses=own)
-            yield from _alter_by_text(previous, of_table, live)
+            after, kind = apply.altered(previous, own), ddl_kinds.kind_of_statement(own)
+            of_table = TableChange(change, table, kind, after.columns, own, None, after.charset, after.notes)
+            yield from _change_known(previous, of_table, kind, live)
     for clause in clauses:
         for version in _of_clause(change, live, clause):
             made = True
@@ -215,27 +225,6 @@ def _not_understood(change: SchemaChange, live: LiveTables, reason: str | None) 
     return held or [replace(plain, name=TableName(change.database, change.table), note=reason)]
 
 
-def _by_table(
-    change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause]
-) -> dict[TableName, list[ddl.TableClause]]:
-    found: dict[TableName, list[ddl.TableClause]] = {}
-    for clause in clauses:
-        if isinstance(clause, ddl.TableClause) and clause.table is not None:
-            found.setdefault(live.resolve(clause.table, change), []).append(clause)
-    return found
-
-
-def _alter_by_text(previous: TableVersion, change: TableChange, live: LiveTables) -> Iterable[TableVersion]:
-    match change.kind:
-        case "exchange_partition":
-            return exchange(previous, change, live)
-        case "drop_partition" | "truncate_partition":
-            return [empty_partitions(previous, change)]
-        case _:
-            after = apply.altered(previous, change.clauses or ())
-            return [alter(previous, replace(change, columns=after.columns, charset=after.charset, notes=after.notes))]
-
-
 def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> Iterable[TableVersion]:
     """Apply a clause that is not part of an ALTER TABLE."""
     kind = ddl_kinds.kind_of_statement([clause])
@@ -243,7 +232,8 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
         case ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect():
             return _create_by_text(change, live, clause)
         case ddl.DropTable(table, _, False):
-            return _drop_all(change, live, [live.resolve(table, change)], kind)
+            previous = live.get(name := live.resolve(table, change))
+            return [] if previous is None else [next_version(previous, TableChange(change, name, kind), "drop")]
         case ddl.TruncateTable(table):
             previous = live.get(name := live.resolve(table, change))
             return [] if previous is None else [next_version(previous, TableChange(change, name, kind), "empty")]
@@ -256,19 +246,42 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
             return rename(TableChange(change, target, kind), live, source)
         case ddl.CreateDatabase(name) | ddl.DropDatabase(name):
             return _of_database(replace(change, database=name, table=""), live, kind, kind)
-        case ddl.Flashback(_, database, tables):
-            names = [live.resolve(table, change) for table in tables]
-            names += [each.name for one in live.databases(database or "") for each in live.in_database(one)]
-            held = [each for name in names or [TableName(change.database, change.table)] if (each := live.get(name))]
-            return [held_version(each, TableChange(change, each.name, kind), _ROWS_ARE_BACK) for each in held]
+        case ddl.RecoverTable() | ddl.RecoverDatabase() | ddl.Flashback():
+            return _restore(change, live, clause, kind)
         case _:
             return []
 
 
-def _drop_all(change: SchemaChange, live: LiveTables, names: Iterable[TableName], kind: str) -> Iterator[TableVersion]:
-    for name in names:
-        if (previous := live.get(name)) is not None:
-            yield next_version(previous, TableChange(change, name, kind), "drop")
+def _restore(
+    change: SchemaChange, live: LiveTables, clause: ddl.Clause | None, kind: str, of_table: TableChange | None = None
+) -> Iterator[TableVersion]:
+    """Bring tables back that were dropped or truncated, as TiDB can; hold those whose rows are of an earlier time.
+    `of_table` is what is known of the one that is back, where its columns are."""
+    named = TableName(change.database, change.table)
+    match clause:
+        case ddl.RecoverTable(None) if not change.table:
+            yield from _not_understood(change, live, "the statement names a job, and the log does not say its table")
+        case ddl.RecoverTable(table, new_name):
+            name = named if table is None else full_name(table, change)
+            ended = live.ended(name, by_job=table is None)
+            name = name if ended is None else ended.name
+            name = name if new_name is None else full_name(ddl.TableRef(name.database, new_name), change)
+            yield from recover(of_table or TableChange(change, name, kind), live, ended)
+        case ddl.RecoverDatabase(database) if of_table is not None:
+            yield from recover(of_table, live, live.ended(TableName(database, named.table), with_database=True))
+        case ddl.RecoverDatabase(database, new_name):
+            yield plain_version(replace(change, database=new_name or database, table=""), "create", kind)
+            for ended in live.ended_with(database):
+                of_table = TableChange(change, replace(ended.name, database=new_name or ended.name.database), kind)
+                yield from recover(of_table, live, ended)
+        case ddl.Flashback(scope, database, tables):
+            names = [live.resolve(table, change) for table in tables]
+            names += [each.name for one in live.databases(database or "") for each in live.in_database(one)]
+            names = sorted(live.names(), key=str) if scope == "cluster" else names or [named]
+            for version in [known for name in names if (known := live.get(name))]:
+                yield held_version(version, TableChange(change, version.name, kind), _ROWS_ARE_BACK)
+        case _:
+            yield from () if of_table is None else recover(of_table, live, None)
 
 
 def _create_by_text(
@@ -315,8 +328,12 @@ def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
             yield held_version(previous, not_understood, f"{odd} from {type_text(own.type)}")
             return
     new = tuple(replace(column, nullable=True) for column in change.columns if previous.named(column.name) is None)
-    if new:
-        yield alter(previous, replace(of_table, columns=(*apply.columns_of(previous), *new), charset=previous.charset))
+    if not new:
+        return
+    after = alter(previous, replace(of_table, columns=(*apply.columns_of(previous), *new), charset=previous.charset))
+    known = {column.name.lower() for each in live.restored_from(previous.incarnation) for column in each.columns}
+    back = ", ".join(column.name for column in new if column.name.lower() in known)
+    yield replace(after, effect="hold", hold=_COLUMNS_ARE_BACK.format(back), note=None) if back else after
 
 
 def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:

@@ -1,7 +1,8 @@
 """Write rows that a DDL moved as synthetic events with its commit-ts, before tables are updated. The source sends none.
 
 For EXCHANGE PARTITION these are the rows of both tables that swap places; for a change of the key, all rows that are
-live then. They are a segment of their own, which is rewritten when something from before the DDL was."""
+live then; for RECOVER and FLASHBACK, the rows that the table had before its DROP or TRUNCATE. They are a segment of
+their own, which is rewritten when something from before the DDL was."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
-from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import TableHeldError, TransientError
@@ -38,7 +39,7 @@ from cdc_lakehouse.lake.tables.segments import (
     replayed_segment,
 )
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
-from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
+from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import EventEstimates, emptied_partitions, keyed_spans
 
@@ -49,19 +50,22 @@ _DRIVER_EVENTS: Final = 50_000
 
 @dataclass(frozen=True)
 class _Table:
-    """One table's part of a move of rows: its `life` up to the DDL, which made its last version."""
+    """One table's part of a move of rows: its `life` up to `upto_ts`, and the version that the DDL made, its last one
+    or the first one of the table that gets the rows."""
 
     life: Incarnation
     key: tuple[Column, ...]
     void_upto_ts: int
-
-    @property
-    def version(self) -> TableVersion:
-        return self.life.last
+    version: TableVersion
+    upto_ts: int
 
     @property
     def segment(self) -> str:
-        return f"{MOVED_ROWS_PREFIX}{self.version.commit_ts}/{self.life.id}"
+        return f"{MOVED_ROWS_PREFIX}{self.version.commit_ts}/{self.version.incarnation}"
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.key, *self.version.carried)
 
     @property
     def target(self) -> Target:
@@ -70,8 +74,8 @@ class _Table:
 
 @dataclass(frozen=True)
 class _RowMove:
-    """The rows that one DDL moves: one table whose key changes, or the partitioned and the plain table of an
-    exchange."""
+    """The rows that one DDL moves: one table whose key changes or whose rows come back, or the partitioned and the
+    plain table of an exchange."""
 
     tables: tuple[_Table, ...]
 
@@ -82,7 +86,7 @@ class _RowMove:
     def fingerprint(self, run: FeedRun) -> str:
         """Return a digest of what the rows depend on other than the events."""
         inputs = [
-            (schema_fingerprint(t.life, run.value_format(t.version)), [c.id for c in t.key], t.void_upto_ts)
+            (schema_fingerprint(t.life, run.value_format(t.version)), [c.id for c in t.columns], t.void_upto_ts)
             for t in self.tables
         ]
         return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
@@ -93,13 +97,16 @@ def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Hold
     moves, found = _moves(run, lives)
     for move in sorted(moves, key=lambda move: move.commit_ts):
         waiting = next((table for table in move.tables if table.life.id in holds | found), None)
-        if waiting is not None:
+        if waiting is not None and waiting.version.restored is not None:
+            was, reason = waiting.life.last.name, (holds | found).reasons[waiting.life.id]
+            why = f"the table {was} whose rows come back is held: {reason}. {ddl_advice(waiting.version.name)}"
+        elif waiting is not None:
             why = f"table {waiting.version.name} is held, and has to go on first"
         elif (failed := _write(run, move)) is not None:
             why = failed
         else:
             continue
-        found |= Holds({table.life.id: f"{table.version.query}: {why}" for table in move.tables})
+        found |= Holds({table.version.incarnation: f"{table.version.query}: {why}" for table in move.tables})
     _delete_obsolete(run, {table.segment for move in moves for table in move.tables})
     return found
 
@@ -128,14 +135,18 @@ def _moves(run: FeedRun, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMov
     for life in lives.values():
         found += [_RowMove((_table(run, life, version),)) for version in key_changes(run.feed, life)]
         for version in life.versions:
-            swap = version.swap
-            if swap is None:
-                continue
-            if not {swap.partitioned, swap.plain} <= lives.keys():
+            swap, restored = version.swap, version.restored
+            others = {swap.partitioned, swap.plain} if swap else {restored.incarnation} if restored else set[str]()
+            if not others <= lives.keys():
                 why = "the other table is not one that the configuration takes: let tables.include name it, too"
                 holds[life.id] = f"{version.query}: {why}"
                 continue
-            if swap.partitioned != life.id:
+            if restored is not None:
+                ended = _ended_table(run, lives[restored.incarnation], version, restored)
+                rekeyed = [_RowMove((_table(run, ended.life, each),)) for each in key_changes(run.feed, ended.life)]
+                found += [move for move in rekeyed if move not in found]
+                found.append(_RowMove((ended,)))
+            if swap is None or swap.partitioned != life.id:
                 continue
             plain = lives[swap.plain]
             other = next(each for each in plain.versions if each.swap == swap and each.commit_ts == version.commit_ts)
@@ -149,7 +160,17 @@ def _table(run: FeedRun, life: Incarnation, version: TableVersion) -> _Table:
     key = key_before_version(run.feed, life, version)
     # The table's earlier moves of rows replace everything before them.
     void = [v.commit_ts for v in key_changes(run.feed, upto) if v.commit_ts < version.commit_ts]
-    return _Table(upto, key, max([upto.emptied_ts, *void]))
+    return _Table(upto, key, max([upto.emptied_ts, *void]), version, version.commit_ts)
+
+
+def _ended_table(run: FeedRun, life: Incarnation, version: TableVersion, restored: RestoredRows) -> _Table:
+    """Return the table whose rows come back, as it was before the DROP or TRUNCATE."""
+    upto = life.upto(restored.ended_ts)
+    assert upto is not None
+    before = Incarnation(life.id, upto.versions[:-1])
+    void = max([before.emptied_ts, *(change.commit_ts for change in key_changes(run.feed, before))])
+    key = key_columns(run.feed, before.last) or key_columns(run.feed, version)
+    return _Table(before, key, void, version, restored.ended_ts)
 
 
 def _is_current(run: FeedRun, move: _RowMove) -> bool:
@@ -181,7 +202,7 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
         span
         for number, table in enumerate(tables)
         for key in [TableKey.of(table.key, table.life.versions, run.value_format(table.version))]
-        for span in keyed_spans(table.life, key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
+        for span in keyed_spans(table.life, key, number, row_stage(table.void_upto_ts), row_stage(table.upto_ts))
     ]
     readers = _readers(run, move)
     with errors_of_tasks():

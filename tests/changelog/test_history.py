@@ -163,10 +163,13 @@ def test_a_life_up_to_a_time_and_between_two() -> None:
         (change(15, "other", DROP_DATABASE), False),
         (change(25, "gone.new", SEEN), True),
         (change(35, "gone.new", SEEN), False),
+        (change(15, "old.a", SEEN), True),
+        (change(25, "old.c", 25, "FLASHBACK TABLE a TO c"), True),
     ],
 )
 def test_a_change_before_one_of_the_same_table_is_late(late: SchemaChange, expected: bool) -> None:
-    found = history(create(10, "db.s"), rename(20, "db.s", "db.t"), change(30, "gone", DROP_DATABASE, "…"))
+    lost = create(1, "old.a"), drop(2, "old.a"), change(20, "old.b", 25, "FLASHBACK TABLE a TO b", SPEC)
+    found = history(*lost, create(10, "db.s"), rename(20, "db.s", "db.t"), change(30, "gone", DROP_DATABASE, "…"))
     assert found.is_late(late) == expected
 
 
@@ -181,6 +184,12 @@ class Played:
     changes: list[list[SchemaChange]] = field(default_factory=list)
     states: list[dict[str, tuple[int, list[tuple[str, int]]]]] = field(default_factory=list)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
+    gone: dict[str, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
+    """What was last dropped or truncated of each name, and is not back."""
+    gone_with: dict[str, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
+    """The tables of the database that was dropped last."""
+    restored: dict[int, int] = field(default_factory=dict)
+    """Of each table that came back, which one it was."""
 
     @property
     def ts(self) -> int:
@@ -189,6 +198,13 @@ class Played:
     def done(self, *changes: SchemaChange) -> None:
         self.changes.append(list(changes))
         self.states.append({name: (number, list(columns)) for name, (number, columns) in self.tables.items()})
+
+    def restore(self, lost: tuple[int, list[tuple[str, int]]], name: str) -> str:
+        """Make it a table anew; return its columns."""
+        number = next(self.numbers)
+        self.restored[number] = lost[0]
+        self.tables[name] = number, [(column, next(self.numbers)) for column, _ in lost[1]]
+        return " ".join(f"{column}:bigint:pk" if column == "id" else column for column, _ in lost[1])
 
     def alter(self, name: str, action: int, clauses: str = "") -> None:
         spec = " ".join(f"{column}:bigint:pk" if column == "id" else column for column, _ in self.tables[name][1])
@@ -199,6 +215,7 @@ NAMES = [f"{database}.{table}" for database in "xy" for table in "tuv"]
 COLUMNS = ["c", "d", "e"]
 STEPS = [
     "create", "create", "drop", "rename", "swap", "truncate", "add", "drop column", "rename column", "seen", "drop db",
+    "recover", "recover", "recover db",
 ]  # fmt: skip
 
 
@@ -222,12 +239,28 @@ def play(draw: st.DataObject, steps: int) -> Played:
         unused = [column for column in COLUMNS if column not in own]
         match step:
             case "drop":
-                del played.tables[name]
+                played.gone[name] = played.tables.pop(name)
                 played.done(drop(ts, name))
             case "drop db":
-                database = name[0]
-                played.tables = {other: table for other, table in played.tables.items() if other[0] != database}
-                played.done(drop_database(ts, database))
+                played.gone_with = {other: table for other, table in played.tables.items() if other[0] == name[0]}
+                for other in played.gone_with:
+                    del played.tables[other]
+                played.done(drop_database(ts, name[0]))
+            case "recover" if played.gone:
+                lost = draw.draw(st.sampled_from(sorted(played.gone)))
+                new = draw.draw(st.sampled_from([each for each in free if each[0] == lost[0]] or [""]))
+                if new:
+                    spec = played.restore(played.gone.pop(lost), new)
+                    query = f"RECOVER TABLE `{lost[2:]}`"
+                    query = query if new == lost else f"FLASHBACK TABLE {quoted(lost)} TO `{new[2:]}`"
+                    played.done(change(ts, new, 25, query, spec))
+            case "recover db" if played.gone_with:
+                database = next(iter(played.gone_with))[0]
+                if not any(other[0] == database for other in live):
+                    for lost, table in played.gone_with.items():
+                        played.restore(table, lost)
+                    played.gone_with = {}
+                    played.done(change(ts, database, 63, f"FLASHBACK DATABASE {database}"))
             case "rename" if free:
                 new = draw.draw(st.sampled_from(free))
                 played.tables[new] = played.tables.pop(name)
@@ -238,6 +271,8 @@ def play(draw: st.DataObject, steps: int) -> Played:
                 pairs = [(name, "x.tmp"), (other, name), ("x.tmp", other)]
                 played.done(*(rename(ts, *pair) for pair in draw.draw(st.permutations(pairs))))
             case "truncate":
+                played.gone[name] = played.tables[name]
+                played.tables[name] = (played.tables[name][0], list(columns))
                 played.done(change(ts, name, statements.TRUNCATE, f"TRUNCATE TABLE {quoted(name)}", SPEC))
             case "add" if unused:
                 column = draw.draw(st.sampled_from(unused))
@@ -277,6 +312,8 @@ def test_every_event_finds_its_table_and_columns(data: st.DataObject) -> None:
     assert len(set(tables.values())) == len(tables)
     assert len(set(columns.values())) == len(columns)
     assert not any(version.hold or version.note for version in found.versions)
+    restored = {version.incarnation: version.restored.incarnation for version in found.versions if version.restored}
+    assert restored == {tables[new]: tables[old] for new, old in played.restored.items()}
 
 
 @settings(deadline=None)

@@ -23,9 +23,9 @@ from tests.changelog.statements import partitioned_by
 DATA = Path(__file__).parents[1] / "data"
 
 PARTITIONING = Partitioning(
-    method="range columns", expression="a, b", columns=("a", "b"), count=3, subpartitions=2, interval="(1)",
+    method="range columns", expression="a, b", columns=("a", "b"), count=3, interval="(1)",
     partitions=(
-        Partition("p", LessThan((ddl.TextLiteral("x", "latin1"), ddl.BytesLiteral(b"\xff\x00"))), 2),
+        Partition("p", LessThan((ddl.TextLiteral("x", "latin1"), ddl.BytesLiteral(b"\xff\x00")))),
         Partition("q", LessThan((NumberLiteral("-1"), ddl.NullLiteral()))),
         Partition("r", LessThan((ddl.Expression("to_days('2026-01-01')"), ddl.MaxValue()))),
         Partition("s", ddl.InValues(((NumberLiteral("1"),), (ddl.DefaultValue(),)))),
@@ -40,8 +40,8 @@ VERSION = TableVersion(
         Column(4, "d", ColumnType("datetime", scale=0), carried=False),
     ),
     key=(1,), unique_keys=(schema.TableUniqueKey("u", (3, 1)),), next_id=5, partitioning=PARTITIONING, emptied=("p",),
-    swap=schema.PartitionExchange("d.t#1", "p", "d.u#1"), previous_name=TableName("d", "s"), since=9, note="a note",
-    hold="why", primary_key=(1,),
+    swap=schema.PartitionExchange("d.t#1", "p", "d.u#1"), restored=schema.RestoredRows("d.t#0", 8),
+    previous_name=TableName("d", "s"), since=9, note="a note", hold="why", primary_key=(1,),
 )  # fmt: skip
 CHANGE = SchemaChange(
     11, "d", "t", 42, "ALTER TABLE t …",
@@ -73,16 +73,17 @@ STORED_VERSION = {
     "partitioning": {
         "method": "range columns", "expression": "a, b", "columns": ["a", "b"], "count": 3,
         "partitions": [
-            {"name": "p", "subpartitions": 2, "less_than": [{"text": "x", "charset": "latin1"}, {"bytes": "ff00"}]},
-            {"name": "q", "subpartitions": 0, "less_than": [{"number": "-1"}, {"null": True}]},
-            {"name": "r", "subpartitions": 0,
+            {"name": "p", "less_than": [{"text": "x", "charset": "latin1"}, {"bytes": "ff00"}]},
+            {"name": "q", "less_than": [{"number": "-1"}, {"null": True}]},
+            {"name": "r",
              "less_than": [{"expression": "to_days('2026-01-01')"}, {"maxvalue": True}]},
-            {"name": "s", "subpartitions": 0, "in": [[{"number": "1"}], [{"default": True}]]},
-            {"name": "t", "subpartitions": 0},
+            {"name": "s", "in": [[{"number": "1"}], [{"default": True}]]},
+            {"name": "t"},
         ],
-        "subpartitions": 2, "interval": "(1)",
+        "interval": "(1)",
     },
     "emptied": ["p"], "swap": {"partitioned": "d.t#1", "partition": "p", "plain": "d.u#1"},
+    "restored": {"incarnation": "d.t#0", "ended_ts": 8},
     "previous_name": {"database": "d", "table": "s"}, "since": 9, "note": "a note", "hold": "why", "primary_key": [1],
 }  # fmt: skip
 STORED_CHANGE = {

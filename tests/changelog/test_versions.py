@@ -7,8 +7,20 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.schema import PartitionExchange, SchemaChange, TableVersion
-from tests.changelog.statements import ADD, CREATE, DROP, DROP_COLUMN, MODIFY, RENAME, SEEN, TRUNCATE, change, history
+from cdc_lakehouse.changelog.schema import PartitionExchange, RestoredRows, SchemaChange, TableName, TableVersion
+from tests.changelog.statements import (
+    ADD,
+    CREATE,
+    DROP,
+    DROP_COLUMN,
+    MODIFY,
+    RENAME,
+    SEEN,
+    TRUNCATE,
+    change,
+    columns,
+    history,
+)  # fmt: skip
 
 TABLE = "id:bigint:pk a b:varchar"
 CREATED = change(10, "db.t", CREATE, "CREATE TABLE `db`.`t` (`id` BIGINT PRIMARY KEY, `a` INT, `b` VARCHAR(9))", TABLE)
@@ -338,3 +350,89 @@ def test_foreign_key_without_a_name_is_dropped_under_the_new_name_of_its_table()
     texts = (f"{FOREIGN} KEY (a))", "RENAME TABLE t TO u", "ALTER TABLE u DROP FOREIGN KEY u_ibfk_1")
     made = history(*(SchemaChange(n, "d", "", None, text, (), f"o{n}", kind="text") for n, text in enumerate(texts, 1)))
     assert [len(version.foreign_keys) for version in made.versions] == [1, 1, 0]
+
+
+# --- What was dropped comes back ---
+
+DROPPED = change(30, "db.t", DROP, "DROP TABLE t", TABLE)
+RECOVER, BY_JOB = "RECOVER TABLE t", "RECOVER TABLE BY JOB 7"
+AGAIN = change(32, "db.t", CREATE, "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, b VARCHAR(9))", TABLE)
+DROPPED_AGAIN = change(34, "db.t", DROP, "DROP TABLE t", TABLE)
+UNKNOWN = "does not say what dropped the table"
+
+
+@pytest.mark.parametrize(
+    ("before", "query", "spec", "hold"),
+    [
+        ([DROPPED], RECOVER, TABLE, None),
+        ([DROPPED], BY_JOB, TABLE, None),
+        ([DROPPED, AGAIN, DROPPED_AGAIN], RECOVER, TABLE, None),
+        ([DROPPED, AGAIN, DROPPED_AGAIN], BY_JOB, TABLE, UNKNOWN),
+        ([], RECOVER, TABLE, "no statement in the log drops it"),
+        ([change(30, "db.u", RENAME, "RENAME TABLE t TO u", TABLE)], RECOVER, TABLE, UNKNOWN),
+        ([DROPPED], "RECOVER TABLE s", TABLE, UNKNOWN),
+        ([DROPPED], "RECOVER TABLE t FROBNICATE", TABLE, UNKNOWN),
+        ([change(30, "db", 2, "DROP DATABASE db")], RECOVER, TABLE, UNKNOWN),
+        # The log has lost the DROP before the second CREATE.
+        ([AGAIN, change(34, "db.u", RENAME, "RENAME TABLE t TO u", TABLE)], RECOVER, TABLE, UNKNOWN),
+        (
+            [DROPPED, change(32, "db.u", 25, "FLASHBACK TABLE t TO u", TABLE),
+             change(34, "db.u", DROP, "DROP TABLE u")],
+            RECOVER, TABLE, UNKNOWN,
+        ),
+        ([DROPPED], RECOVER, f"{TABLE} c", "other columns"),
+        ([DROPPED], RECOVER, "id:bigint:pk a:bigint b:varchar", "other columns"),
+        (
+            [change(20, "db.t", DROP_COLUMN, "ALTER TABLE t DROP a", "id:bigint:pk b:varchar"), DROPPED],
+            RECOVER, TABLE, None,
+        ),
+        (
+            [DROPPED, change(32, "db.t", CREATE, "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT NOT NULL)",
+                             "id:bigint:pk a:int:!null"),
+             change(34, "db.t", DROP_COLUMN, "ALTER TABLE t DROP a", "id:bigint:pk"),
+             change(36, "db.t", DROP, "DROP TABLE t", "id:bigint:pk")],
+            RECOVER, "id:bigint:pk a:int:!null", "have no value in the log",
+        ),
+        (
+            [change(20, "db.t", MODIFY, "ALTER TABLE t ADD c INT", f"{TABLE} c"),
+             change(22, "db.t", MODIFY, "ALTER TABLE t DROP c", TABLE), DROPPED],
+            RECOVER, f"{TABLE} c", None,
+        ),
+        (
+            [change(20, "db.t", MODIFY, "ALTER TABLE t ADD c INT NOT NULL", f"{TABLE} c:int:!null"),
+             change(22, "db.t", MODIFY, "ALTER TABLE t DROP c", TABLE), DROPPED],
+            RECOVER, f"{TABLE} c:int:!null", None,
+        ),
+    ],
+)  # fmt: skip
+def test_table_that_comes_back_has_its_rows_or_is_held(
+    before: list[SchemaChange], query: str, spec: str, hold: str | None
+) -> None:
+    made = versions(CREATED, *before, change(40, "db.t", 25, query, spec))
+    dropped, last = made[-2], made[-1]
+    if hold is not None:
+        check(last, "hold", hold=hold, name=TableName("db", "t"))
+        return
+    returned = {column.name for column in last.columns} - {column.name for column in dropped.columns}
+    note = f"column {returned.pop()} is back" if returned else None
+    restored = RestoredRows(dropped.incarnation, dropped.commit_ts)
+    check(last, "create", note=note, restored=restored, key_names=("id",))
+    assert last.incarnation != dropped.incarnation
+    before_that = [version for version in made[:-1] if version.incarnation == dropped.incarnation]
+    ids = {column.name: column.id for version in before_that for column in version.columns}
+    assert {column.name: column.id for column in last.columns}.items() <= ids.items()
+
+
+def test_flashback_of_the_cluster_holds_every_table() -> None:
+    made = versions(CREATED, OTHER, change(40, "", 62, "FLASHBACK CLUSTER TO TIMESTAMP '2026-01-01'"))
+    assert [(str(version.name), version.effect) for version in made[2:]] == [("db.t", "hold"), ("db.u", "hold")]
+
+
+def test_column_dropped_before_a_table_that_came_back_holds_it_when_rows_have_it() -> None:
+    """A statement alone does not say that the column is there again."""
+    texts = (
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT)", "ALTER TABLE t DROP a", "DROP TABLE t", "RECOVER TABLE t",
+    )  # fmt: skip
+    row = SchemaChange(9, "d", "t", None, "", columns("id:bigint:pk a"), "r", kind="row")
+    statements = (SchemaChange(n, "d", "t", None, text, (), f"o{n}", kind="text") for n, text in enumerate(texts, 1))
+    check(versions(*statements, row)[-1], "hold", hold="columns that were dropped before (a)")

@@ -24,7 +24,7 @@ from tests.model.topic import TopicWriter
 DATABASE: Final = "shop"
 _ACTIONS: Final = {
     "create": 3, "drop": 4, "add": 5, "drop column": 6, "truncate": 11, "rename column": 12, "retype": 12,
-    "rename table": 14, "rekey": 61, "exchange": 42,
+    "rename table": 14, "rekey": 61, "exchange": 42, "recover": 25,
 }  # fmt: skip
 _PARTITIONS: Final = (
     f" PARTITION BY RANGE ({{}}) (PARTITION p0 VALUES LESS THAN ({LIMIT}), PARTITION p1 VALUES LESS THAN MAXVALUE)"
@@ -46,7 +46,7 @@ class Changefeed:
     checkpoint_ts: int = 0
     entries: list[Entry] = field(default_factory=list)
     _writer: SinkWriter | TopicWriter = field(init=False)
-    _tables: Tables = field(default_factory=dict)
+    _tables: Tables = field(default_factory=Tables)
     _versions: dict[str, int] = field(default_factory=dict)
     _sent: list[sink_writer.SampleRowChange] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ class Changefeed:
     def _schema_file(self, ddl: Ddl) -> None:
         query, before = self._typed(ddl), self._tables.get(ddl.table)
         apply(self._tables, ddl)
-        name = ddl.new_name if ddl.kind == "rename table" else ddl.table
+        name = ddl.new_name if ddl.kind in ("rename table", "recover") else ddl.table
         table = self._tables.get(name, before)
         assert table is not None
         self._write_schema(ddl.commit_ts, name, table, _ACTIONS[ddl.kind], query)
@@ -109,7 +109,8 @@ class Changefeed:
         if ddl.commit_ts // 7 % 2 and ddl.kind == "rename table":
             query = query.replace("RENAME TABLE", "ALTER TABLE", 1).replace(" TO ", " RENAME TO ", 1)
         # The names that the statement makes. A MODIFY makes its column's anew.
-        made = {ddl.new_name} if ddl.kind.startswith("rename") else {ddl.column.name} if ddl.column else set[str]()
+        is_named = ddl.kind.startswith("rename") or ddl.kind == "recover"
+        made = {ddl.new_name} if is_named else {ddl.column.name} if ddl.column else set[str]()
         return in_odd_case(query, ddl.commit_ts, keep=made)
 
     def _write_schema(self, commit_ts: int, name: str, table: Table, action: int, query: str) -> None:
@@ -169,6 +170,9 @@ def _query(ddl: Ddl, tables: Tables, database: str) -> str:
             return created + (_PARTITIONS.format(quoted(ddl.partition)) if ddl.partition else "")
         case "drop":
             return f"DROP TABLE {name.quoted}"
+        case "recover":
+            other = "" if ddl.new_name == ddl.table else f" TO {quoted(ddl.new_name)}"
+            return f"{'FLASHBACK' if other or ddl.commit_ts % 7 < 4 else 'RECOVER'} TABLE {name.quoted}{other}"
         case "truncate":
             return f"TRUNCATE TABLE {name.quoted}"
         case "rename table":

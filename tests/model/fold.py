@@ -13,8 +13,9 @@ from typing import Any, Literal
 Values = dict[str, str | None]
 Key = tuple[str | None, ...]
 Kind = Literal[
-    "create", "drop", "truncate", "rename table", "add", "drop column", "rename column", "retype", "rekey", "exchange"
-]
+    "create", "drop", "truncate", "rename table", "add", "drop column", "rename column", "retype", "rekey", "exchange",
+    "recover",
+]  # fmt: skip
 LIMIT = 3
 """Where the second partition begins."""
 
@@ -43,7 +44,8 @@ class RowChange:
 class Ddl:
     """`column` is the new one (add, retype), `name` what is dropped, renamed or retyped, `new_name` what it becomes.
     `key` is the new one (create, rekey), `partition` the column by which a created table is partitioned. An exchange is
-    of partition `name` and the table `new_name`."""
+    of partition `name` and the table `new_name`. A recover is of a table that was dropped or truncated, as `new_name`.
+    """
 
     commit_ts: int
     table: str
@@ -78,12 +80,19 @@ class Table:
 
 
 Entry = RowChange | Ddl
-Tables = dict[str, Table]
+
+
+class Tables(dict[str, Table]):
+    """By name. `gone` has what was last dropped or truncated of each name, and is not back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone: dict[str, Table] = {}
 
 
 def fold(entries: Iterable[Entry], upto: int) -> Tables:
     """The tables as of a commit-ts."""
-    tables: Tables = {}
+    tables = Tables()
     for entry in entries:
         if entry.commit_ts <= upto:
             apply(tables, entry)
@@ -101,10 +110,14 @@ def apply(tables: Tables, entry: Entry) -> None:
     if entry.kind == "create":
         tables[entry.table] = Table(list(entry.columns), entry.key, {}, entry.partition)
     elif entry.kind == "drop":
-        del tables[entry.table]
+        tables.gone[entry.table] = tables.pop(entry.table)
     elif entry.kind == "rename table":
         tables[entry.new_name] = tables.pop(entry.table)
+    elif entry.kind == "recover":
+        table = tables[entry.new_name] = tables.gone.pop(entry.table)
+        _keyed(table, entry.commit_ts)
     elif entry.kind == "truncate":
+        tables.gone[entry.table] = replace(tables[entry.table], columns=list(tables[entry.table].columns))
         tables[entry.table].rows = {}
     elif entry.kind == "exchange":
         _exchange(tables[entry.table], tables[entry.new_name], entry)
@@ -124,7 +137,7 @@ def _exchange(table: Table, plain: Table, ddl: Ddl) -> None:
 
 
 def _keyed(table: Table, commit_ts: int) -> None:
-    """Rows that are told apart by other values have the time of the statement that made it so."""
+    """Rows that are told apart by other values, or come back, have the time of the statement that made it so."""
     table.rows = {table.key_of(row): (row, commit_ts) for row, _ in table.rows.values()}
 
 

@@ -63,7 +63,7 @@ ROWS: Final = ("put", "put", "put", "delete", "move")
 _ROWS = st.tuples(st.sampled_from(ROWS), _numbers, _numbers, _numbers)
 STATEMENTS: Final = (
     "add", "drop column", "rename column", "retype", "retype", "truncate", "rename table", "drop", "rekey", "exchange",
-    "exchange",
+    "exchange", "recover", "recover",
 )  # fmt: skip
 _DDL = st.tuples(st.sampled_from(STATEMENTS), _numbers, _numbers, _numbers)
 _kills = st.builds(KillAtCommit, st.integers(1, 12))
@@ -77,7 +77,7 @@ _EXCLUDING = st.one_of(
     _ROWS,
     _ROWS,
     # Of a table that another name or an exchange brings, what it was may be left out.
-    _DDL.filter(lambda ddl: ddl[0] not in ("rename table", "exchange")),
+    _DDL.filter(lambda ddl: ddl[0] not in ("rename table", "exchange", "recover")),
     st.builds(Run, behind=st.integers(0, 4), kill=st.none(), excluded=st.sampled_from([None, *NAMES[:2]])),
 )
 
@@ -112,7 +112,7 @@ class History:
 
     def __init__(self, clock: Iterator[int] | None = None) -> None:
         """`clock` gives commit-ts: histories of one feed have one."""
-        self._tables: Tables = {}
+        self._tables = Tables()
         self._clock = clock or new_clock()
         self._now = next(self._clock)
         self._over = False
@@ -146,8 +146,21 @@ class History:
                 return [self._done(Ddl(self._now, name, "rename table", new_name=new))] if new else []
             case "exchange":
                 return self._exchange(b, c)
+            case "recover":
+                return self._recover(b, c)
             case _:
                 return self._alter(name, kind, b, c)
+
+    def _recover(self, b: int, c: int) -> list[Entry]:
+        """Of a table that was dropped or truncated, under its name where that is free, or under another one; else one
+        is dropped or truncated."""
+        gone, free = sorted(self._tables.gone), [name for name in NAMES if name not in self._tables]
+        if not gone or not free:
+            name = sorted(self._tables)[b % len(self._tables)]
+            return [self._done(Ddl(self._now, name, "drop" if c % 2 else "truncate"))]
+        name = gone[b % len(gone)]
+        new = name if name in free and c % 2 else free[c % len(free)]
+        return [self._done(Ddl(self._now, name, "recover", new_name=new))]
 
     def _exchange(self, b: int, c: int) -> list[Entry]:
         """With a table that is as the partitioned one; else such a table is made, with rows of its own."""

@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, canal_json
 
-_TYPES: Final = {3: "CREATE", 4: "ERASE", 11: "TRUNCATE", 14: "RENAME", 42: "QUERY"}
+_TYPES: Final = {3: "CREATE", 4: "ERASE", 11: "TRUNCATE", 14: "RENAME", 25: "QUERY", 42: "QUERY"}
 _AGAIN: Final = 0.1
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, event, given, note, settings
 from hypothesis import strategies as st
 
 from tests import LONG
+from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake, run_all
 from tests.model.changefeed import DATABASE, Changefeed
-from tests.model.fold import Column, Ddl, Entry, RowChange, fold, seen
-from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios
+from tests.model.fold import Column, Ddl, Entry, Kind, RowChange, Values, fold, seen
+from tests.model.history import Flush, Midnight, Restart, Run, Step, new_clock, scenarios
 
 pytestmark = pytest.mark.spark
 
@@ -119,3 +121,50 @@ def test_a_date_from_before_a_truncate_is_decoded_again(new_lake: Callable[..., 
     run(lake, feed, Run(0, None))
     run_all(lake.run(dates=frozenset({"2026-01-01"})))
     check(lake, feed.entries, feed.checkpoint_ts)
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_dropped_and_truncated_tables_come_back_as_they_were(purge: bool, new_lake: Callable[..., TestLake]) -> None:
+    """Also those whose Iceberg tables are gone, killed at some commits, with dates decoded again and all rebuilt."""
+    lake = new_lake(policy={"ddl": {"drop": "purge"}} if purge else {})
+    feed, clock = Changefeed(lake.sink), new_clock()
+
+    def row(table: str, before: Values | None, after: Values | None, *partial: str) -> None:
+        feed.send(RowChange(next(clock), table, before, after, frozenset(partial)))
+
+    def ddl(table: str, kind: Kind, **parts: Any) -> None:
+        feed.send(Ddl(next(clock), table, kind, **parts))
+
+    columns = (Column("id", "int"), Column("v", "varchar(20)"))
+    for name in ("t0", "t1"):
+        ddl(name, "create", columns=columns, key=("id",))
+        row(name, None, {"id": "1", "v": "a"})
+        row(name, None, {"id": "2", "v": "b"})
+        ddl(name, "add", column=Column("c0", "int", "7"))
+        row(name, {"id": "1", "v": "a", "c0": "7"}, {"id": "1", "v": "a", "c0": "8"}, "v")
+        ddl(name, "rekey", key=("v",))
+        row(name, None, {"id": "3", "v": "c", "c0": None})
+    run(lake, feed, Run(0, None))
+    ddl("t0", "drop")
+    ddl("t1", "truncate")
+    row("t1", None, {"id": "9", "v": "z", "c0": "9"})
+    run(lake, feed, Run(0, None))
+    ddl("t0", "recover", new_name="t0")
+    ddl("t1", "recover", new_name="Table 2")
+    row("t0", {"id": "2", "v": "b", "c0": "7"}, None)
+    row("Table 2", None, {"id": "4", "v": "d", "c0": "1"})
+    upto = feed.advance(0)
+    for commit in (4, 2, 3):
+        with KillAtCommit(commit)(lake) as killed:
+            run_all(lake.run())
+        assert killed.happened
+    run(lake, feed, Run(0, None))
+    assert feed.checkpoint_ts == upto
+    run_all(lake.run(dates=frozenset({"2026-01-01"})))
+    check(lake, feed.entries, feed.checkpoint_ts)
+    run_all(lake.run(rebuild=lake.names()))
+    check(lake, feed.entries, feed.checkpoint_ts)
+    # Which rows they were is known by the table that had them.
+    lake.configure(tables={"exclude": [f"{DATABASE}.t1"]})
+    (reason,) = run_all(lake.run()).applied.held.values()
+    assert "FLASHBACK" in reason and "the configuration takes" in reason

@@ -153,7 +153,7 @@ def _alter_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 def _rename_table(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept_any(("TO", "AS", "="))
-    return (ddl.RenameTable(table, cursor.table_name(), altering=True),)
+    return (ddl.RenameTable(table, cursor.table_name()),)
 
 
 def _rename_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:

@@ -199,11 +199,10 @@ class InValues:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition. `bound` is None for hash and key; `subpartitions` is the number of those that are named."""
+    """One partition. `bound` is None for hash and key."""
 
     name: str
     bound: LessThan | InValues | None = None
-    subpartitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +210,8 @@ class Partitioning:
     """PARTITION BY.
 
     `expression` is the text between the parentheses; `columns` are the names where that is a plain list of columns,
-    else empty. `count` is the number in PARTITIONS, `subpartitions` that in SUBPARTITIONS (1 where only SUBPARTITION BY
-    is given). `interval` is the text of TiDB's INTERVAL partitioning, whose partitions the statement does not list.
+    else empty. `count` is the number in PARTITIONS. `interval` is the text of TiDB's INTERVAL partitioning, whose
+    partitions the statement does not list.
     """
 
     method: PartitionMethod
@@ -220,7 +219,6 @@ class Partitioning:
     columns: tuple[str, ...] = ()
     count: int | None = None
     partitions: tuple[Partition, ...] = ()
-    subpartitions: int = 0
     interval: str | None = None
 
 
@@ -524,11 +522,10 @@ class TruncateTable(_OfTable):
 
 @_clause("rename_table")
 class RenameTable(_OfTable):
-    """One pair of RENAME TABLE, whose pairs apply from left to right, or ALTER TABLE ... RENAME (`altering`)."""
+    """One pair of RENAME TABLE, whose pairs apply from left to right, or ALTER TABLE ... RENAME."""
 
     new_name: TableRef
     if_exists: bool = False
-    altering: bool = False
 
 
 @_clause("flashback_recover")
@@ -539,9 +536,17 @@ class RecoverTable(_Clause):
     new_name: str | None = None
 
 
-@_clause("flashback_recover")
+@_clause("recover_database")
+class RecoverDatabase(_Clause):
+    """FLASHBACK DATABASE (TiDB): restores the tables of a dropped database."""
+
+    name: str
+    new_name: str | None = None
+
+
+@_clause("flashback")
 class Flashback(_Clause):
-    """FLASHBACK to a time, or of a database (TiDB): changes all rows of the scope at once."""
+    """FLASHBACK to a time (TiDB): changes all rows of the scope at once."""
 
     scope: Literal["cluster", "database", "table"]
     database: str | None = None
@@ -582,7 +587,7 @@ TableClause = (
 )  # fmt: skip
 StatementClause = (
     CreateTable | CreateTableLike | CreateTableAsSelect | DropTable | TruncateTable | RenameTable | RecoverTable
-    | Flashback | CreateDatabase | DropDatabase | UseDatabase
+    | RecoverDatabase | Flashback | CreateDatabase | DropDatabase | UseDatabase
 )  # fmt: skip
 Clause = TableClause | StatementClause
 Clauses = tuple[Clause, ...]
@@ -596,8 +601,8 @@ def tables_of(clause: Clause) -> tuple[TableRef, ...]:
         case Flashback(_, _, tables):
             return tables
         case (
-            NoEffect() | CreateTable() | CreateTableLike() | CreateTableAsSelect() | RecoverTable() | CreateDatabase()
-            | DropDatabase() | UseDatabase()
+            NoEffect() | CreateTable() | CreateTableLike() | CreateTableAsSelect() | RecoverTable() | RecoverDatabase()
+            | CreateDatabase() | DropDatabase() | UseDatabase()
         ):  # fmt: skip
             return ()
         case DropTable(_, _, True):

@@ -118,9 +118,9 @@ def _flashback_table(cursor: Cursor) -> ddl.Clauses:
 
 def _flashback_database(cursor: Cursor) -> ddl.Clauses:
     name = cursor.name("a database")
-    if not _accept_time(cursor) and cursor.accept("TO"):
-        cursor.name("a database")
-    return (ddl.Flashback("database", name),)
+    if _accept_time(cursor):
+        return (ddl.Flashback("database", name),)
+    return (ddl.RecoverDatabase(name, cursor.name("a database") if cursor.accept("TO") else None),)
 
 
 def _flashback_cluster(cursor: Cursor) -> ddl.Clauses:

@@ -28,11 +28,14 @@ def read_partition_by(cursor: Cursor) -> ddl.Partitioning:
     method, expression, columns = _read_method(cursor)
     interval = _read_interval(cursor)
     count = cursor.integer() if cursor.accept("PARTITIONS") else None
-    subpartitions = _read_subpartition_by(cursor)
+    if cursor.accept("SUBPARTITION", "BY"):
+        _read_method(cursor)
+        if cursor.accept("SUBPARTITIONS"):
+            cursor.integer()
     partitions = _read_partitions(cursor) if cursor.at("(") else ()
     if cursor.accept("UPDATE", "INDEXES"):
         cursor.parenthesized()
-    return ddl.Partitioning(method, expression, columns, count, partitions, subpartitions, interval)
+    return ddl.Partitioning(method, expression, columns, count, partitions, interval)
 
 
 def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, ...]]:
@@ -80,13 +83,6 @@ def _read_interval(cursor: Cursor) -> str | None:
             return cursor.text_between(start, cursor.position)
 
 
-def _read_subpartition_by(cursor: Cursor) -> int:
-    if not cursor.accept("SUBPARTITION", "BY"):
-        return 0
-    _read_method(cursor)
-    return cursor.integer() if cursor.accept("SUBPARTITIONS") else 1
-
-
 def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
     """Read definitions of partitions, in parentheses."""
     return cursor.enclosed(lambda: _read_partition(cursor))
@@ -97,8 +93,9 @@ def _read_partition(cursor: Cursor) -> ddl.Partition:
     name = cursor.name("a partition")
     bound = _read_values(cursor)
     _skip_options(cursor)
-    subpartitions = cursor.enclosed(lambda: _skip_subpartition(cursor)) if cursor.at("(") else ()
-    return ddl.Partition(name, bound, len(subpartitions))
+    if cursor.at("("):
+        cursor.enclosed(lambda: _skip_subpartition(cursor))
+    return ddl.Partition(name, bound)
 
 
 def _read_values(cursor: Cursor) -> ddl.LessThan | ddl.InValues | None:
