@@ -73,6 +73,9 @@ class StorageSinkSource(Section):
     csv: CsvOptions | None = Field(None, description="The sink's csv options; with protocol csv.")
     date_separator: DateSeparator = Field("day", description="The sink's date-separator.")
     use_table_id_as_path: bool = Field(False, description="The sink's use-table-id-as-path.")
+    file_expiration_days: int = Field(
+        0, ge=0, description="The sink's file-expiration-days; 0 where it is not set, or not known."
+    )
     full_listing_hours: int = Field(
         24, ge=0, description="Runs list what is new, and the whole sink once in so many hours; with 0 each time."
     )
@@ -85,7 +88,8 @@ class StorageSinkSource(Section):
     @model_validator(mode="after")
     def _as_the_query_says(self) -> Self:
         _, options = split_query(self.uri)
-        keys: dict[str, Any] = self.model_dump(include={"protocol", "date_separator", "use_table_id_as_path"})
+        names = {"protocol", "date_separator", "use_table_id_as_path", "file_expiration_days"}
+        keys: dict[str, Any] = self.model_dump(include=names)
         defaults = set(keys) - self.model_fields_set
         if self.csv is not None:
             csv = self.csv.model_dump(by_alias=True)

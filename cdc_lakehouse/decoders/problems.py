@@ -54,6 +54,10 @@ UNREADABLE_INDEX: Final = "UnreadableIndex"
 """An index file that cannot be read, or names no data file: it is unknown whether the last one exists.
 `policy.index_gap` says whether it holds its table."""
 
+EXPIRED_FILES: Final = "ExpiredFiles"
+"""Data files of a table that the source may have removed before they were read. `policy.index_gap` says whether it
+holds its table."""
+
 BAD_STATEMENT: Final = "BadStatement"
 """A statement that cannot be parsed, and whose text names no table of the feed. It holds no table."""
 

@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.decoders.problems import BAD_VALUE, EXPIRED_FILES
 from cdc_lakehouse.errors import CdcError, DdlError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
@@ -35,6 +35,10 @@ _OF_QUARANTINED: Final = (
     "What is mended in the source is taken by the next run. `cdc-lakehouse quarantine list` shows the rows, "
     "`cdc-lakehouse quarantine replay` decodes them again where a setting was mended, and `cdc-lakehouse quarantine "
     "discard` gives up what is lost"
+)
+_OF_EXPIRED: Final = (
+    "Load the table again from a later dump (`cdc-lakehouse load --table`), or restore the files and the last one that "
+    "was read. Where the table did not change in that time, `cdc-lakehouse quarantine discard` lets it go on"
 )
 _OF_SCHEMA_FILE: Final = "Restore the schema file as TiCDC wrote it, and the next run goes on"
 _OF_GAP: Final = "Restore the files, or set policy.index_gap to skip"
@@ -113,7 +117,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
         if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":
             words = _words(row)
             for id in directory.of_quarantined(row, segments):
-                reasons[id].add(words, _OF_QUARANTINED)
+                reasons[id].add(words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else _OF_QUARANTINED)
     _of_segments(run, directory, checkpoint_ts, reasons)
     left_out = lives.keys() - directory.taken.keys()
     return Holds({id: str(found) for id, found in reasons.items() if found.said and id not in left_out})
@@ -125,7 +129,7 @@ def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
             return "skip"
         case problems.BAD_TABLE_OF_DUMP:
             return "hold"  # What is missing may be the whole table: only a person can discard that.
-        case problems.MISSING_FILE | problems.UNREADABLE_INDEX:
+        case problems.MISSING_FILE | problems.UNREADABLE_INDEX | problems.EXPIRED_FILES:
             return feed.policy.index_gap
         case _:
             return feed.policy.quarantine

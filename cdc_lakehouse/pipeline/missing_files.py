@@ -1,5 +1,5 @@
-"""Parts of the source that a listing could not see: directories that cannot be read, last files that are missing, and
-index files that do not name the last file.
+"""Parts of the source that a listing could not see: directories that cannot be read, last files that are missing,
+index files that do not name the last file, and files that expired before they were read.
 
 Each is a quarantine row until a later listing sees it, so that its table is held by the same rule as for a bad line."""
 
@@ -7,21 +7,42 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX, Rejected
+import pyarrow as pa
+import pyarrow.compute
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.problems import (
+    EXPIRED_FILES,
+    MISSING_FILE,
+    UNREADABLE_DIRECTORY,
+    UNREADABLE_INDEX,
+    Rejected,
+)
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import FILE, SUMMARY
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
+from cdc_lakehouse.pipeline.taken_tables import TakenNames, is_taken
 from cdc_lakehouse.sources.sink.incremental_listing import AT_ONCE
-from cdc_lakehouse.sources.sink.paths import IndexFile, Listing, read_index
+from cdc_lakehouse.sources.sink.listing_state import settings_digest
+from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, read_index
+
+pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 # The possible difference between the clocks of the database and of the store.
 _CLOCKS: Final = datetime.timedelta(minutes=5)
+_FEWEST_DAYS: Final = 1.5
+_WEST: Final = datetime.timedelta(hours=12)
+"""How far the date of a sink may be behind the date in UTC."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +54,14 @@ class LastFiles:
     missing: Mapping[str, str]
     unreadable: Mapping[str, str]
     judged: Set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When the first and the last of a table's files were written."""
+
+    oldest: datetime.datetime
+    newest: datetime.datetime
 
 
 def quarantine_missing(run: FeedContext, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
@@ -122,3 +151,112 @@ def _is_gone(run: FeedContext, path: str) -> bool:
     except SourceError:
         pass
     return False
+
+
+def _read_until(run: FeedContext) -> datetime.datetime | None:
+    """Return the time such that no file of the sink that was written before it is unread; None for a feed that has read
+    nothing. It is the date of the last file that landed, or the time of the last cut: a file that was not there when
+    its checkpoint-ts was read is younger."""
+    cut = run.last_cut.checkpoint_ts
+    known = [commit_time(cut) - _WEST] if cut != BEGINNING else []
+    return max([*known, *(each.newest for each in _landed(run).values())], default=None)
+
+
+def may_have_expired(feed: FeedConfig, since: datetime.datetime, checkpoint_ts: int) -> bool:
+    """Whether files that were written after a time can have expired: TiCDC removes those of a date once the
+    checkpoint-ts is `file-expiration-days` later. Where that is not known, a feed that runs once a day is not late."""
+    days = feed.storage_sink.file_expiration_days or _FEWEST_DAYS
+    return commit_time(checkpoint_ts) - since >= datetime.timedelta(days)
+
+
+def quarantine_expired(
+    run: FeedContext,
+    files: Sequence[DataFile],
+    schemas: SchemaFiles,
+    taken: TakenNames,
+    checkpoint_ts: int,
+    *,
+    whole: bool,
+) -> None:
+    """Quarantine the tables of which files may have expired before they were read, and resolve those that are complete
+    again. Only a listing of the whole sink shows which, against what had landed before it: this is committed before
+    new segments land."""
+    ends = (life.upto(checkpoint_ts) for life in schemas.history.incarnations().values())
+    lives = [life for life in ends if life is not None and life.dropped_ts is None]
+
+    def is_complete(row: Quarantined) -> bool:
+        since, until = map(datetime.datetime.fromisoformat, row.segment.rpartition("/")[2].split(".."))
+        of_table = [life for life in lives if TableName(row.database or "", row.table or "") in life.names]
+        names = {name for life in of_table if _began(life) < until for name in life.names}
+        # Files expire in the order of their dates: with one that old all later ones are there.
+        return not names or any(_written(f.feed_date, f.modified) <= since and _name(f) in names for f in files)
+
+    found = list(_expired(run, files, lives, taken, checkpoint_ts)) if whole else []
+    run.quarantine.replace(lambda row: row.error_class == EXPIRED_FILES and is_complete(row), found, run.clock())
+
+
+def _expired(
+    run: FeedContext, files: Sequence[DataFile], lives: Sequence[Incarnation], taken: TakenNames, checkpoint_ts: int
+) -> Iterator[Rejected]:
+    landed, cut, read = _landed(run), run.last_cut, _read_until(run)
+    if read is None:
+        return
+    # A sink that was copied elsewhere has new times, and the paths that have landed.
+    kept = run.segments.rows.filter(pc.field("segment").isin(pa.array([file.path for file in files], pa.string())))
+    times = [(file.feed_date, file.modified) for file in files]
+    times += [tuple(pc.min(kept[name]).as_py() for name in ("feed_date", "modified_at"))] if len(kept) else []
+    until = min((_written(*time) for time in times), default=commit_time(checkpoint_ts))
+    if not (run.feed.storage_sink.file_expiration_days or any(each.oldest < until for each in landed.values())):
+        return  # Nothing shows that files expire.
+    frontier = run.frontiers.last()
+    same = frontier is not None and frontier.settings == settings_digest(run.feed, taken.earlier)
+    in_cut = {TableName(row.database, row.table) for row in run.last_cut_rows}
+    for life in lives:
+        # A table that was left out was read up to its own last file.
+        is_new = life.versions[0].commit_ts > cut.checkpoint_ts
+        was_read = same or is_new or life.id in cut.held_incarnations or not in_cut.isdisjoint(life.names)
+        own = [landed[name].newest for name in life.names if name in landed]
+        since = max([_began(life), *([read] if was_read else own)])
+        if until > since and may_have_expired(run.feed, since + _WEST, checkpoint_ts) and is_taken(taken.tables, life):
+            name = life.last.name
+            yield Rejected(
+                f"{name.database}/{name.table}/{since.isoformat()}..{until.isoformat()}",
+                None,
+                EXPIRED_FILES,
+                f"data files that were written from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC may have been "
+                "removed from the sink before they were read; whether the table changed in that time is not known",
+                None,
+                name.database,
+                name.table,
+            )
+
+
+def _landed(run: FeedContext) -> dict[TableName, _Times]:
+    """Return the times of the files that have landed, by the table that their paths name."""
+    rows = run.segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
+    ends = [(column, end) for column in ("feed_date", "modified_at") for end in ("min", "max")]
+    return {
+        TableName(row["database"], row["table"]): _Times(
+            _written(row["feed_date_min"], row["modified_at_min"]),
+            _written(row["feed_date_max"], row["modified_at_max"]),
+        )
+        for row in rows.group_by(["database", "table"]).aggregate(ends).to_pylist()
+    }
+
+
+def _written(feed_date: str | None, modified: datetime.datetime | None) -> datetime.datetime:
+    """Return a time in the order in which files were written, which is that in which they expire: the beginning of
+    their date, or where they have none the store's time."""
+    try:
+        return datetime.datetime.fromisoformat(feed_date or "").replace(tzinfo=datetime.UTC)
+    except ValueError:
+        return modified or commit_time(BEGINNING)
+
+
+def _began(life: Incarnation) -> datetime.datetime:
+    """Return the time of a table's CREATE, load or last TRUNCATE: files that were written before do not matter."""
+    return commit_time(max(life.versions[0].commit_ts, life.emptied_ts)) - _WEST
+
+
+def _name(file: DataFile) -> TableName:
+    return TableName(file.database, file.table)

@@ -6,11 +6,12 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
+from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.decoders.files.registry import layout_of
 from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.missing_files import LastFiles, check_last_files, covered_before
+from cdc_lakehouse.pipeline.missing_files import LastFiles, check_last_files, covered_before, may_have_expired
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
@@ -44,7 +45,7 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
     layout = layout_of(run.feed.storage_sink)
     frontier = run.frontiers.last()
     watched = _watched(run)
-    reason = _reason_for_all(run, frontier, watched)
+    reason = _reason_for_all(run, frontier, watched, checkpoint_ts)
     if frontier is not None and reason is None:
         found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
         known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
@@ -82,7 +83,9 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
         run.frontiers.write(frontier)
 
 
-def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str]) -> str | None:
+def _reason_for_all(
+    run: FeedContext, frontier: Frontier | None, watched: frozenset[str], checkpoint_ts: int
+) -> str | None:
     if frontier is None:
         return "it is the first time"
     if not is_of_settings(frontier, run.feed):
@@ -95,6 +98,9 @@ def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozen
         return "parts of it could not be listed"
     if _is_old(run, frontier):
         return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
+    read = commit_time(run.last_cut.checkpoint_ts)
+    if run.last_cut.checkpoint_ts and may_have_expired(run.feed, read, checkpoint_ts):
+        return f"files may have expired since the last cut, of {read:%Y-%m-%d %H:%M} UTC"
     if len(watched) > WATCHED_LIMIT:
         return f"{len(watched)} directories have missing or quarantined files"
     return None

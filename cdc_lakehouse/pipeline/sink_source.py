@@ -20,7 +20,7 @@ from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.deferred_segments import find_unreadable
 from cdc_lakehouse.pipeline.loads import join_at_tso, loads_of, require_no_gap
-from cdc_lakehouse.pipeline.missing_files import quarantine_missing
+from cdc_lakehouse.pipeline.missing_files import quarantine_expired, quarantine_missing
 from cdc_lakehouse.pipeline.sink_decoding import decode_files
 from cdc_lakehouse.pipeline.sink_listing import list_source, save_listing_state
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
@@ -59,6 +59,8 @@ class Sink:
         files, nameless = _named(listing.data, self._schemas)
         if nameless:
             faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
+        # Before anything of this run lands: it is compared with what had landed.
+        quarantine_expired(run, files, self._schemas, found.taken, self._checkpoint_ts, whole=found.since is None)
         wanted = [file for file in files if found.taken.takes(file.database, file.table)]
         wanted, late = _without_summarized(run, wanted)
         if late:

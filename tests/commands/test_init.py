@@ -203,6 +203,8 @@ def test_doctor_tries_each_part_and_leaves_nothing(data_sets: Path, here: Path) 
     result = run("doctor")
     assert result.exit_code == 0 and "FAILED" not in result.output
     assert outcomes()["catalog"] == outcomes()["warehouse"] == outcomes()["shop: source"] == "ok"
+    (expiration,) = [line for line in result.output.splitlines() if "shop: expiration" in line]
+    assert "when files expire is not known; the oldest ones are of 20" in expiration
     assert list((here / "lake" / "warehouse").rglob("*")) == []
 
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_lakehouse.changelog.positions import tso, utc_now
+from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import TablesConfig
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sources.sink import incremental_listing
 from tests.kit.lakes import TestLake
-from tests.pipeline import T0, Sink, paths
+from tests.lake import ID
+from tests.pipeline import DAY, T0, Sink, lake_in, paths
 from tests.sources.changing_sink import CountingStore
 
 # Later than all files of the test, by the clocks' tolerance too.
@@ -193,7 +198,7 @@ def test_a_last_file_that_is_not_where_it_is_expected_is_looked_for_everywhere(l
     """Its index file names it: under a longer number it sorts before the known ones, and no newer one is in sight."""
     first = sink.file("t")
     look(lake, whole=True)
-    lake.run().checkpoints.publish(Cut(T0 + 1), [])
+    lake.run().checkpoints.publish(Cut(tso(utc_now())), [])
     index = lake.sink / first.replace(first.rpartition("/")[2], "meta/CDC.index")
     place = index.parent.parent
     for number in (2, 3):
@@ -276,3 +281,105 @@ def test_an_index_file_is_looked_at_until_the_checkpoint_has_passed_it(lake: Tes
     sink.checkpoint(LATER)
     look(lake, whole=True)
     assert [row["segment"] for row in lake.machinery("quarantine")] == [missing]
+
+
+ONE_DAY = 24 * 60 * 60 * 1000 << 18
+CREATED, FIRST = ("create", 0), ("file", 0)
+
+
+def expired(lake: TestLake, sink: Sink, *steps: tuple[str, int]) -> list[str]:
+    """Carry out steps, each at a day after the first: a table is created or written to, the date directories up to one
+    are removed, or the feed runs. Return the tables with rows of expired files, and the message's dates."""
+    for step, day in steps:
+        match step.partition(" ")[::2]:
+            case "create", name:
+                sink.create(name or "t", at=day * ONE_DAY)
+            case "file", name:
+                sink.file(name or "t", at=day * ONE_DAY + 1, days=day, version=0 if name == "" else day * ONE_DAY)
+            case "truncate", _:
+                change = SchemaChange(T0 + day * ONE_DAY, "d", "t", 11, "TRUNCATE TABLE `t`", (ID,), "")
+                sink.writer.write_ddl(change, DAY)
+            case "expire", _:
+                for place in lake.sink.glob("d/*/*/2026-*"):
+                    if place.name <= f"2026-06-{day + 1:02}":
+                        shutil.rmtree(place)
+            case _:
+                sink.checkpoint(day * ONE_DAY)
+                (run := lake.run()).source.land()
+                tables = {path.name for path in lake.sink.glob("d/*") if run.feed.tables.takes("d", path.name)}
+                rows = [CutRow(T0 + day * ONE_DAY, "d", table, None, 0, utc_now()) for table in sorted(tables)]
+                run.checkpoints.publish(Cut(T0 + day * ONE_DAY, run.segments.batch), rows)
+    open_rows = [row for row in lake.machinery("quarantine") if row["state"] == "open"]
+    assert {row["error_class"] for row in open_rows} <= {"ExpiredFiles"}
+    return sorted(row["table"] for row in open_rows)
+
+
+@pytest.mark.parametrize(
+    ("steps", "held"),
+    [
+        ([CREATED, FIRST, ("run", 0), ("file", 1), ("expire", 1), ("file", 9), ("run", 9)], ["t"]),
+        ([CREATED, FIRST, ("run", 0), ("file", 1), ("file", 9), ("run", 9)], []),
+        ([CREATED, FIRST, ("run", 0), ("file", 1), ("file", 2), ("expire", 1), ("file", 9), ("run", 9)], ["t"]),
+        ([CREATED, FIRST, *(("run", day) for day in range(9)), ("expire", 0), ("file", 9), ("run", 9)], []),
+        ([CREATED, FIRST, ("file", 5), ("run", 5), ("expire", 4), ("file", 9), ("run", 9)], []),
+        ([CREATED, FIRST, ("run", 0), ("create u", 1), ("file u", 1), ("expire", 1), ("run", 9)], ["t", "u"]),
+        ([CREATED, FIRST, ("run", 0), ("expire", 0), ("create u", 9), ("file u", 9), ("run", 10)], ["t"]),
+        ([CREATED, ("run", 0), ("file", 9), ("run", 9)], []),
+        ([CREATED, FIRST, ("expire", 0), ("file", 9), ("run", 9)], []),
+    ],
+    ids=[
+        "files between", "outage shorter than they are kept", "some of the files between", "feed that ran each day",
+        "older file is there", "table that was new then", "table that is newer", "nothing was expired", "first run",
+    ],
+)  # fmt: skip
+def test_files_expired_before_they_were_read_are_reported(
+    lake: TestLake, sink: Sink, steps: list[tuple[str, int]], held: list[str]
+) -> None:
+    assert expired(lake, sink, *steps) == held
+
+
+UNREAD = (CREATED, FIRST, ("run", 0), ("file", 1), ("expire", 1), ("file", 9), ("run", 9))
+
+
+def test_sink_that_keeps_files_longer_than_the_outage_holds_nothing(tmp_path: Path) -> None:
+    for days, held in ((0, ["t"]), (8, ["t"]), (10, [])):
+        lake = lake_in(tmp_path / str(days), source={"file_expiration_days": days})
+        assert expired(lake, Sink(lake.sink), *UNREAD) == held, days
+
+
+def test_expired_files_hold_their_table_with_the_dates(lake: TestLake) -> None:
+    sink = Sink(lake.sink)
+    expired(lake, sink, *UNREAD)
+    (run := lake.run()).source.peek()
+    run.history.record(run.source.schema_changes(T0 + 9 * ONE_DAY)[0], utc_now())
+    lives = run.history.history.incarnations()
+    (reason,) = find_holds(run, lives, T0 + 9 * ONE_DAY).reasons.values()
+    assert "from 2026-06-01 00:00 to 2026-06-10 00:00 UTC" in reason and "load --table" in reason
+    lake.configure(policy={"index_gap": "skip"})
+    run.feed = lake.feed
+    assert find_holds(run, lives, T0 + 9 * ONE_DAY).reasons == {}
+    assert expired(lake, sink, ("run", 9), ("file", 10), ("run", 10)) == ["t"], "it stays open"
+
+
+@pytest.mark.parametrize(("steps", "held"), [
+    ((("run", 10), ("file", 10), ("run", 11)), ["t"]),
+    ((FIRST, ("run", 11)), []),
+    ((("truncate", 10), ("run", 9)), ["t"]),
+    ((("truncate", 10), ("run", 11)), []),
+])  # fmt: skip
+def test_expired_files_are_resolved_when_they_are_there(
+    lake: TestLake, steps: tuple[tuple[str, int], ...], held: list[str]
+) -> None:
+    sink = Sink(lake.sink)
+    assert expired(lake, sink, *UNREAD) == ["t"]
+    assert expired(lake, sink, *steps) == held
+
+
+def test_table_left_out_while_its_files_expired_is_reported(lake: TestLake) -> None:
+    sink = Sink(lake.sink)
+    lake.configure(tables={"include": ["d.*"]})
+    assert expired(lake, sink, CREATED, ("create u", 0), FIRST, ("file u", 0), ("run", 0)) == []
+    lake.configure(tables={"include": ["d.*"], "exclude": ["d.t"]})
+    assert expired(lake, sink, ("run", 1), ("file", 2), ("file u", 2), ("run", 5), ("expire", 4), ("file", 6)) == []
+    lake.configure(tables={"include": ["d.*"]})
+    assert expired(lake, sink, ("run", 6)) == ["t"]
