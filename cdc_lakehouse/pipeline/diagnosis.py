@@ -24,22 +24,18 @@ from pyiceberg.io import load_file_io
 
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
-from cdc_lakehouse.decoders.files.registry import layout_of
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.class_archive import ARCHIVE_COMMAND, class_archive
 from cdc_lakehouse.lake.engine_faults import described, engine_fault, writing_to_warehouse
 from cdc_lakehouse.lake.jars import fetch_command, jar_directory
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.trial_table import try_table
-from cdc_lakehouse.pipeline.missing_files import may_have_expired
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus
 from cdc_lakehouse.sources.database.client import SourceDatabase
 from cdc_lakehouse.sources.database.snapshot import position_of
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.object_store import open_store
-from cdc_lakehouse.sources.sink.paths import list_sink
 
 Outcome = Literal["ok", "warning", "failed"]
 
@@ -87,9 +83,8 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
             (f"{feed.name}: clock", lambda status=status: _clock(status())),
         ]
         if monitor.has_files:
-            parts.append(
-                (f"{feed.name}: expiration", lambda feed=feed, status=status: _expiration(lake, feed, status()))
-            )
+            expiration = functools.partial(_expiration, monitor)
+            parts.append((f"{feed.name}: expiration", lambda tell=expiration, status=status: tell(status())))
         if feed.initial is not None:
             parts.append((f"{feed.name}: dump", lambda feed=feed: _dump(lake, feed)))
         if feed.verify is not None:
@@ -213,19 +208,12 @@ def _clock(status: SourceStatus) -> Finding:
     return Finding("", "warning", said, "set this machine's clock: lag and partitions follow it")
 
 
-def _expiration(lake: Lake, feed: FeedConfig, status: SourceStatus) -> Finding:
-    source, read = feed.storage_sink, Checkpoints(lake, feed.name).last().checkpoint_ts
-    if source.file_expiration_days:
-        said = f"files expire after {source.file_expiration_days} days"
-    else:
-        dates = {file.feed_date for file in list_sink(open_store(source.uri, lake.storage), layout_of(source)).data}
-        oldest = min(filter(None, dates), default=None)
-        said = "when files expire is not known" + ("" if oldest is None else f"; the oldest ones are of {oldest}")
-    if not read or status.checkpoint_ts is None or not may_have_expired(feed, commit_time(read), status.checkpoint_ts):
+def _expiration(monitor: SourceMonitor, status: SourceStatus) -> Finding:
+    said, warning = monitor.expiration(status.checkpoint_ts)
+    if warning is None:
         return _ok(said)
     advice = "run the feed: it holds the tables that files may be missing from; let it run more often than files expire"
-    late = f"{said}, and the last cut is of {commit_time(read):%Y-%m-%d %H:%M} UTC"
-    return Finding("", "warning", f"{late}: files may have expired before they were read", advice)
+    return Finding("", "warning", f"{said}; {warning}", advice)
 
 
 def _dump(lake: Lake, feed: FeedConfig) -> Finding:

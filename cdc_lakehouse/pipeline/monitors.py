@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cdc_lakehouse.changelog.positions import utc_now
+from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource
 from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
 from cdc_lakehouse.decoders.messages.detection import plain_values
@@ -21,6 +21,7 @@ from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.detection import first_messages
+from cdc_lakehouse.pipeline.missing_files import may_have_expired
 from cdc_lakehouse.pipeline.source import SourceKind, SourceMonitor, SourceState, SourceStatus
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
@@ -110,6 +111,18 @@ class SinkMonitor:
         except CdcError as error:
             return SourceStatus(error=error)
 
+    def expiration(self, checkpoint_ts: int | None) -> tuple[str, str | None]:
+        read = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
+        if self._source.file_expiration_days:
+            said = f"files expire after {self._source.file_expiration_days} days"
+        else:
+            dates = {file.feed_date for file in list_sink(self._store(), layout_of(self._source)).data}
+            oldest = min(filter(None, dates), default=None)
+            said = "when files expire is not known" + ("" if oldest is None else f"; the oldest ones are of {oldest}")
+        if not read or checkpoint_ts is None or not may_have_expired(self._feed, commit_time(read), checkpoint_ts):
+            return said, None
+        return said, f"some may have before they were read: the last cut is of {commit_time(read):%Y-%m-%d %H:%M} UTC"
+
 
 class _RecordMonitor:
     """Base of the monitors of topics and Canal servers, whose messages have a format."""
@@ -128,6 +141,9 @@ class _RecordMonitor:
 
     def new_dates(self) -> list[str]:
         return []
+
+    def expiration(self, checkpoint_ts: int | None) -> tuple[str, str | None]:
+        return "", None
 
     def sample(self) -> Sequence[str]:
         return ()

@@ -239,6 +239,11 @@ class SourceMonitor(Protocol):
         errors are in the result."""
         ...
 
+    def expiration(self, checkpoint_ts: int | None) -> tuple[str, str | None]:
+        """Return when files expire, and a warning where some may have before they were read, as the source's
+        checkpoint-ts shows; of a source with files."""
+        ...
+
 
 @dataclass
 class Batches:
