@@ -20,6 +20,7 @@ from cdc_lakehouse.lake.tables.segments import (
     as_rows,
     as_segments,
     contents_of,
+    has_other_content,
     index_gaps,
     may_hold,
     replaced_contents,
@@ -53,7 +54,7 @@ def test_every_field_is_there_for_the_next_run(segments: Runs) -> None:
         "d b/订'单/7/2026-06-01/CDC_12_000009.json", 4, "decoded",
         physical_partition=77, feed_date="2026-06-01", dispatcher="12", file_index=9, decoded_at=LATER,
         events=6, inserts=3, updates=2, deletes=1, quarantined=0, min_commit_ts=2**62, max_commit_ts=2**63 - 1,
-        replaces="[[3, 9223372036854775807]]",
+        replaces='[[3, 9223372036854775807, "e"]]',
     )  # fmt: skip
     segments().land([full, A])
     assert as_segments(segments().rows) == [full, A]
@@ -82,7 +83,7 @@ def test_a_segment_that_lands_again_is_one_row_in_its_new_batch(segments: Runs) 
     run = segments()
     run.land([A, B])
     run.mark_decoded([replace(each, state="decoded") for each in (A, B)])
-    again = replace(A, batch=2, etag="changed", replaces="[[1, 5]]")
+    again = replace(A, batch=2, etag="changed", replaces='[[1, 5, "e"]]')
     run.land([again, replace(C, batch=2)])
     for seen in (run, segments()):
         assert seen.find([A.segment, "d/t/1/another"]) == {A.segment: again}
@@ -121,12 +122,23 @@ def test_contents_are_found_by_the_batch_that_a_table_has_applied() -> None:
     twice = decoded
     for batch, snapshot in ((5, 70), (9, 80)):
         twice = replayed_segment(replace(twice, state="decoded"), batch, Appended(batch - 1, {}, snapshot), NOON)
-    assert twice.replaces == "[[3, 70], [5, 80]]"
+    assert contents_of(twice.replaces) == [(3, 70), (5, 80)]
     assert [applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 70, 70, 80, 80]
     # What landed and is in no commit has left nothing; of a commit that is not marked it is not known who applied it.
     assert replaced_contents(replace(twice, state="landed"), Appended(8, {7: ""}, 90)) == twice.replaces
-    assert replaced_contents(twice, Appended(9, {9: ""}, 90)) == "[[3, 70], [5, 80], [9, 90]]"
+    assert contents_of(replaced_contents(twice, Appended(9, {9: ""}, 90))) == [(3, 70), (5, 80), (9, 90)]
     assert replaced_contents(A, Appended()) == "[]"
+
+
+def test_other_content_of_a_file_is_known_however_often_it_lands() -> None:
+    again = replace(A, batch=1, state="decoded")
+    for batch in range(2, 20):
+        again = replayed_segment(replace(again, state="decoded"), batch, Appended(batch - 1, {}, 100 + batch), NOON)
+        assert not has_other_content(again)
+    again = replace(again, etag="other")
+    for batch in range(20, 40):
+        assert has_other_content(again) and not has_other_content(replace(again, kind="dump"))
+        again = replayed_segment(replace(again, state="decoded"), batch, Appended(batch - 1, {}, 100 + batch), NOON)
 
 
 def test_the_oldest_of_many_contents_are_not_kept() -> None:

@@ -73,7 +73,8 @@ def feed(tmp_path: Path) -> Feed:
 
 
 NEW = decoded("a", 2, 55, 58)
-EMPTIED = decoded("a", 2, None, None, replaces="[[1, 7]]")
+OTHER, REPLACED = (replace(NEW, replaces=f"[[{batch}, 7, null]]") for batch in (2, 1))
+EMPTIED = decoded("a", 2, None, None, replaces="[[1, 7, null]]")
 
 
 @pytest.mark.parametrize(
@@ -142,9 +143,9 @@ UP = synthetic_stage(60)
                      id="what a crashed run published is not applied twice"),
         pytest.param([], {}, [LATE], {"redecoded": (LATE,), "reads_all_events": True}, [(row_stage(10), UP)],
                      id="events that the table has passed are looked up among all"),
-        pytest.param([], {}, [replace(NEW, replaces="[[2, 7]]")], {"redecoded": (replace(NEW, replaces="[[2, 7]]"),),
+        pytest.param([], {}, [OTHER], {"redecoded": (OTHER,),
                      "reads_all_events": True}, [(row_stage(10), UP)], id="decoded again"),
-        pytest.param([], {}, [replace(NEW, replaces="[[1, 7]]")], {"redecoded": (), "rebuild": True},
+        pytest.param([], {}, [REPLACED], {"redecoded": (), "rebuild": True},
                      [(row_stage(10), UP)], id="decoded again, and the snapshot with what was applied is gone"),
         pytest.param([], {"read_as": "another"}, [LATE], {"rebuild": True, "replaces_all_rows": True, "redecoded": ()},
                      [(row_stage(10), UP)], id="a table written under another lineage is worked out anew"),

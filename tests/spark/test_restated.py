@@ -1,4 +1,4 @@
-"""Rows that a DDL moves without row changes: exchanged partitions, changed keys."""
+"""Rows that a DDL moves without row changes: exchanged partitions, changed keys. Files that are written again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import SourceColumn
+from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.errors import EngineError
+from cdc_lakehouse.lake.check_queries import event_counts, uncounted_lines
 from cdc_lakehouse.pipeline import moved_rows
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.hand_sinks import (
@@ -389,3 +390,39 @@ def test_a_key_whose_type_converts(stops: tuple[int, ...], new_lake: Callable[..
         run(lake, sink, at)
     for number, (*_, left) in enumerate(KINDS):
         assert sorted(str(key) for key, _ in lake.rows(f"t{number}")) == sorted(str(value) for value in left)
+
+
+def test_file_written_over_with_other_rows_keeps_both(new_lake: Callable[..., TestLake]) -> None:
+    """A changefeed that begins its file numbers again: what was published stays, in the order of commit-ts."""
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    sink.schema("u", 2, *COLUMNS, action=CREATE, query="CREATE TABLE `u` (`id` BIGINT PRIMARY KEY)")
+
+    def check(expected: list[tuple[int, int]], *commit_ts: int) -> None:
+        assert [row[:2] for row in lake.rows("u")] == expected
+        events = lake.machinery("events")
+        assert sorted(event["commit_ts"] - T0 for event in events) == sorted(commit_ts)
+        (segment,) = lake.machinery("segments")
+        assert (segment["events"], segment["lines"]) == (len(commit_ts), len(commit_ts) + (segment["others"] or 0))
+        assert (segment["min_commit_ts"], segment["max_commit_ts"]) == (T0 + min(commit_ts), T0 + max(commit_ts))
+        assert uncounted_lines(lake.lake, lake.name) == []
+        counts = event_counts(lake.lake, lake.name)
+        assert counts.of_segments == counts.in_table == len(commit_ts)
+
+    put(sink, "u", 2, ("I", 4, 1, 1), ("I", 6, 2, 2), ("I", 8, 5, 5))
+    run(lake, sink, 9)
+    put(sink, "u", 2, ("U", 8, 5, 50), ("I", 12, 3, 3), ("U", 14, 1, 10))
+    run(lake, sink, 20)
+    written_over = [(1, 10), (2, 2), (3, 3), (5, 50)]
+    check(written_over, 4, 6, 8, 12, 14)
+    before = lake.metadata()
+    run(lake, sink, 20)
+    assert lake.metadata() == before
+    lake.go_through(dates=frozenset({DAY}))
+    check(written_over, 4, 6, 8, 12, 14)
+    lake.go_through(rebuild=frozenset({TableName("d", "u")}))
+    check(written_over, 4, 6, 8, 12, 14)
+    # A file that is sent again with what it had, and more.
+    put(sink, "u", 2, ("U", 8, 5, 50), ("I", 12, 3, 3), ("U", 14, 1, 10), ("D", 22, 2, 2))
+    run(lake, sink, 30)
+    check([(1, 10), (3, 3), (5, 50)], 4, 6, 8, 12, 14, 22)

@@ -7,6 +7,7 @@ committed (`segments.Appended`), so that a run after a crash can tell, whatever 
 from __future__ import annotations
 
 import datetime
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.table import Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyroaring import BitMap64
@@ -35,7 +37,7 @@ from cdc_lakehouse.lake.data_files import (
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.row_deletes import delete_rows
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter, reader_of
-from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments
+from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -94,16 +96,15 @@ def with_counts(
     quarantined: Counter[str] = Counter()
     for each in rejected:
         quarantined[each.segment] += each.count
-    return [
-        replace(
-            segment,
-            state=DECODED,
-            decoded_at=decoded_at,
-            quarantined=quarantined[segment.segment],
-            **asdict(by_segment.get(segment.segment, SegmentCounts())),
+    found: list[Segment] = []
+    for segment in segments:
+        of_segment, rejected_of = by_segment.get(segment.segment, SegmentCounts()), quarantined[segment.segment]
+        if has_other_content(segment) and segment.lines is not None:
+            segment = replace(segment, others=segment.lines - of_segment.events - rejected_of)
+        found.append(
+            replace(segment, state=DECODED, decoded_at=decoded_at, quarantined=rejected_of, **asdict(of_segment))
         )
-        for segment in segments
-    ]
+    return found
 
 
 _PROPERTIES: Final = {
@@ -203,7 +204,8 @@ class Events:
         return _written_by(events, self.writer())
 
     def commit(self, data_files: Sequence[str], segments: Sequence[Segment], settings: str | None = None) -> None:
-        """Add what tasks wrote of a batch's segments, in the place of the earlier events of those that have such.
+        """Add what tasks wrote of a batch's segments, in the place of the earlier events of those that have such; of a
+        file whose content is another one, in the place of those with a commit-ts that it has, too.
         Readers see all of it at once. `settings`: a digest of those that decided which events there are.
 
         Raises `ConcurrentRunError` when the run has lost its lease or another run has committed a batch since this one
@@ -213,8 +215,8 @@ class Events:
         if Appended.of(table) != self.appended or batch <= self.appended.newest:
             raise ConcurrentRunError(f"another run has committed to {self.identifier}: batch {batch} is not appended")
         transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
-        again = [segment.segment for segment in segments if segment.replaces is not None]
-        deletes, replaced = self._deleted(table, again) if again else ((), ())
+        again = [segment for segment in segments if segment.replaces is not None]
+        deletes, replaced = self._deleted(table, again, data_files) if again else ((), ())
         landed = self._segments.landed_batches
         unmarked = {number: digest for number, digest in self.appended.unmarked.items() if number in landed}
         after = Appended(batch, {**unmarked, batch: settings or ""})
@@ -228,18 +230,29 @@ class Events:
         )
         self.appended = after
 
-    def _deleted(self, table: Table, segments: Collection[str]) -> tuple[list[str], list[str]]:
-        """Write deletion vectors for all events of some segments; return them, and the ones that they replace."""
-        field = table.schema().find_field("segment")
-        ends = min(segments), max(segments)
+    def _deleted(
+        self, table: Table, again: Sequence[Segment], data_files: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        """Write deletion vectors for the events that the new ones in `data_files` replace; return them, and the ones
+        that they replace."""
+        wanted = pa.array(sorted(segment.segment for segment in again))
+        other = pa.array([segment.segment for segment in again if has_other_content(segment)], pa.large_string())
+        field, commit_ts = (table.schema().find_field(name) for name in ("segment", "commit_ts"))
+        names = [column(each.field_id) for each in (field, commit_ts)]
+        new = _transactions(table, data_files, other).rename_columns(names)
+        ends = wanted[0].as_py(), wanted[-1].as_py()
         files = [file for file in live_files(table, (field.field_id,)) if may_contain(file, field, *ends)]
-        wanted = pa.array(sorted(segments))
+        read = [field.field_id, commit_ts.field_id] if len(other) else [field.field_id]
 
         def positions(file: StoredFile) -> BitMap64:
             found = BitMap64()
-            for rows in read_rows(table.io, file, table.schema(), [field.field_id], between={field.field_id: ends}):
-                own = _compute.is_in(rows.column(column(field.field_id)), wanted)
-                found.update(rows.column(POSITION).filter(own).to_pylist())
+            for rows in read_rows(table.io, file, table.schema(), read, between={field.field_id: ends}):
+                own = rows.filter(_compute.is_in(rows.column(names[0]), wanted))
+                found.update(own.column(POSITION).to_pylist())
+                if len(other):
+                    others = own.filter(_compute.is_in(own.column(names[0]), other))
+                    stay = others.join(new, names, join_type="left anti")
+                    found -= BitMap64(stay.column(POSITION).to_pylist())
             return found
 
         found = ExecutorFactory.get_or_create().map(positions, files)
@@ -248,7 +261,7 @@ class Events:
 
     def counts(self, segments: Sequence[Segment]) -> BatchCounts:
         """Count the events of each segment of a batch; none when the batch is not in the table. A batch that this run
-        has committed is read from the files of its commit."""
+        has committed is read from the files of its commit, if these have all events of its segments."""
         batch, wanted = segments[0].batch, {segment.segment for segment in segments}
         if batch not in self.appended.unmarked:
             return BatchCounts({})
@@ -256,7 +269,8 @@ class Events:
         snapshot = None if made is None else table.snapshot_by_id(made)
         schema = table.schema()
         ids = [schema.find_field(name).field_id for name in ("segment", "schema_name", "table_name", "op", "commit_ts")]
-        added_by = None if snapshot is None else {snapshot.snapshot_id}
+        is_whole = not any(map(has_other_content, segments))
+        added_by = {snapshot.snapshot_id} if snapshot is not None and is_whole else None
         files = [
             file
             for file in live_files(table, ids[:1], added_by=added_by, snapshot=snapshot)
@@ -280,6 +294,16 @@ class Events:
 
 def _written_by(events: DataFrame, writer: EventWriter) -> list[str]:
     return [row["data_file"] for row in events.mapInArrow(writer.write, spark_columns(WRITTEN)).collect()]
+
+
+def _transactions(table: Table, data_files: Iterable[str], segments: pa.Array) -> pa.Table:
+    """Return the segment and commit-ts of events in new files, of some segments, each once."""
+    found = [pa.table({"segment": pa.array([], pa.large_string()), "commit_ts": pa.array([], pa.int64())})]
+    for data_file in data_files if len(segments) else ():
+        with table.io.new_input(json.loads(data_file)["file-path"]).open() as stream:
+            rows = pq.read_table(stream, columns=found[0].column_names).cast(found[0].schema)
+        found.append(rows.filter(_compute.is_in(rows.column("segment"), segments)))
+    return pa.concat_tables(found).group_by(found[0].column_names).aggregate([])
 
 
 def _counted(rows: pa.Table) -> Iterator[tuple[tuple[str, str, str], SegmentCounts]]:

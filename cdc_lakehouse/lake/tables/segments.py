@@ -68,9 +68,10 @@ class Segment:
 
     `lines` is what a file's decoder read (events and rejected lines), or the number of records of offsets that landed;
     None when it was not counted. `others` is the number of records that are neither events nor in the quarantine, minus
-    the rows that records have beyond their first. `tombstones`, among them, are those with a key and no value.
-    `replaces` says in which batches earlier contents of the segment were decoded, and which snapshot of `events` has
-    each, as JSON `[[batch, snapshot], …]`; 0 for one that is not kept.
+    the rows that records have beyond their first, and minus the events that a file had and its content has no more.
+    `tombstones`, among them, are those with a key and no value.
+    `replaces` says in which batches earlier contents of the segment were decoded, which snapshot of `events` has each
+    (0 for one that is not kept), and its etag, as JSON `[[batch, snapshot, etag], …]`.
     """
 
     segment: str
@@ -144,9 +145,11 @@ def replaced_contents(segment: Segment, appended: Appended) -> str | None:
     rebuilt. Without any contents (`[]`) there may be events all the same, by a run that was to decode it before."""
     if segment.state != DECODED and segment.batch not in appended.unmarked:
         return segment.replaces or NO_CONTENTS
-    contents = [*contents_of(segment.replaces), (segment.batch, appended.snapshot_id or _NOT_KEPT)]
+    contents = json.loads(segment.replaces or NO_CONTENTS)
+    contents.append([segment.batch, appended.snapshot_id or _NOT_KEPT, segment.etag])
     if len(contents) > _CONTENTS_KEPT:
-        contents[:2] = [(contents[0][0], _NOT_KEPT)]
+        (batch, _, etag), (*_, after), *_ = contents
+        contents[:2] = [[batch, _NOT_KEPT, etag if etag == after else None]]
     return json.dumps(contents)
 
 
@@ -157,7 +160,14 @@ def moved_segment(segment: Segment, batch: int, *, is_new: bool) -> Segment:
 
 def contents_of(replaces: str | None) -> list[tuple[int, int]]:
     """Return the pairs of batch and snapshot in `Segment.replaces`, oldest first."""
-    return [(batch, snapshot) for batch, snapshot in json.loads(replaces or NO_CONTENTS)]
+    return [(batch, snapshot) for batch, snapshot, _ in json.loads(replaces or NO_CONTENTS)]
+
+
+def has_other_content(segment: Segment) -> bool:
+    """Whether an earlier content of a file was another one. Its transactions that the new content lacks stay: a
+    changefeed that loses the numbers of its files writes over them."""
+    contents = json.loads(segment.replaces or NO_CONTENTS)
+    return segment.kind == FILE and any(etag != segment.etag for *_, etag in contents)
 
 
 def applied_content(segment: Segment, batch: int) -> int | None:
