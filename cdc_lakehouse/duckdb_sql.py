@@ -85,13 +85,13 @@ def _opened() -> Any:
     # The progress bar would be in the output of a command.
     connection.execute("SET enable_progress_bar = false")
     for name, function, takes, gives in (
-        ("encode_latin1", _encoded_latin1, "VARCHAR", "BLOB"),
-        ("decode_latin1", _decoded_latin1, "BLOB", "VARCHAR"),
+        ("encode_with", _encoded, "VARCHAR", "BLOB"),
+        ("decode_with", _decoded, "BLOB", "VARCHAR"),
     ):
         connection.create_function(
             name,
             function,
-            [takes],
+            [takes, "VARCHAR"],
             gives,
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
@@ -245,33 +245,40 @@ def let(value: str, body: Callable[[str], str]) -> str:
     return f"list_transform([{value}], lambda {name}: {body(name)})[1]"
 
 
-# --- ISO-8859-1: one byte is one character ---
+# --- Python's codecs ---
+
+LATIN1: Final = "latin-1"
+"""One byte is one character."""
 
 
-def encode_latin1(text: str) -> str:
-    """Return the bytes of a VARCHAR's characters; NULL where one is above U+00FF."""
-    # DuckDB has no function for it: `encode` gives UTF-8, which is the same for ASCII.
-    return when(f"strlen({text}) = length({text})", f"encode({text})", f"encode_latin1({text})")
+def encode(text: str, codec: str) -> str:
+    """Return the bytes of a VARCHAR in an encoding; NULL where it lacks a character."""
+    if codec == LATIN1:
+        # DuckDB has no function for it: `encode` gives UTF-8, which is the same for ASCII.
+        return when(f"strlen({text}) = length({text})", f"encode({text})", f"encode_with({text}, '{codec}')")
+    return f"encode({text})" if codec == "utf-8" else f"encode_with({text}, '{codec}')"
 
 
-def decode_latin1(value: str) -> str:
-    """Return the characters of a BLOB's bytes."""
-    return f"decode_latin1({value})"
+def decode(value: str, codec: str) -> str:
+    """Return the text of a BLOB in an encoding; NULL for bytes that are not in it."""
+    return f"decode_with({value}, '{codec}')"
 
 
-def _encoded_latin1(texts: Any) -> pa.Array:
-    return pa.array(map(_latin1, texts.to_pylist()), pa.binary())
+def _encoded(texts: Any, codecs: Any) -> pa.Array:
+    pairs = zip(texts.to_pylist(), codecs.to_pylist(), strict=True)
+    return pa.array((_coded(str.encode, text, codec) for text, codec in pairs), pa.binary())
 
 
-def _latin1(text: str | None) -> bytes | None:
+def _decoded(values: Any, codecs: Any) -> pa.Array:
+    pairs = zip(values.to_pylist(), codecs.to_pylist(), strict=True)
+    return pa.array((_coded(bytes.decode, value, codec) for value, codec in pairs), pa.string())
+
+
+def _coded(change: Callable[[Any, str], Any], value: Any, codec: str) -> Any:
     try:
-        return None if text is None else text.encode("latin-1")
-    except UnicodeEncodeError:
+        return None if value is None else change(value, codec)
+    except UnicodeError:
         return None
-
-
-def _decoded_latin1(values: Any) -> pa.Array:
-    return pa.array((None if value is None else value.decode("latin-1") for value in values.to_pylist()), pa.string())
 
 
 # --- Time zones ---

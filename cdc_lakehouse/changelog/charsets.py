@@ -49,20 +49,27 @@ def has_codec(charset: str) -> bool:
     return charset not in _WITHOUT_CODEC and (charset in _CODECS or charset in _READING or charset in _SYNONYMS)
 
 
+def codec_of(charset: str | None) -> tuple[str, dict[int, int]]:
+    """Return Python's codec for a character set, UTF-8 where it is not known, and the characters that MySQL decodes
+    differently. Raises CharsetError where there is no codec."""
+    name = (charset or "utf8mb4").lower()
+    name = _SYNONYMS.get(name, name)
+    codec = _READING.get(name, _CODECS.get(name))
+    if name in _WITHOUT_CODEC:
+        raise CharsetError(f"character set {name} is MySQL's, but there is no codec for it here")
+    if codec is None:
+        raise CharsetError(f"character set {name[:64]!r} is not known")
+    return codec, _CORRECTIONS.get(name, {})
+
+
 def text(value: bytes, charset: str) -> str:
     """Decode a column's bytes to the text that MySQL prints; `binary` gives one character for each byte (ISO-8859-1).
 
     Raises CharsetError where the character set is unknown, has no codec here, or does not contain these bytes.
     """
-    name = _SYNONYMS.get(charset.lower(), charset.lower())
-    if name in _WITHOUT_CODEC:
-        raise CharsetError(f"character set {name} is MySQL's, but there is no codec for it here")
-    codec = _READING.get(name, _CODECS.get(name))
-    if codec is None:
-        raise CharsetError(f"character set {charset[:64]!r} is not known")
+    codec, corrections = codec_of(charset)
     try:
         read = value.decode(codec)
     except UnicodeDecodeError as error:
-        raise CharsetError(f"byte {error.start} of {len(value)} is not {name}") from error
-    corrections = _CORRECTIONS.get(name)
-    return read if corrections is None or read.isascii() else read.translate(corrections)
+        raise CharsetError(f"byte {error.start} of {len(value)} is not {charset.lower()}") from error
+    return read if not corrections or read.isascii() else read.translate(corrections)

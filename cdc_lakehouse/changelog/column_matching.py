@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
@@ -18,7 +18,7 @@ from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl.tokens import name_value, tokenize
 from cdc_lakehouse.changelog.defaults import initial_default
-from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType, type_change
+from cdc_lakehouse.changelog.mysql_types import LABELS, TEXTS, ColumnType, charset_of, type_change
 from cdc_lakehouse.changelog.schema import (
     Column,
     InitialDefault,
@@ -166,7 +166,7 @@ def _column(
 ) -> Column:
     """Build the column that the source shows, completed by its definition in the statement, else by the `model`: the
     column before the change, or the one that it was created LIKE."""
-    labelled, carried = _labelled(column.type, definition, model), _carried(column, definition, model)
+    labelled, carried = _completed(column.type, definition, model), _carried(column, definition, model)
     if definition is None:
         computed_as = None if model is None else model.computed_as
     else:
@@ -228,8 +228,12 @@ def _carried(column: SourceColumn, definition: ColumnDefinition | None, model: C
     return model is None or model.carried
 
 
-def _labelled(column: ColumnType, definition: ColumnDefinition | None, model: Column | None) -> ColumnType:
-    """Add the labels of an ENUM or SET that the source leaves out: from the statement, else from the earlier column."""
+def _completed(column: ColumnType, definition: ColumnDefinition | None, model: Column | None) -> ColumnType:
+    """Add the character set, and the labels of an ENUM or SET, that the source leaves out: from the statement, else
+    from the earlier column."""
+    if column.charset is None and column.name in TEXTS | LABELS:
+        stated = None if definition is None else charset_of(definition.type.charset, definition.collation)
+        column = replace(column, charset=stated or (None if model is None else model.type.charset))
     if column.name not in LABELS or column.elements:
         return column
     if definition is not None and definition.type.elements:
@@ -239,13 +243,19 @@ def _labelled(column: ColumnType, definition: ColumnDefinition | None, model: Co
     return column
 
 
+def _in_charset(column: ColumnDefinition, charset: str | None) -> ColumnDefinition:
+    own = charset_of(column.type.charset, column.collation) or charset
+    return replace(column, type=replace(column.type, charset=own))
+
+
 def _definitions(clauses: Sequence[ddl.Clause], known: Iterable[Column] = ()) -> Iterable[ColumnDefinition]:
     """Yield the definitions that are carried out: not those of `known` columns that are added IF NOT EXISTS."""
     names = {column.name.lower() for column in known}
     for clause in clauses:
         match clause:
             case ddl.CreateTable():
-                yield from clause.columns
+                charset = charset_of(clause.charset, clause.collation)
+                yield from (_in_charset(column, charset) for column in clause.columns)
             case ddl.CreateTableAsSelect(definition):
                 yield from definition.columns
             case ddl.AddColumn(_, column, _, True) if column.name.lower() in names:

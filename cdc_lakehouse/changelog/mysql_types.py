@@ -36,6 +36,14 @@ GEOMETRIES: Final = frozenset({
     "geometrycollection", "geomcollection",
 })  # fmt: skip
 
+_BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+MOST_BYTES: Final = {
+    "tinytext": 255, "text": 65_535, "mediumtext": 16_777_215, "longtext": 4_294_967_295,
+    "tinyblob": 255, "blob": 65_535, "mediumblob": 16_777_215, "longblob": 4_294_967_295,
+}  # fmt: skip
+BASIC_PLANE: Final = frozenset({"utf8", "utf8mb3", "ucs2"})
+_ALL_CHARACTERS: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+
 # Escapes in labels, as information_schema prints them.
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "'": "''", "\0": r"\0", "\n": r"\n", "\r": r"\r"})
 
@@ -185,31 +193,84 @@ def converts(types: Sequence[ColumnType]) -> bool:
 
 
 def _changes_values(old: ColumnType, new: ColumnType) -> bool:
-    if old.name == new.name:
-        match old.name:
-            case "datetime" | "timestamp":
-                return new.fraction < old.fraction
-            case "time" | "decimal":
-                # Both print all of their digits; a DECIMAL in an Iceberg decimal only changes with its scale.
-                return new.fraction != old.fraction
-            case "binary":
-                return (new.length or 0) > (old.length or 0)
-            case "set":
-                return not _keeps_order(old.elements, new.elements)
-            case _:
-                # Labels of an ENUM or SET that are in use cannot be removed, and text only gets longer.
-                return False
-    for family in (TEXTS, INTEGERS):
-        if old.name in family and new.name in family:
-            return False
+    """Whether the source can change a value. Without strict SQL mode it fits values that are too large or too long to
+    the new type; the log does not tell the mode."""
+    if old.name in INTEGERS and new.name in INTEGERS:
+        (least, most), (new_least, new_most) = whole_range(old), whole_range(new)
+        return least < new_least or most > new_most
+    if old.name in TEXTS and new.name in TEXTS:
+        cuts_spaces = new.name == "char" and old.name != "char"
+        return cuts_spaces or _is_shorter(old, new) or narrows_charset(old.charset, new.charset)
     if old.name in BLOBS and new.name in BLOBS:
-        return new.name == "binary"
-    if (old.name, new.name) == ("float", "double"):
+        pads = new.name == "binary" and (old.name != "binary" or (new.length or 0) > (old.length or 0))
+        return pads or _is_shorter(old, new)
+    if old.name in LABELS and new.name in TEXTS:
+        return new.length is not None and any(len(label) > new.length for label in old.elements)
+    if old.name == new.name or (old.name, new.name) == ("float", "double"):
+        return _changes_within(old, new)
+    return True
+
+
+def _changes_within(old: ColumnType, new: ColumnType) -> bool:
+    """`_changes_values` for types of one name that differ in size, and FLOAT to DOUBLE."""
+    loses_sign = new.unsigned and not old.unsigned
+    match new.name:
+        case "datetime" | "timestamp":
+            return new.fraction < old.fraction
+        case "time":
+            return new.fraction != old.fraction
+        case "decimal":
+            # It prints all of its digits; in an Iceberg decimal it only changes with its scale.
+            loses_digits = new.precision - new.fraction < old.precision - old.fraction
+            return new.fraction != old.fraction or loses_digits or loses_sign
+        case "float" | "double":
+            return loses_sign or _rounds(old, new)
+        case "bit":
+            return new.precision < old.precision
+        case "enum":
+            return bool(new.elements) and not set(old.elements) <= set(new.elements)
+        case "set":
+            return not _keeps_order(old.elements, new.elements)
+        case _:
+            return False
+
+
+def _rounds(old: ColumnType, new: ColumnType) -> bool:
+    return new.scale is not None and (old.scale is None or new.scale < old.scale or old.name != new.name)
+
+
+def whole_range(column: ColumnType) -> tuple[int, int]:
+    """Return the least and the greatest value of an integer type or BIT."""
+    if column.name == "bit":
+        return 0, 2**column.precision - 1
+    bits = _BITS[column.name]
+    return (0, 2**bits - 1) if column.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _is_shorter(old: ColumnType, new: ColumnType) -> bool:
+    """Whether values of a text or binary type may be too long for another."""
+    has_length = old.name not in MOST_BYTES
+    most = old.length if has_length else MOST_BYTES[old.name]
+    if most is None:
         return False
-    return not (old.name in LABELS and new.name in TEXTS)
+    if new.name not in MOST_BYTES:
+        return new.length is not None and new.length < most
+    characters = 4 if has_length and old.name in TEXTS else 1
+    return MOST_BYTES[new.name] < most * characters
+
+
+def charset_of(charset: str | None, collation: str | None) -> str | None:
+    """Return the character set, given directly or by its collation's name."""
+    return charset if charset is not None or collation is None else collation.partition("_")[0]
+
+
+def narrows_charset(old: str | None, new: str | None) -> bool:
+    """Whether a character set may lack characters of another one, which is not known when it is None."""
+    if new is None or old == new or new in _ALL_CHARACTERS:
+        return False
+    return new not in BASIC_PLANE or old is None or old in _ALL_CHARACTERS
 
 
 def _keeps_order(old: Sequence[str], new: Sequence[str]) -> bool:
-    """Whether the labels of a SET keep their order: its values list them in the order of the declaration."""
-    kept = [label for label in new if label in old]
-    return kept == [label for label in old if label in new]
+    """Whether the labels of a SET stay, in their order: its values list them in the order of the declaration."""
+    return not new or [label for label in new if label in old] == [*old]

@@ -225,7 +225,8 @@ def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], r
 
 def _partial_rows(move: _RowMove) -> TableHeldError:
     return TableHeldError(
-        "the log does not have all columns of the rows before it", advice=ddl_advice(move.tables[0].version.name)
+        "the log lacks columns of the rows before it, or a value cannot be converted as the source does it",
+        advice=ddl_advice(move.tables[0].version.name),
     )
 
 

@@ -37,15 +37,17 @@ def change(old: str, new: str) -> str:
 
 
 NONE = [
-    "tinyint → int", "smallint → mediumint unsigned", "int(11) → int(5)", "int unsigned → bigint",
+    "tinyint → int", "smallint unsigned → mediumint", "int(11) → int(5)", "int unsigned → bigint",
     "tinyint → tinyint(1)", "varchar(10) → varchar(50)", "char(5) → varchar(5)", "varchar(9) → longtext",
     "tinytext → text", "blob → longblob", "varbinary(5) → blob", "binary(4) → varbinary(4)",
     "datetime → datetime(3)", "timestamp(3) → timestamp(6)", "enum('a') → enum('a','b')",
     "enum('b') → enum('a','b')", "set('a') → set('a','b')", "enum('a') → varchar(9)", "set('a','b') → text",
-    "bit(3) → bit(9)", "decimal(40,2) → decimal(50,2)", "json → json", "vector(2) → vector(3)",
+    "bit(3) → bit(9)", "double(9,2) → double(9,3)", "double(9,2) → double",
+    "varchar(9) character set latin1 → varchar(9) character set utf8", "char(9) → char(9)",
+    "decimal(40,2) → decimal(50,2)", "json → json", "vector(2) → vector(3)",
 ]  # fmt: skip
 WIDEN = [
-    "tinyint → bigint", "int → bigint", "int → int unsigned", "smallint → int unsigned",
+    "tinyint → bigint", "int → bigint", "smallint unsigned → int unsigned",
     "decimal(10,2) → decimal(12,2)", "decimal(5) → decimal(38)", "float → double",
 ]  # fmt: skip
 CONVERT = [
@@ -57,6 +59,14 @@ CONVERT = [
     "blob → text", "varchar(5) → varbinary(5)", "binary(4) → binary(8)", "varbinary(4) → binary(8)",
     "varchar(5) → enum('a')", "enum('a') → set('a')", "enum('a') → int", "bit(8) → bit(64)", "bit(8) → int",
     "int → float", "varchar(20) → datetime", "text → vector",
+    "int → int unsigned", "smallint → int unsigned", "int → smallint", "varchar(9) → char(9)",
+    "varchar(9) → varchar(8)", "binary(8) → binary(4)",
+    "text → varchar(9)", "varchar(99) → tinytext", "longtext → text", "blob → tinyblob", "varbinary(9) → varbinary(8)",
+    "binary(4) → binary(8)", "double → double(9,2)", "double(9,3) → double(9,2)", "float → double(9,2)",
+    "double → double unsigned", "decimal(50,2) → decimal(49,2)", "decimal(50,2) → decimal(50,2) unsigned",
+    "bit(9) → bit(8)", "enum('a','b') → enum('a')", "enum('a') → enum('A')", "set('a','b') → set('b')",
+    "enum('abc') → varchar(2)", "varchar(9) → varchar(9) character set latin1",
+    "varchar(9) character set utf8mb4 → varchar(9) character set utf8",
 ]  # fmt: skip
 
 

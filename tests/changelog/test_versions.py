@@ -61,7 +61,7 @@ def partitions(version: TableVersion) -> list[str]:
         ("COMMENT = 'x'", TABLE, "none"),
         ("ALTER COLUMN a SET DEFAULT 7", TABLE, "none"),
         ("FROBNICATE", TABLE, "none"),
-        ("MODIFY COLUMN a MEDIUMINT", "id:bigint:pk a:mediumint b:varchar", "none"),
+        ("MODIFY COLUMN a MEDIUMINT", "id:bigint:pk a:mediumint b:varchar", "rewrite"),
         ("MODIFY COLUMN b TEXT", "id:bigint:pk a b:text", "none"),
         ("ADD COLUMN c INT", f"{TABLE} c", "evolve"),
         ("DROP COLUMN a", "id:bigint:pk b:varchar", "evolve"),

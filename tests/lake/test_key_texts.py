@@ -175,8 +175,6 @@ CASES = {
          *of_two("2024-11-03 01:30:00", "2024-11-03T05:30:00+00:00", moment(5))]),
     "labels of an ENUM in another order": (PLAIN, [enum("a", "b"), enum("b", "a")],
         [*of_two("1", "2", "a"), Event("I", 11, "2", "b")]),
-    "a label that is not there any more": (PLAIN, [enum("x", "a"), enum("a")],
-        [Event("I", 10, "1", "x"), Event("I", 11, "2", "a"), Event("D", 12, "1", "x"), Event("U", 60, "1", "a")]),
     "a label of a SET between the others": (PLAIN, [T("set", elements=("a", "c")), T("set", elements=("a", "b", "c"))],
         of_two("2", "4", "c")),
     "ENUM to VARCHAR": (PLAIN, [enum("a", "b"), T("varchar", length=9)], of_two("1", "a", "a")),

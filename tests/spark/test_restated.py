@@ -371,6 +371,10 @@ KINDS: list[tuple[ColumnType, ColumnType, list[str], list[str], list[Any]]] = [
         ['"2026-01-02 00:00:00"', '"2026-01-03 00:00:00"'], ['"2026-01-02"', '"2026-01-04"'],
         ["2026-01-03", "2026-01-04"],
     ),
+    (
+        ColumnType.of("VARCHAR", length=20), ColumnType.of("CHAR", length=20),
+        ['"a  "', '"b "'], ['"a"', '"c"'], ["b", "c"],
+    ),
 ]  # fmt: skip
 
 

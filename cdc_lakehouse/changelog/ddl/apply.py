@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition, Position, Value
 from cdc_lakehouse.changelog.ddl.columns import of_bytes
 from cdc_lakehouse.changelog.defaults import default_text
-from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, TEXTS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, charset_of
 from cdc_lakehouse.changelog.schema import SourceColumn, TableVersion
 from cdc_lakehouse.errors import DdlError
 
@@ -27,7 +27,6 @@ from cdc_lakehouse.errors import DdlError
 _WIDTHS: Final = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
 # The maximum length of values of TEXT and BLOB types, in bytes.
 _SIZES: Final = ((0xFF, "tiny"), (0xFFFF, ""), (0xFFFFFF, "medium"), (0xFFFFFFFF, "long"))
-_MOST_BYTES: Final = {f"{size}{kind}": most for most, size in _SIZES for kind in ("text", "blob")}
 _FLOAT_BITS: Final = 24
 # The maximum bytes of a character, for character sets where it is not one (information_schema.character_sets).
 _WIDE: Final = {
@@ -286,11 +285,6 @@ def _column(definition: ColumnDefinition, charset: str | None, forced: str | Non
     return SourceColumn(definition.name, kind, nullable, default=default_text(definition.default, kind))
 
 
-def charset_of(charset: str | None, collation: str | None) -> str | None:
-    """Return the character set, given directly or by its collation's name."""
-    return charset if charset is not None or collation is None else collation.partition("_")[0]
-
-
 def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
     """Return the type with the default widths and sizes that a declaration leaves out, and its character set. Text
     types in the character set binary become binary types (MySQL reference manual, "Data Types")."""
@@ -315,7 +309,7 @@ def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
         case "geometrycollection":
             return replace(kind, name="geomcollection")
         case _:
-            return replace(kind, length=None) if name in _MOST_BYTES else kind
+            return replace(kind, length=None) if name in MOST_BYTES else kind
 
 
 def _in_charset(kind: ColumnType, charset: str | None) -> ColumnType:
@@ -328,9 +322,9 @@ def _converted(kind: ColumnType, charset: str) -> ColumnType:
     """Return the type after CONVERT TO CHARACTER SET. A text type grows so that it holds as many characters as before;
     binary types stay as they are."""
     changed = _in_charset(kind, charset)
-    if kind.charset == "binary" or changed.name not in _MOST_BYTES or kind.name not in TEXTS:
+    if kind.charset == "binary" or changed.name not in MOST_BYTES or kind.name not in TEXTS:
         return kind if kind.charset == "binary" else changed
-    characters = _MOST_BYTES[kind.name] // _character_bytes(kind)
+    characters = MOST_BYTES[kind.name] // _character_bytes(kind)
     needed = min(characters * _character_bytes(changed), _SIZES[-1][0])
     fitting = next(size for most, size in _SIZES if needed <= most)
     grows = _character_bytes(changed) > _character_bytes(kind)

@@ -132,6 +132,7 @@ class LiveRows:
         read = pa.table({**images.texts, "commit_ts": events.column("commit_ts")}).filter(whole)
         given = sql.by_name(read)
         texts = {id: given[f"t{id}"] for column in version.carried if (id := column.id) in self._ids}
+        fault = pa.repeat(False, read.num_rows)
         converted = {c.id for c in self.target.columns if converts(self.target.types_since(c.id, version))}
         if not self._ids <= texts.keys() - converted:
             types = {id: self.target.types_since(id, version) for id in self._ids}
@@ -140,7 +141,8 @@ class LiveRows:
             typed = rows_of_version(connection, version, self.target, types, own, row, self.value_format)
             missing = [c for c in self.target.columns if c.id not in texts or c.id in converted]
             texts |= self._texts(connection, typed, missing)
-        return self._shown(connection, texts, read.column("commit_ts"), pa.repeat(False, read.num_rows))
+            fault = typed.column("fault")
+        return self._shown(connection, texts, read.column("commit_ts"), fault)
 
     def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> Iterator[pa.Table]:
         """Yield the rows of keys whose last event omits columns, folded from all of their events."""

@@ -27,10 +27,11 @@ import pyarrow.compute as pc
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.defaults import UTC
-from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.conversions import convert_through
+from cdc_lakehouse.lake.current.conversions import conversions, convert_through
 from cdc_lakehouse.lake.current.keyed_events import LARGE_IMAGE
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -181,13 +182,34 @@ def _reading(types: tuple[ColumnType, ...], value_format: ValueFormat) -> str | 
     value, last = value_parsing.value("value", types[0], value_format), value_format.type_of(types[-1])
     if value == "value" and len(types) == 1:
         return None
-    found = {
-        "value": sql.cast(convert_through("typed", types, value_format), last),
-        "fault": value_parsing.parse_failed("value", "typed", types[0], value_format),
-        "zero": value_parsing.zero_date("value", "typed", types[0], value_format),
-    }
-    shown = [f"{expression} AS {name}" for name, expression in found.items() if expression is not None]
-    return f"SELECT {', '.join(shown)} FROM (SELECT value, {value} AS typed FROM stacked)"
+    relation, result, lost, zeros = conversions(f"(SELECT value, {value} AS v0 FROM stacked)", types, value_format)
+    faults = [value_parsing.parse_failed("value", "v0", types[0], value_format), *lost]
+    zero = value_parsing.zero_date("value", "v0", types[0], value_format)
+    shown = [f"{sql.cast(result, last)} AS value", f"{any_of(faults)} AS fault"]
+    if zero is not None or zeros:
+        shown.append(f"{any_of([*([] if zero is None else [zero]), *zeros])} AS zero")
+    return f"SELECT {', '.join(shown)} FROM {relation}"
+
+
+def converted(
+    connection: Any, columns: Sequence[tuple[Any, Sequence[ColumnType]]], value_format: ValueFormat
+) -> list[Any]:
+    """Convert values, (column, its types), to the last of their types. Raises `DdlError` for a value that cannot be
+    converted."""
+    statements: list[tuple[str, Any]] = []
+    for values, types in columns:
+        relation, result, lost, _ = conversions("(SELECT value AS v0 FROM stacked)", types, value_format)
+        value = sql.cast(result, value_format.type_of(types[-1]))
+        statements.append((f"SELECT {value} AS value, {any_of(lost)} AS fault FROM {relation}", values))
+    found = sql.over_columns(connection, statements)
+    for (_, types), rows in zip(columns, found, strict=True):
+        if _compute.any(rows.column("fault")).as_py():
+            names = " to ".join(dict.fromkeys(type_text(each) for each in types))
+            raise DdlError(
+                f"a value cannot be converted from {names} as the source does it",
+                advice="load the table again from a dump made after the statement",
+            )
+    return [rows.column("value") for rows in found]
 
 
 def default_values(
@@ -200,14 +222,20 @@ def default_values(
 ) -> dict[int, Any]:
     """Return by id, `count` times, the current values of columns that rows of a version do not carry: NULL for a
     virtual generated column, otherwise the default in rows that are older than the column."""
-    values = [
-        default_value(column, target, value_format)
-        if version is None or version.column(column.id) is None
-        else sql.cast(sql.NULL, value_format.type_of(column.type))
-        for column in columns
-    ]
-    found = sql.over_columns(connection, [(f"SELECT {value} AS value FROM stacked", _ONE_ROW) for value in values])
-    return {column.id: pa.repeat(each.column("value")[0], count) for column, each in zip(columns, found, strict=True)}
+    values: list[str] = []
+    types: list[Sequence[ColumnType]] = []
+    for column in columns:
+        is_older = version is None or version.column(column.id) is None
+        types.append(target.types_since(column.id, None) if is_older else [column.type])
+        values.append(
+            _default(column, target, value_format)
+            if is_older
+            else sql.cast(sql.NULL, value_format.type_of(column.type))
+        )
+    read = sql.over_columns(connection, [(f"SELECT {value} AS value FROM stacked", _ONE_ROW) for value in values])
+    firsts = [each.column("value") for each in read]
+    found = converted(connection, [*zip(firsts, types, strict=True)], value_format)
+    return {column.id: pa.repeat(each[0], count) for column, each in zip(columns, found, strict=True)}
 
 
 def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[ColumnType, ...]]:
@@ -227,10 +255,14 @@ def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[C
 def default_value(column: schema.Column, target: Target, value_format: ValueFormat) -> str:
     """Return the value in rows that are older than the column: its default when it was added, converted through its
     later types."""
-    first = next(own for version in target.versions.values() if (own := version.column(column.id)))
-    literal = sql.literal(initial_value(first, value_format), value_format.type_of(first.type))
+    literal = _default(column, target, value_format)
     value = convert_through(literal, target.types_since(column.id, None), value_format)
     return sql.cast(value, value_format.type_of(column.type))
+
+
+def _default(column: schema.Column, target: Target, value_format: ValueFormat) -> str:
+    first = next(own for version in target.versions.values() if (own := version.column(column.id)))
+    return sql.literal(initial_value(first, value_format), value_format.type_of(first.type))
 
 
 def initial_value(column: schema.Column, value_format: ValueFormat) -> Any:

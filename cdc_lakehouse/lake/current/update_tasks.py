@@ -24,6 +24,7 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
+from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.arrow import where
 from cdc_lakehouse.decoders.task_errors import TaskError
@@ -40,6 +41,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
     Target,
     any_of,
+    converted,
     default_value,
     default_values,
     lake_name,
@@ -483,7 +485,7 @@ class _Task:
         assert stored is not None
         given = sql.by_name(rows)
         current: dict[str, Any] = {}
-        statements: dict[str, str] = {}
+        changed: dict[str, list[ColumnType]] = {}
         for name, column in wanted.items():
             field = stored.fields.get(column.id)
             if field is not None:
@@ -491,10 +493,9 @@ class _Task:
                 types = target.types_since(column.id, stored.version)
                 last = update.value_format.type_of(column.type)
                 if len(types) > 1 or stored.types[field] != last:
-                    value = sql.cast(convert_through("value", types, update.value_format), last)
-                    statements[name] = f"SELECT {value} AS value FROM stacked"
-        read = sql.over_columns(self._connection, [(each, current[name]) for name, each in statements.items()])
-        current |= {name: each.column("value") for name, each in zip(statements, read, strict=True)}
+                    changed[name] = types
+        columns = [(current[name], types) for name, types in changed.items()]
+        current |= dict(zip(changed, converted(self._connection, columns, update.value_format), strict=True))
         others = [column for name, column in wanted.items() if name not in current]
         defaults = default_values(self._connection, others, None, target, rows.num_rows, update.value_format)
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})

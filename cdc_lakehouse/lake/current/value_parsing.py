@@ -17,11 +17,12 @@ from typing import Final, Literal
 from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, ColumnType, iceberg_type
 from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.duckdb_sql import (
+    LATIN1,
     at_zone,
     bytes_literal,
     cast,
-    decode_latin1,
-    encode_latin1,
+    decode,
+    encode,
     labels_literal,
     let,
     matches,
@@ -217,7 +218,7 @@ def _timestamp(text: str, zone: str) -> str:
 def _bytes(text: str, notation: Binary) -> str:
     match notation:
         case "characters":
-            return encode_latin1(text)
+            return encode(text, LATIN1)
         case "base64":
             cleaned = f"regexp_replace({text}, '\\s', '', 'g')"
             wrapped = when(matches(cleaned, _BASE64), f"from_base64({cleaned})")
@@ -229,7 +230,7 @@ def _bytes(text: str, notation: Binary) -> str:
 def _notation(value: str, notation: Binary) -> str:
     match notation:
         case "characters":
-            return decode_latin1(value)
+            return decode(value, LATIN1)
         case "base64":
             return f"to_base64({value})"
         case "hex":
