@@ -111,6 +111,7 @@ def table_metadata(
         "upserts": changed.upserts,
         "deletes": changed.deletes,
         "zero_dates_as_null": changed.zero_dates,
+        "keys_of_older_state": changed.older,
         "rebuilt": changed.rebuilt,
     }
 

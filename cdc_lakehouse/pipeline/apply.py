@@ -43,8 +43,8 @@ fails."""
 
 @dataclass(frozen=True)
 class AppliedTable:
-    """One table's part of a run: rows written, keys deleted, zero dates that became NULL, and whether the whole table
-    was recomputed from all events."""
+    """One table's part of a run: rows written, keys deleted, zero dates that became NULL, keys that keep an
+    older state because their latest row is unusable, and whether the whole table was recomputed from all events."""
 
     life: Incarnation
     state: TableState
@@ -52,6 +52,7 @@ class AppliedTable:
     upserts: int
     deletes: int
     zero_dates: int
+    older: int
     rebuilt: bool
 
 
@@ -150,7 +151,7 @@ def _update_tables(
         if changes.life.id not in blocked:
             counts = updated[changes.number].counts
             key = tuple(lake_name(column) for column in changes.key)
-            numbers = (counts.rows, counts.deletes, counts.zero_dates)
+            numbers = (counts.rows, counts.deletes, counts.zero_dates, counts.older)
             done.append(AppliedTable(changes.life, state, key, *numbers, changes.is_rebuilt))
     return done, holds | blocked
 
@@ -274,6 +275,7 @@ def _audit(
             rejected += found.rejected
             count, first = sum(row.count for row in found.rejected), found.rejected[0]
             reason = f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
+            reason += f": {found.misfit}" if found.misfit else ""
             skips = run.feed.policy.quarantine == "skip"
             if not skips and not all(is_discarded(row) for row in found.rejected):
                 reasons[changes.life.id] = reason

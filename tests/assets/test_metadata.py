@@ -107,10 +107,10 @@ def test_of_ddl() -> None:
 def applied() -> tuple[AppliedTable, Applied]:
     (life,) = STORY.incarnations().values()
     state = TableState(
-        Identifier("d", "t"), life.id, life.last.name, T, 1, "x", (), (), (), ("id",), row_count=41, snapshot_id=2**62,
+        Identifier("d", "t"), life.id, life.last.name, T, 1, "x", (), (), ("id",), row_count=41, snapshot_id=2**62,
         dropped_ts=None, format_version=3, counts_rows=False,
     )  # fmt: skip
-    table = AppliedTable(life, state, ("id",), upserts=5, deletes=2, zero_dates=1, rebuilt=True)
+    table = AppliedTable(life, state, ("id",), upserts=5, deletes=2, zero_dates=1, older=3, rebuilt=True)
     return table, Applied(T, {life.id: life}, (table,), {})
 
 

@@ -105,11 +105,44 @@ def test_rows_are_those_of_the_images(
     assert [tuple(row.values()) for row in written] == expected and not rejected
 
 
-@pytest.mark.parametrize("image", [{"id": "1", "v": "x", "w": "ü"}, {"id": "x", "v": "y"}, {"id": "1"}])
-def test_a_row_that_does_not_fit_is_shown_as_the_event_has_it(tmp_path: Path, image: dict[str, str | None]) -> None:
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        ({"id": "1", "v": "x", "w": "ü"}, "column w is not known"),
+        ({"id": "x", "v": "y"}, "the value of column id"),
+        ({"id": "1"}, "column v is missing"),
+    ],
+)
+def test_row_that_does_not_fit_is_reported_with_its_column(
+    tmp_path: Path, image: dict[str, str | None], why: str
+) -> None:
     written, rejected = update(tmp_path, keyed("U", 1, image), keyed("I", 2, {"id": "2", "v": "x"}, "2"))
     assert [row["id"] for row in written] == [2]
-    assert rejected == [{"segment": "s", "line": 1, "after": image_text(image), "count": 1}]
+    assert rejected == [{"segment": "s", "line": 1, "after": image_text(image), "count": 1, "why": why}]
+
+
+@pytest.mark.parametrize("image", [{"id": "1", "v": "z", "w": "ü"}, {"id": "x", "v": "z"}])
+def test_key_of_skipped_events_keeps_its_last_good_row(tmp_path: Path, image: dict[str, str | None]) -> None:
+    bad = [keyed("U", at, image) for at in (4, 3)]
+    first: dict[str, str | None] = {"id": "1", "v": "x"}
+    events = [*bad, keyed("U", 2, {**first, "v": "y"}), keyed("I", 1, first)]
+    others = [keyed("I", 5, {**first, "id": "2"}, "2"), keyed("U", 6, image, "3")]
+    written, rejected = update(tmp_path / "batch", *events, *others)
+    assert [tuple(row.values()) for row in written] == [(1, "y", 2), (2, "x", 5)]
+    assert len(rejected) == 3
+    # In a later batch the row that is there stays; a delete that follows is a change.
+    path, rows = str(tmp_path / "old.parquet"), pa.table({"id": [1], "v": ["y"], COMMIT_TS: [2]})
+    text = json.loads(write_file(PyArrowFileIO(), path, SCHEMA, rows, {}))
+    file = StoredFile(path, text["file-size-in-bytes"], 1)
+    plan = TableUpdate(
+        0, "d.t", Target(VERSION.columns, {0: VERSION}), (ID,), ValueFormat(), SCHEMA, f"file://{tmp_path}/new", {},
+        StoredTable((file,), SCHEMA, {1: 1, 2: 2}, VERSION), (), (), skips_rejected=True,
+    )  # fmt: skip
+    for later, deleted in (bad, 0), ([*bad, keyed("D", 7, None)], 1):
+        results = _carried_out([plan], later)
+        counts = [json.loads(each["text"]) for each in results if each["kind"] == "counts"]
+        assert sum(each["kind"] == "deleted" for each in results) == deleted
+        assert [each["older"] for each in counts] == [1 - deleted]
 
 
 @pytest.mark.parametrize("known", [{"id": "1", "v": "x"}, {"id": "1"}])

@@ -37,7 +37,7 @@ class Feed:
     def publish(self, upto: int, *states: TableState, **held: str) -> Published:
         run = self.lake.run()
         lives = lives_upto(run, upto)
-        done = tuple(AppliedTable(lives[s.incarnation], s, ("id",), 1, 0, 0, False) for s in states)
+        done = tuple(AppliedTable(lives[s.incarnation], s, ("id",), 1, 0, 0, 0, False) for s in states)
         return publish_cut(run, Applied(upto, lives, done, held))
 
     def rows(self, checkpoint_ts: int) -> dict[str, tuple[Any, ...]]:

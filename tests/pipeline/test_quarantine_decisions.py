@@ -194,7 +194,7 @@ def audit(run: FeedRun, rejected: Sequence[Rejected], **changes: Any) -> tuple[l
             **{"redecoded": (), "is_rebuilt": False, **changes},
         )
     )
-    updated: Any = SimpleNamespace(failure=None, collides=False, rejected=tuple(rejected))
+    updated: Any = SimpleNamespace(failure=None, collides=False, misfit=None, rejected=tuple(rejected))
     sound, holds = applying._audit(run, [table], {0: updated})
     return sound, dict(holds.reasons)
 

@@ -148,11 +148,14 @@ def typed_rows(
     return TypedRows(_with_faults(values, pa.chunked_array([strange])), events, np.array(folded.last))
 
 
-def events_of_keys(connection: Any, events: pa.Table, keys: pa.Table, join: str = "SEMI") -> pa.Table:
-    """Return the events with one of the keys, or (`ANTI`) with none of them, in their order."""
-    keyed = events.select(["key"]).append_column("place", pa.array(np.arange(events.num_rows), pa.int64()))
-    query = f"SELECT place FROM keyed {join} JOIN wanted USING (key) ORDER BY place"
-    return events.take(sql.query(connection, query, keyed=keyed, wanted=keys.select(["key"])).column("place"))
+def events_of_keys(
+    connection: Any, events: pa.Table, keys: pa.Table, join: str = "SEMI", by: Sequence[str] = ("key",)
+) -> pa.Table:
+    """Return the events with one of the keys, or (`ANTI`) with none of them, in their order. `by` are the columns that
+    are compared."""
+    keyed = events.select([*by]).append_column("place", pa.array(np.arange(events.num_rows), pa.int64()))
+    query = f"SELECT place FROM keyed {join} JOIN wanted USING ({', '.join(by)}) ORDER BY place"
+    return events.take(sql.query(connection, query, keyed=keyed, wanted=keys.select([*by])).column("place"))
 
 
 def _typed_images(connection: Any, upserts: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table | None:

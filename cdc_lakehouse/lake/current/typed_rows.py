@@ -191,6 +191,24 @@ def _reading(types: tuple[ColumnType, ...], value_format: ValueFormat) -> str | 
     return f"SELECT {', '.join(shown)} FROM {relation}"
 
 
+def misfit(connection: Any, image: str | None, number: int, target: Target, value_format: ValueFormat) -> str | None:
+    """Return what of an image does not fit the columns of its version (`number`); None where nothing is found."""
+    texts, version = image_of(image), target.versions[number]
+    known = {column.name for column in version.columns}
+    if unknown := [name for name in texts if name not in known]:
+        return f"column {unknown[0]} is not known"
+    for column in version.carried:
+        if column.name in texts:
+            types = target.types_since(column.id, version)
+            if (
+                types
+                and _read([(pa.array([texts[column.name]], pa.string()), types)], 1, connection, value_format)[1][0]
+            ):
+                return f"the value of column {column.name}"
+    missing = [column.name for column in version.carried if column.name not in texts]
+    return f"column {missing[0]} is missing" if missing else None
+
+
 def converted(
     connection: Any, columns: Sequence[tuple[Any, Sequence[ColumnType]]], value_format: ValueFormat
 ) -> list[Any]:

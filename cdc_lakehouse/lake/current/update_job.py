@@ -80,10 +80,15 @@ class UpdatedTable:
     files: list[str] = field(default_factory=list[str])
     rewritten: list[str] = field(default_factory=list[str])
     deleted: dict[str, BitMap64] = field(default_factory=dict[str, BitMap64])
-    counts: RowCounts = field(default_factory=lambda: RowCounts(0, 0, 0, 0))
+    counts: RowCounts = field(default_factory=lambda: RowCounts(0, 0, 0, 0, 0))
     rejections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     failure: str | None = None
     collides: bool = False
+
+    @property
+    def misfit(self) -> str | None:
+        """What does not fit in an unusable row."""
+        return next((why for row in summarized(self.rejections) if (why := row["why"])), None)
 
     @functools.cached_property
     def rejected(self) -> tuple[Rejected, ...]:
@@ -223,5 +228,5 @@ def _as_rejected(row: Mapping[str, Any], database: str, table: str) -> Rejected:
     # The first of the uncounted rows keeps its line, even though the next run may leave out others.
     count = row["count"]
     more = f" (and {count - 1} further rows of the segment, not listed one by one)" if count > 1 else ""
-    message = f"{_DOES_NOT_FIT}{more}"
+    message = f"{_DOES_NOT_FIT}{f': {why}' if (why := row['why']) else ''}{more}"
     return Rejected(row["segment"], row["line"], BAD_VALUE, message, row["after"].encode(), database, table, count)

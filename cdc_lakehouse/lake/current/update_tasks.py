@@ -7,6 +7,7 @@ results to the driver as a few rows."""
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, events_of_blocks
 from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, key_deletes
 from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
-from cdc_lakehouse.lake.current.partial_rows import TypedRows, typed_rows
+from cdc_lakehouse.lake.current.partial_rows import TypedRows, events_of_keys, typed_rows
 from cdc_lakehouse.lake.current.partition_filter import PartitionRows, without_emptied
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
@@ -45,6 +46,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     default_value,
     default_values,
     lake_name,
+    misfit,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import (
@@ -82,13 +84,14 @@ _NO_ROOM: Final = (
 
 
 class RowCounts(NamedTuple):
-    """The counts of a table or a part of it: rows written, changed keys, keys without a row afterwards, and zero dates
-    that became NULL."""
+    """The counts of a table or a part of it: rows written, changed keys, keys without a row afterwards, zero dates that
+    became NULL, and keys whose latest event is unusable: they keep an older state."""
 
     rows: int
     keys: int
     deletes: int
     zero_dates: int
+    older: int
 
 
 class TaskResult(NamedTuple):
@@ -98,7 +101,7 @@ class TaskResult(NamedTuple):
     - `deleted`: rows that are replaced or deleted; text is the path of their data file, data a bitmap of positions
     - `counts`: text is JSON of `RowCounts`
     - `colliding`: keys of it may be one in the lake; nothing was done, since all of its events have to be read
-    - `rejected`: a row that cannot be used; text is JSON: segment, line, after, count
+    - `rejected`: a row that cannot be used; text is JSON: segment, line, after, count, and why (of the first)
     - `failed`: why the table cannot be updated
     """
 
@@ -243,6 +246,16 @@ def fold_table(
     return rows.select(update.schema.column_names).cast(schema_to_pyarrow(update.schema, include_field_ids=False))
 
 
+class _Decided(NamedTuple):
+    """The latest events of some keys, the positions of their existing rows by the path of the file, their new rows, and
+    how many of the keys have none."""
+
+    latest: pa.Table
+    replaced: dict[str, BitMap64]
+    typed: TypedRows
+    deletes: int
+
+
 class _Task:
     def __init__(self, update: TableUpdate, connection: Any, io: FileIO) -> None:
         self._update = update
@@ -260,38 +273,61 @@ class _Task:
         elif self._update.tells_collisions and self._may_collide(events):
             yield TaskResult(number, "colliding")
             return
-        latest, upserts = self._latest(events)
-        replaced = self._grouped(self._matches(latest))
-        deleted = _union(replaced, self._emptied())
-        typed = self._typed(events, upserts, replaced)
-        typed, rejected = self._sound(typed)
-        values = typed.values
-        yield from rejected
+        done, rejected = self._decided(events)
+        yield from self._rejected(rejected)
         if rejected and not self._update.skips_rejected:
             return
-        if values.num_rows:
-            yield TaskResult(number, "file", self._write(typed))
-        counts = RowCounts(
-            values.num_rows,
-            latest.num_rows,
-            latest.num_rows - len(typed.places),
-            _compute.sum(values.column("zero_dates")).as_py() or 0,
-        )
+        rows = self._rows(done)
+        if rows.num_rows:
+            yield TaskResult(number, "file", self._write(rows))
+        keys = pa.concat_tables([each.latest for each in done])
+        zeros = sum(_compute.sum(each.typed.values.column("zero_dates")).as_py() or 0 for each in done)
+        left_out = rejected[0].num_rows if rejected else 0
+        counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, left_out)
         yield TaskResult(number, "counts", json.dumps(counts._asdict()))
+        deleted = functools.reduce(_union, (each.replaced for each in done), self._emptied())
         for path, positions in deleted.items():
             yield TaskResult(number, "deleted", path, positions.serialize())
 
     def rows(self, events: pa.Table) -> pa.Table:
         """Return the rows that keyed events leave in a table without stored rows."""
-        _, upserts = self._latest(events)
-        typed, rejected = self._sound(self._typed(events, upserts, {}))
+        done, rejected = self._decided(events)
         if rejected and not self._update.skips_rejected:
             raise TableHeldError(
                 "events do not fit the table's columns",
                 table=self._update.name,
                 advice="read it as of a cut, or set policy.quarantine to skip",
             )
-        return self._named(typed)
+        return self._rows(done)
+
+    def _rows(self, done: Sequence[_Decided]) -> pa.Table:
+        # Columns of no rows have no type.
+        return pa.concat_tables([self._named(each.typed) for each in done], promote_options="default")
+
+    def _decided(self, events: pa.Table) -> tuple[list[_Decided], list[pa.Table]]:
+        """Return the keys that usable events change, and the events that are unusable. These are no changes: the latest
+        usable event of a key decides; where there is none, its row stays as it is."""
+        done: list[_Decided] = []
+        rejected: list[pa.Table] = []
+        while True:
+            latest, upserts = self._latest(events)
+            replaced = self._grouped(self._matches(latest))
+            typed = self._typed(events, upserts, replaced)
+            fault = typed.values.column("fault")
+            deletes = latest.num_rows - len(typed.places)
+            if not _compute.any(fault).as_py():
+                return [*done, _Decided(latest, replaced, typed, deletes)], rejected
+            bad = replace(typed, values=typed.values.filter(fault)).of_events(
+                ["key", "segment", "line", "image", "version_no"]
+            )
+            rejected.append(bad)
+            usable = replace(typed, values=typed.values.filter(_compute.invert(fault)))
+            latest = events_of_keys(self._connection, latest, bad, "ANTI")
+            done.append(_Decided(latest, self._grouped(self._matches(latest)), usable, deletes))
+            if not self._update.skips_rejected:
+                return done, rejected
+            events = events_of_keys(self._connection, events, bad)
+            events = events_of_keys(self._connection, events, bad, "ANTI", ("key", "segment", "line"))
 
     def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys) -> pa.Table:
         """Return the events of the keys that are recomputed, after a delete of each key's earlier row."""
@@ -383,18 +419,22 @@ class _Task:
         before = base.drop_columns(keys).take(place)
         return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
 
-    def _sound(self, typed: TypedRows) -> tuple[TypedRows, list[TaskResult]]:
-        """Remove the unusable rows; return the rest and the rejected rows."""
-        fault = typed.values.column("fault")
-        if not _compute.any(fault).as_py():
-            return typed, []
-        bad = replace(typed, values=typed.values.filter(fault)).of_events(["segment", "line", "image"])
-        return replace(typed, values=typed.values.filter(_compute.invert(fault))), self._rejected(bad)
-
-    def _rejected(self, rows: pa.Table) -> list[TaskResult]:
+    def _rejected(self, events: Iterable[pa.Table]) -> list[TaskResult]:
+        update, found = self._update, [row for rows in events for row in rows.to_pylist()]
+        found.sort(key=lambda row: (row["segment"], row["line"]))
+        reasons = [
+            misfit(
+                self._connection,
+                row["image"],
+                row["version_no"],
+                update.target,
+                update.value_format,
+            )
+            for row in found[:1]
+        ]
         found = [
-            {"segment": segment, "line": line, "after": image, "count": 1}
-            for segment, line, image in zip(*(each.to_pylist() for each in rows.columns), strict=True)
+            {"segment": row["segment"], "line": row["line"], "after": row["image"], "count": 1, "why": why}
+            for row, why in itertools.zip_longest(found, reasons)
         ]
         return [TaskResult(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
 
@@ -404,9 +444,9 @@ class _Task:
         columns = {lake_name(column): values[f"c{column.id}"] for column in self._update.target.columns}
         return pa.table({**columns, COMMIT_TS: typed.of_events(["commit_ts"]).column("commit_ts")})
 
-    def _write(self, typed: TypedRows) -> str:
+    def _write(self, rows: pa.Table) -> str:
         update = self._update
-        return write_file(self._io, self._new_path(), update.schema, self._named(typed), update.properties)
+        return write_file(self._io, self._new_path(), update.schema, rows, update.properties)
 
     def _new_path(self) -> str:
         return new_path(self._update.location, self._update.properties, ".parquet")
@@ -583,7 +623,7 @@ class _Task:
 
 def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """List the first rows one by one, and of further ones only the first of each segment, with the number that it
-    stands for. A row has segment, line, after and count; its count is above 1 when it already stands for others."""
+    stands for. A row has segment, line, after, count and why; a count above 1 is of one that stands for others."""
     found: list[dict[str, Any]] = []
     beyond: dict[str, dict[str, Any]] = {}
     for row in sorted(rejected, key=lambda row: (row["segment"], row["line"])):
