@@ -156,8 +156,8 @@ def test_a_table_whose_metadata_cannot_be_read(tables: Tables) -> None:
 
     assert str(file) in tables.command("status")
     assert str(file) in tables.command("plan")
-    # Its rows are made of its events.
-    assert '"a300"' in tables.command("show", "d.a", "--json")
+    # Those of its last good cut, made of its events.
+    assert '"a100"' in tables.command("show", "d.a", "--json")
     unread = Lake(tables.lake.config.lake, tables.lake.config.storage)
     done = Maintenance(tables.lake.feed, unread, tables.lake.session).maintain(dry_run=True)
     said = {each.table.rpartition(".")[2]: each.actions.deferred for each in done.tables}

@@ -167,7 +167,9 @@ class Events:
         def of(id: int | None) -> EventReader:
             snapshot = None if id is None else table.snapshot_by_id(id)
             if id is not None and snapshot is None:
-                raise TransientError(f"another writer has just expired a snapshot of {self.identifier}: {id}")
+                raise TransientError(
+                    f"another writer has just expired a snapshot of {self.identifier}: {id}", advice="run again"
+                )
             whole = reader_of(self._lake, table, snapshot)
             wanted = tuple(file for file in whole.files if may_contain(file, commit_ts, lowest, highest))
             return replace(whole, files=wanted)
