@@ -29,8 +29,8 @@ def left_ts(tables: TablesConfig, life: Incarnation) -> int | None:
 
 @dataclass(frozen=True)
 class TakenNames:
-    """The names whose rows are wanted: those that the configuration takes, and the `earlier` names of tables that it
-    takes by a later name."""
+    """The names whose rows are wanted: those that the configuration takes, and the `earlier` names, folded, of tables
+    that it takes by a later name: a statement has the old name as it was typed."""
 
     tables: TablesConfig
     earlier: frozenset[TableName] = frozenset()
@@ -40,7 +40,7 @@ class TakenNames:
         """Return the names to take. `since` is the commit-ts of the last cut. The lives extend beyond the next cut: a
         table that has a taken name for a while is in the cuts of that time."""
         names = {name for life in lives for name in _wanted(tables, life, since)}
-        return cls(tables, frozenset(name for name in names if not _takes(tables, name)))
+        return cls(tables, frozenset(name.folded for name in names if not _takes(tables, name)))
 
     @property
     def digest(self) -> str:
@@ -52,7 +52,7 @@ class TakenNames:
         return self.takes_name(TableName(database, table))
 
     def takes_name(self, name: TableName) -> bool:
-        return _takes(self.tables, name) or name in self.earlier
+        return _takes(self.tables, name) or name.folded in self.earlier
 
 
 def unmatched_patterns(tables: TablesConfig, history: History) -> list[str]:

@@ -310,7 +310,7 @@ class RecordSource(abc.ABC):
     def _is_abandoned(self, topic: str, upto: int) -> bool:
         tables = self._run.signals.tables(topic)
         lives = (life.upto(upto) for life in self._lives.values())
-        live = (life.last.name for life in lives if life is not None and life.dropped_ts is None)
+        live = (life.last.name.folded for life in lives if life is not None and life.dropped_ts is None)
         return bool(tables) and tables.isdisjoint(live) and topic in self._read_up
 
     @functools.cached_property

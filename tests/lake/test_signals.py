@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary, origin_of
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.source_metadata import SCHEMA, Position, Signal, Signals
@@ -152,3 +153,9 @@ def _positions_by_row(rows: list[Signal]) -> dict[tuple[str, int], Position]:
         last_ts, watermark = max(row.commit_ts, known.last_ts), max(row.watermark or 0, known.watermark)
         found[row.topic, row.partition] = Position(last_ts, watermark, ended_ts)
     return found
+
+
+def test_tables_of_a_topic_with_a_rename_typed_in_another_case_are_the_source_s(lake: TestLake) -> None:
+    signals = Signals(lake.lake, lake.name)
+    signals.write(1, {("x", 0, 1): finds(observed(10, "a"), Statement(20, "d", "u", "RENAME TABLE T TO u", "x"))})
+    assert signals.tables("x") == {TableName("d", "t")}

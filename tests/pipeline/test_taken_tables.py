@@ -35,6 +35,14 @@ def test_a_table_is_wanted_that_has_a_taken_name_since_the_last_cut(
     assert {name for name in ("a", "b") if names.takes_name(TableName("d", name))} == taken
 
 
+def test_earlier_name_typed_in_another_case_takes_the_rows() -> None:
+    """The table is older than the feed: its name before is known from the RENAME alone."""
+    history = History()
+    history.apply([change(20, "b", RENAME, "RENAME TABLE Old TO b", ID)])
+    names = TakenNames.of(TablesConfig(include=["d.b"]), history.incarnations().values(), 0)
+    assert names.takes("d", "old") and names.takes("D", "OLD") and not names.takes("d", "older")
+
+
 @pytest.mark.parametrize(
     ("include", "unmatched"),
     [

@@ -48,6 +48,8 @@ class Oracle:
     server: MySqlServer
     database: str = "d"
     has_rows: bool = False
+    folding: bool = False
+    """Whether the server compares names of tables without case."""
     log: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
@@ -82,8 +84,9 @@ class Oracle:
             held = version.hold is not None and not holds_by_rule(statement, version.hold)
             assert not held and not odd, f"{version.hold or version.note}\n{self.story()}"
         self.current = self._on_server()
-        tables = {table.name.table: table for table in self._live.in_database(self.database)}
-        assert set(tables) == set(self.current.tables), self.story()
+        live = self._live.in_database(self.database)
+        tables = {self._on_server_as(table): table for table in live}
+        assert len(live) == len(tables) and set(tables) == set(self.current.tables), self.story()
         for name, table in tables.items():
             differences = list(_differences(self.current.tables[name], table))
             assert not differences, f"{name}: server, here: {differences}\n{self.story()}"
@@ -93,6 +96,9 @@ class Oracle:
                 changed = _changed(*before[table.incarnation], table, self._values(table))
                 assert not changed, f"{name}: the server changed {changed}, and the table is not held\n{self.story()}"
         return True
+
+    def _on_server_as(self, table: TableVersion) -> str:
+        return table.name.table.lower() if self.folding else table.name.table
 
     def _values(self, table: TableVersion) -> dict[int, list[Any]]:
         """The values of each column that rows have, by its id, in the same order of rows for all columns."""
@@ -106,7 +112,7 @@ class Oracle:
 
     def _fill(self, table: TableVersion) -> None:
         """Insert rows with other values in each column, as far as the server takes them."""
-        own = self.current.tables[table.name.table].columns
+        own = self.current.tables[self._on_server_as(table)].columns
         names = [quoted(column["name"]) for column in own if "GENERATED" not in column["extra"]]
         for number in range(1, 4) if self.has_rows and names else ():
             insert = f"INSERT IGNORE INTO {quoted(table.name.table)} ({', '.join(names)}) VALUES "

@@ -43,9 +43,11 @@ class MySqlServer:
 
 
 @contextlib.contextmanager
-def mysql_server(directory: Path, *, binlog: bool = False) -> Iterator[MySqlServer]:
+def mysql_server(directory: Path, *, binlog: bool = False, folding: bool = False) -> Iterator[MySqlServer]:
+    """A server that, where it is `folding`, compares names of tables without case, as Windows and many a cloud do."""
     program, environment = mysqld()
     places = [f"--basedir={program.parents[1]}", f"--datadir={directory / 'data'}"]
+    places.append(f"--lower-case-table-names={int(folding)}")
     environment = {**os.environ, **environment}
     command = [str(program), *_BOTH, *places]
     done = subprocess.run(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -14,10 +15,11 @@ import pytest
 
 from cdc_lakehouse.errors import CdcError
 from tests import LONG
+from tests.changelog.statements import in_odd_case
 from tests.servers import partitioned
 from tests.servers.ddl_oracle import Oracle
 from tests.servers.ddl_sequences import Statements
-from tests.servers.mysql import MySqlServer
+from tests.servers.mysql import MySqlServer, mysql_server
 
 pytestmark = pytest.mark.server
 
@@ -35,11 +37,18 @@ def oracle(mysql: MySqlServer) -> Oracle:
     return Oracle(mysql)
 
 
+@pytest.fixture(scope="module")
+def folding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySqlServer]:
+    with mysql_server(tmp_path_factory.mktemp("folding"), folding=True) as server:
+        yield server
+
+
 @pytest.mark.parametrize("half", range(2))
 @pytest.mark.parametrize("has_rows", [False, True])
-def test_random_sequences(mysql: MySqlServer, half: int, has_rows: bool) -> None:
-    """With rows, a table is held where the server changes them as the log does not say, and nowhere else."""
-    oracle = Oracle(mysql, has_rows=has_rows)
+def test_random_sequences(folding: MySqlServer, half: int, has_rows: bool) -> None:
+    """Names are typed in any letter case. With rows, a table is held where the server changes them as the log does not
+    say, and nowhere else."""
+    oracle = Oracle(folding, has_rows=has_rows, folding=True)
     taken: Counter[bool] = Counter()
     different: list[str] = []
     for seed in range(FIRST_SEED + half, FIRST_SEED + SEQUENCES, 2):
@@ -47,7 +56,7 @@ def test_random_sequences(mysql: MySqlServer, half: int, has_rows: bool) -> None
         statements = Statements(random.Random(seed), generated=0.15 if has_rows else 0.06)
         try:
             for _ in range(LENGTH):
-                taken[oracle.run(statements.next(oracle.current))] += 1
+                taken[oracle.run(in_odd_case(statements.next(oracle.current), seed))] += 1
         except AssertionError as error:
             different.append(f"seed {seed}: {error}")
     shown = "\n\n".join(different[:SHOWN])
@@ -74,7 +83,7 @@ def test_emptied_partition_removes_the_rows_that_the_server_removes(zoned: Any, 
     for seed in range(FIRST_SEED + half, FIRST_SEED + PARTITIONED, 2):
         chance = random.Random(seed)
         table, zone = partitioned.random_definition(chance), chance.choice(partitioned.ZONES)
-        name = chance.choice(table.partitions)
+        name = in_odd_case(chance.choice(table.partitions), seed)
         for statement in ("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "USE d"):
             zoned.execute(statement)
         zoned.execute(f"SET NAMES utf8mb4, time_zone = '{'+00:00' if zone == 'UTC' else zone}'")

@@ -145,14 +145,14 @@ class Signals:
         return found
 
     def tables(self, topic: str) -> set[TableName]:
-        """Return the tables of which a topic has delivered rows or statements. A RENAME names the new table, but comes
-        to the topic of the old one."""
+        """Return the folded names of the tables of which a topic has delivered rows or statements. A RENAME names the
+        new table, but comes to the topic of the old one, which it names as it was typed."""
         found: set[TableName] = set()
         for row in self.rows:
             if row.topic == topic and row.kind in ("statement", "columns") and row.table:
                 name = TableName(row.database or "", row.table)
                 before = None if row.kind == "columns" else renamed_from(name, row.text or "")
-                found.add(before or name)
+                found.add((before or name).folded)
         return found
 
     def statements(self) -> set[tuple[str, str, int]]:
