@@ -175,8 +175,9 @@ class TableVersion:
     `primary_key`, else of a unique key; it is empty where the source declares none. `charset` is the default character
     set of the table's columns, None where the log does not give it. `emptied` names the partitions that the change
     emptied, `swap` the rows that were exchanged, `restored` those with which the table begins. The version is valid
-    above the commit-ts `since`: its own, or less for the first row of a table that is older than the feed. `note` is a
-    warning for the user, `hold` the reason why the table cannot be updated.
+    above the commit-ts `since`: its own, or less for the first row of a table that is older than the feed. `versioned`
+    says that MariaDB keeps the table's history. `note` is a warning for the user, `hold` the reason why the table
+    cannot be updated.
     """
 
     commit_ts: int
@@ -201,6 +202,7 @@ class TableVersion:
     primary_key: tuple[int, ...] = ()
     charset: str | None = None
     foreign_keys: tuple[TableForeignKey, ...] = ()
+    versioned: bool = False
 
     @property
     def carried(self) -> tuple[Column, ...]:

@@ -18,6 +18,7 @@ from cdc_lakehouse.changelog.column_matching import (
 )
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
+from cdc_lakehouse.changelog.ddl.options import VERSIONED
 from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import (
@@ -70,7 +71,8 @@ def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
         unique_keys, partitioning = _keys_like(like, matched.columns), like.partitioning
     unique_keys = unique_keys_after(unique_keys, matched.columns, change.clauses or ())
     note = join_notes(change.reason, *change.notes)
-    yield first_version(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning)
+    versioned = like is not None and like.versioned
+    yield first_version(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning, versioned)
 
 
 def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[TableUniqueKey, ...]:
@@ -105,8 +107,10 @@ def first_version(
     since: int,
     note: str | None,
     partitioning: Partitioning | None = None,
+    versioned: bool = False,
 ) -> TableVersion:
     """Return the first version of an incarnation."""
+    versioned |= any(isinstance(clause, ddl.CreateTable) and clause.versioned for clause in change.clauses or ())
     primary_key = _primary(change.columns, matched.columns)
     return TableVersion(
         commit_ts=change.source.commit_ts,
@@ -115,7 +119,9 @@ def first_version(
             change.name, loaded_ts=change.source.commit_ts if change.kind == ddl_kinds.LOAD else None
         ),
         kind=change.kind,
-        effect="create",
+        effect="hold" if versioned else "create",
+        hold=VERSIONED[1] if versioned else None,
+        versioned=versioned,
         query=change.source.query,
         origin=change.source.origin,
         columns=matched.columns,
@@ -209,6 +215,7 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
         return held_version(previous, change, f"{matched.hold}: {change.reason}")
     unique_keys = unique_keys_after(previous.unique_keys, matched.columns, clauses)
     primary_key = _primary_key_after(previous, change, matched.columns)
+    versioned = [each.versioned for each in clauses if isinstance(each, ddl.UnloggedRows)]
     mattered = change.reason if matched.columns != previous.columns else None
     version = next_version(
         previous,
@@ -222,6 +229,7 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
         note=join_notes(*matched.notes, *change.notes, mattered),
         primary_key=primary_key,
         charset=change.charset or previous.charset,
+        versioned=[previous.versioned, *(each for each in versioned if each is not None)][-1],
         foreign_keys=foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
     )
     if hold := matched.hold or unlogged(previous.columns, matched.columns, clauses):

@@ -289,7 +289,7 @@ def _create_by_text(
 ) -> Iterable[TableVersion]:
     name = full_name(clause.table, change)
     definition = clause.definition if isinstance(clause, ddl.CreateTableAsSelect) else clause
-    exists = definition.if_not_exists and (live.get(name) or live.get(name.folded)) is not None
+    exists = definition.if_not_exists and live.alike(name)
     if clause.temporary or exists or not name.database:
         return []
     of_table = TableChange(change, name, ddl_kinds.kind_of_statement([clause]), clauses=[clause])

@@ -152,6 +152,7 @@ NUMBERED = "the server numbers its rows in column {}, and the log does not say h
 COMPUTED = "the server computes column {} for all rows, and its values are not in the log"
 REPLACED = "it replaces rows with those of a file, which are not in the log"
 IGNORED = "it removes or cuts the rows that do not fit, and the log does not say which"
+VERSIONED = "with system versioning the log has a table's earlier rows as further rows with the same key"
 GENERATED = "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, b VARCHAR(9), g INT AS (`a` * 2) STORED, v INT AS (a))"
 UNLOGGED = {
     "ADD COLUMN n BIGINT AUTO_INCREMENT UNIQUE": NUMBERED.format("n"),
@@ -173,12 +174,22 @@ UNLOGGED = {
     "IMPORT PARTITION p TABLESPACE": REPLACED,
     "ENGINE = BLACKHOLE": "the engine BLACKHOLE need not keep the table's rows",
     "UNION = (u, v)": "it shows the rows of other tables",
+    # Of MariaDB 10.11, as SHOW CREATE TABLE and its binlog show them.
+    "ADD SYSTEM VERSIONING": VERSIONED,
+    "WITH SYSTEM VERSIONING": VERSIONED,
+    "ADD s TIMESTAMP(6) GENERATED ALWAYS AS ROW START INVISIBLE, ADD e TIMESTAMP(6) AS ROW END,"
+    " ADD PERIOD FOR SYSTEM_TIME (s, e), ADD SYSTEM VERSIONING": VERSIONED,
+    "PARTITION BY SYSTEM_TIME INTERVAL 1 MONTH STARTS TIMESTAMP'2020-01-01 00:00:00' AUTO"
+    " (PARTITION p HISTORY, PARTITION q CURRENT)": VERSIONED,
+    "DROP SYSTEM VERSIONING, DROP b": "up to the end of its system versioning the log has",
 }
 KEPT = (
     "ADD COLUMN IF NOT EXISTS a INT AUTO_INCREMENT UNIQUE", "MODIFY id BIGINT AUTO_INCREMENT", "AUTO_INCREMENT = 7",
     "ADD COLUMN s INT AS (a + 1)", "MODIFY g INT AS (A*2) STORED COMMENT 'c'", "MODIFY g INT AFTER id", "DROP g",
     "MODIFY b VARCHAR(20)", "ADD COLUMN d DATETIME DEFAULT '2020-01-01'", "ALTER b SET DEFAULT 'x'", "FORCE",
     "ENGINE = 'InnoDB'", "ENGINE = memory", "CONVERT TO CHARACTER SET latin1", "ORDER BY a", "ROW_FORMAT = DYNAMIC",
+    "ADD PERIOD FOR p (a, b)", "ADD PERIOD IF NOT EXISTS FOR p(a, b)", "DROP PERIOD FOR p",
+    "DROP PERIOD IF EXISTS FOR p",
 )  # fmt: skip
 
 
@@ -195,6 +206,27 @@ def test_clause_whose_rows_are_not_in_the_log_holds_its_table(clauses: str) -> N
     in_file = History().apply(changes)[-1]
     assert verdict(in_file) == verdict(told)
     assert told.hold is None if clauses in KEPT else UNLOGGED[clauses] in (told.hold or "")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ") WITH SYSTEM VERSIONING ENGINE = InnoDB",
+        " WITH SYSTEM VERSIONING, c INT WITHOUT SYSTEM VERSIONING)",
+        ") COMMENT 'x' WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME LIMIT 9 PARTITIONS 3",
+        ", s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, e TIMESTAMP(6) GENERATED ALWAYS AS ROW END,"
+        " PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING AS SELECT 1 AS a",
+    ],
+)
+def test_table_made_with_system_versioning_is_held(end: str) -> None:
+    """So is one that is made like it, also after another change, and not one made like it later without versioning."""
+    versions = from_text(
+        f"CREATE TABLE t (id INT PRIMARY KEY, a INT{end}", "ALTER TABLE t ADD z INT", "CREATE TABLE u LIKE t",
+        "ALTER TABLE t DROP SYSTEM VERSIONING", "CREATE TABLE v LIKE t",
+    )  # fmt: skip
+    holds = {(each.name.table, each.kind): each.hold or "" for each in versions if each.effect != "none"}
+    assert VERSIONED in holds["t", "create_table"] and VERSIONED in holds["u", "create_table"]
+    assert holds["v", "create_table"] == "" and versions[-1].effect == "create"
 
 
 @pytest.mark.parametrize(
@@ -326,3 +358,17 @@ def test_the_statement_explains_columns_that_a_file_shows() -> None:
 def test_a_statement_is_read_once() -> None:
     change = SchemaChange(10, "d", "t", ADD, TABLE, (), "o")
     assert clauses_of(change)[0] is clauses_of(replace(change, commit_ts=20, origin="p"))[0]
+
+
+def test_columns_of_a_query_are_spelled_as_the_query_has_them() -> None:
+    """As MySQL 8.0.12 does."""
+    (made,) = from_text("CREATE TABLE t (a INT PRIMARY KEY, B INT, c INT) AS SELECT 1 AS b, 2 AS A")
+    assert [column.name for column in made.columns] == ["c", "b", "A"] and made.key_names == ("A",)
+
+
+@pytest.mark.parametrize("name", ["v", "V"])
+def test_table_that_exists_in_another_case_is_not_made_again(name: str) -> None:
+    versions = from_text(
+        "CREATE TABLE T (a INT)", "CREATE TABLE V (b INT)", f"CREATE TABLE IF NOT EXISTS {name} LIKE t"
+    )
+    assert [version.effect for version in versions] == ["create", "create", "none"]

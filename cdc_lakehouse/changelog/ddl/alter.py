@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.ddl.columns import read_column, read_definition, re
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.keys import added, read_key_element
 from cdc_lakehouse.changelog.ddl.literals import read_default
-from cdc_lakehouse.changelog.ddl.options import read_conversion, read_option
+from cdc_lakehouse.changelog.ddl.options import UNVERSIONED, VERSIONED, read_conversion, read_option
 from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES, UNLOGGED_FILES
 
 
@@ -225,7 +225,7 @@ _NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
     # Whether the optimizer uses an index.
     "alter_index": ("ALTER INDEX", "ALTER KEY"),
     # A check refuses later rows; the server has tested those that are there, and changes none.
-    "check_constraint": ("ALTER CHECK", "ALTER CONSTRAINT", "DROP CHECK"),
+    "check_constraint": ("ALTER CHECK", "ALTER CONSTRAINT", "DROP CHECK", "DROP PERIOD FOR", "DROP PERIOD IF"),
     "placement_tiflash_ttl_etc": (
         # Where TiDB stores rows, and copies of them.
         "ADD PLACEMENT POLICY", "ALTER PLACEMENT POLICY", "CACHE", "COMPACT", "DROP PLACEMENT POLICY", "NOCACHE",
@@ -255,6 +255,8 @@ _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Claus
     **{(verb, "TABLESPACE"): _unlogged(reason) for verb, reason in UNLOGGED_FILES.items()},
     **PARTITION_CLAUSES,
     ("ADD",): _add,
+    ("ADD", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.UnloggedRows(table, *VERSIONED),),
+    ("DROP", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.UnloggedRows(table, *UNVERSIONED),),
     ("ALGORITHM",): _execution,
     ("ALTER",): _alter_column,
     ("ALTER", "PARTITION"): _alter_partition,

@@ -66,11 +66,12 @@ def created_from_query(clause: ddl.CreateTableAsSelect) -> AppliedColumns:
     unknown = [name for name in clause.selected or () if name.lower() not in defined]
     if clause.selected is None or not defined or unknown:
         raise DdlError("the query has columns whose types are not in the statement")
-    selected = [name.lower() for name in clause.selected]
-    # Columns that the query does not fill come first, the others in the query's order (MySQL, "CREATE TABLE ...
-    # SELECT").
+    selected = {name.lower(): name for name in clause.selected}
+    # Columns that the query does not fill come first, the others in the query's order and spelling (MySQL, "CREATE
+    # TABLE ... SELECT").
     first = [column for column in definition.columns if column.name.lower() not in selected]
-    return created(replace(definition, columns=(*first, *(defined[name] for name in selected))))
+    filled = [replace(defined[folded], name=name) for folded, name in selected.items()]
+    return created(replace(definition, columns=(*first, *filled)))
 
 
 def columns_of(table: TableVersion) -> tuple[SourceColumn, ...]:

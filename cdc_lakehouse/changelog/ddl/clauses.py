@@ -116,6 +116,7 @@ class ColumnDefinition:
     comment: str | None = None
     collation: str | None = None
     references: ForeignKey | None = None
+    versioned: bool = False
 
     @property
     def stored_as(self) -> str | None:
@@ -270,11 +271,13 @@ class NoEffect:
 
 @dataclass(frozen=True, slots=True)
 class UnloggedRows:
-    """A clause that changes a table's rows as neither the log nor the statement says. `reason` is a sentence."""
+    """A clause that changes a table's rows as neither the log nor the statement says. `reason` is a sentence.
+    `versioned` says whether MariaDB keeps the table's history after the clause, None where it does not change that."""
 
     table: TableRef
     kind: str
     reason: str
+    versioned: bool | None = None
 
 
 # --- Columns ---
@@ -468,7 +471,8 @@ class CreateTable(_OfTable):
     """CREATE TABLE with its columns.
 
     Keys include those that are declared at a column: MySQL before 9.0 ignores such foreign keys. `charset` and
-    `collation` are the table's own, in lower case; columns without one inherit it.
+    `collation` are the table's own, in lower case; columns without one inherit it. `versioned` is MariaDB's WITH SYSTEM
+    VERSIONING, of the table or of a column.
     """
 
     columns: tuple[ColumnDefinition, ...]
@@ -481,6 +485,7 @@ class CreateTable(_OfTable):
     comment: str | None = None
     collation: str | None = None
     foreign_keys: tuple[ForeignKey, ...] = ()
+    versioned: bool = False
 
 
 @_clause("create_table_like")

@@ -88,9 +88,16 @@ def _generated(cursor: Cursor) -> dict[str, Any]:
 
 
 def _as(cursor: Cursor) -> dict[str, Any]:
+    if cursor.accept("ROW", "START") or cursor.accept("ROW", "END"):  # MariaDB: rows have it
+        return {}
     expression = cursor.parenthesized()
     stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
     return {"expression": expression, "generated": "stored" if stored else "virtual"}
+
+
+def _versioned(cursor: Cursor) -> dict[str, Any]:
+    cursor.expect("SYSTEM", "VERSIONING")
+    return {"versioned": True}
 
 
 _ATTRIBUTES: Final[dict[str, Callable[[Cursor], dict[str, Any]]]] = {
@@ -99,6 +106,7 @@ _ATTRIBUTES: Final[dict[str, Callable[[Cursor], dict[str, Any]]]] = {
     "UNIQUE": _flag("unique"), "SERIAL": _serial, "COMMENT": lambda cursor: {"comment": cursor.string()},
     "COLLATE": lambda cursor: {"collation": cursor.charset_name()}, "ON": _on, "GENERATED": _generated, "AS": _as,
     "REFERENCES": lambda cursor: {"references": ForeignKey(None, read_references(cursor))},
+    "WITH": _versioned,
 }  # fmt: skip
 
 
@@ -124,7 +132,7 @@ def _constraint(cursor: Cursor) -> None:
 
 
 _SKIPPED: Final[dict[str, Callable[[Cursor], object]]] = {
-    "CHECK": skip_check, "CONSTRAINT": _constraint,
+    "CHECK": skip_check, "CONSTRAINT": _constraint, "WITHOUT": lambda cursor: cursor.expect("SYSTEM", "VERSIONING"),
     **dict.fromkeys(
         ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID"), Cursor.skip_value
     ),

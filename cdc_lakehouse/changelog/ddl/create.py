@@ -29,13 +29,13 @@ def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.Clause:
     keys: list[ddl.Key | ddl.ForeignKey] = []
     if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
         cursor.enclosed(lambda: _read_element(cursor, columns, keys))
-    partitioning, charset, collation, comment = _read_options(cursor, table)
+    partitioning, charset, collation, comment, versioned = _read_options(cursor, table)
     primary = next((key for key in keys if isinstance(key, ddl.PrimaryKey)), None)
     unique = tuple(key for key in keys if isinstance(key, ddl.UniqueKey))
     foreign_keys = tuple(key for key in keys if isinstance(key, ddl.ForeignKey))
     created = ddl.CreateTable(
         table, tuple(columns), primary, unique, partitioning, if_not_exists, temporary, charset, comment,
-        collation, foreign_keys,
+        collation, foreign_keys, versioned or any(column.versioned for column in columns),
     )  # fmt: skip
     start = cursor.position
     if _skip_query(cursor):
@@ -58,9 +58,11 @@ def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: lis
 
 def _read_options(
     cursor: Cursor, table: ddl.TableRef
-) -> tuple[ddl.Partitioning | None, str | None, str | None, str | None]:
-    """Read the options after the columns; return partitioning, character set, collation and comment."""
+) -> tuple[ddl.Partitioning | None, str | None, str | None, str | None, bool]:
+    """Read the options after the columns; return partitioning, character set, collation, comment, and whether the table
+    has system versioning."""
     partitioning = charset = collation = comment = None
+    versioned = False
     while True:
         if cursor.accept("PARTITION", "BY"):
             partitioning = read_partition_by(cursor)
@@ -79,10 +81,11 @@ def _read_options(
             option = read_option(cursor, table)
             if isinstance(option, ddl.SetTableCharset):
                 charset, collation = option.charset or charset, option.collation or collation
+            versioned |= isinstance(option, ddl.UnloggedRows) and option.versioned is True
             if option is None and separated:
                 raise cursor.expected("a table option")
             if option is None:
-                return partitioning, charset, collation, comment
+                return partitioning, charset, collation, comment, versioned
 
 
 # --- The query of CREATE TABLE ... SELECT ---

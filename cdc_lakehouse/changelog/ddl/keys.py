@@ -21,6 +21,11 @@ Element = ddl.Key | ddl.ForeignKey | ddl.NoEffectKind
 
 def read_key_element(cursor: Cursor) -> Element | None:
     """Read a key or a constraint; return None and consume nothing where neither is at the cursor."""
+    # MariaDB: a period of the system's time is its row_start and row_end, any other one a check; both change no row.
+    if cursor.accept("PERIOD", "FOR") or cursor.accept("PERIOD", "IF", "NOT", "EXISTS", "FOR"):
+        cursor.name("a period")
+        cursor.parenthesized()
+        return "check_constraint"
     symbol = None
     if cursor.accept("CONSTRAINT"):
         cursor.if_not_exists()

@@ -51,6 +51,14 @@ _UNLOGGED: Final = {
     "SEQUENCE": "it makes the table a sequence",
     "UNION": "it shows the rows of other tables, which are not in the log under its name",
 }
+# MariaDB 10.11, binlog_format=ROW: the log has an INSERT of the earlier row beside each UPDATE, a DELETE as an UPDATE,
+# and DELETE HISTORY as a DELETE of rows whose keys live on. Only row_start and row_end tell them from other rows. Where
+# no column is declared for these, Canal 1.1.7 stops at the first row: "column size is not match for table".
+_HISTORY: Final = "the log has a table's earlier rows as further rows with the same key"
+VERSIONED: Final = (
+    "table_option", f"with system versioning {_HISTORY}: drop the versioning, then load the table again", True,
+)  # fmt: skip
+UNVERSIONED: Final = "table_option", f"up to the end of its system versioning {_HISTORY}", False
 # Engines into which a table takes its rows with it, and that keep them.
 _KEEPING: Final = frozenset({
     "archive", "aria", "columnstore", "csv", "heap", "innobase", "innodb", "isam", "maria", "memory", "mroonga",
@@ -78,6 +86,8 @@ def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect |
         return SetTableCharset(table, cursor.charset_name(), _read_collation(cursor))
     if cursor.accept("COLLATE"):
         return SetTableCharset(table, collation=cursor.charset_name())
+    if cursor.accept("WITH", "SYSTEM", "VERSIONING"):
+        return UnloggedRows(table, *VERSIONED)
     option = cursor.accept_longest(_OPTIONS)
     if option is None:
         cursor.position = cursor.clause_start

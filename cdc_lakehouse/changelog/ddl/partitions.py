@@ -11,6 +11,7 @@ from typing import Final
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.literals import read_bound
+from cdc_lakehouse.changelog.ddl.options import VERSIONED
 
 _METHODS: Final[dict[tuple[str, ...], ddl.PartitionMethod]] = {
     ("RANGE", "COLUMNS"): "range columns", ("RANGE", "FIELDS"): "range columns", ("RANGE",): "range",
@@ -23,8 +24,11 @@ _OPTIONS: Final = (
 )  # fmt: skip
 
 
-def read_partition_by(cursor: Cursor) -> ddl.Partitioning:
-    """Read the rest of PARTITION BY."""
+def read_partition_by(cursor: Cursor) -> ddl.Partitioning | None:
+    """Read the rest of PARTITION BY; None for MariaDB's SYSTEM_TIME, which distributes the past of rows."""
+    if cursor.accept("SYSTEM_TIME"):
+        cursor.skip_until(())
+        return None
     method, expression, columns = _read_method(cursor)
     interval = _read_interval(cursor)
     count = cursor.integer() if cursor.accept("PARTITIONS") else None
@@ -91,6 +95,7 @@ def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
 def _read_partition(cursor: Cursor) -> ddl.Partition:
     cursor.expect("PARTITION")
     name = cursor.name("a partition")
+    cursor.accept_any(("HISTORY", "CURRENT"))  # MariaDB's, by SYSTEM_TIME
     bound = _read_values(cursor)
     _skip_options(cursor)
     if cursor.at("("):
@@ -183,6 +188,11 @@ def _coalesce(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (ddl.CoalescePartitions(table, cursor.integer()),)
 
 
+def _partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    scheme = read_partition_by(cursor)
+    return (ddl.UnloggedRows(table, *VERSIONED) if scheme is None else ddl.PartitionBy(table, scheme),)
+
+
 def _partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     """Read TiDB's options of one partition."""
     cursor.name("a partition")
@@ -219,7 +229,7 @@ PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], 
     ("REORGANIZE", "PARTITION"): _reorganize,
     ("COALESCE", "PARTITION"): _coalesce,
     ("REMOVE", "PARTITIONING"): lambda _, table: (ddl.RemovePartitioning(table),),
-    ("PARTITION", "BY"): lambda cursor, table: (ddl.PartitionBy(table, read_partition_by(cursor)),),
+    ("PARTITION", "BY"): _partition_by,
     ("PARTITION",): _partition_option,
     ("COMPACT", "PARTITION"): _maintain("placement_tiflash_ttl_etc"),
     **{(verb, "PARTITION"): _maintain("partition_maintenance") for verb in _MAINTENANCE},
