@@ -107,7 +107,9 @@ class Oracle:
         self._cursor.execute(
             f"SELECT {', '.join(quoted(each.name) for each in table.columns)} FROM {quoted(table.name.table)}"
         )
-        rows = sorted(self._cursor.fetchall(), key=repr)
+        # Labels in the character set binary are bytes to the client.
+        values = [[v.decode("latin1") if isinstance(v, bytes) else v for v in row] for row in self._cursor.fetchall()]
+        rows = sorted(values, key=repr)
         return {each.id: [row[n] for row in rows] for n, each in enumerate(table.columns) if each.carried}
 
     def _fill(self, table: TableVersion) -> None:
