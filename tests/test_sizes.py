@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/assets": (2_534, 17),
     "cdc_lakehouse/changelog": (6_432, 30),
-    "cdc_lakehouse/commands": (3_774, 22),
+    "cdc_lakehouse/commands": (3_690, 22),
     "cdc_lakehouse/config": (2_068, 17),
     "cdc_lakehouse/decoders": (6_905, 55),
     "cdc_lakehouse/lake": (12_385, 67),

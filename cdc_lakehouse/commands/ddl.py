@@ -1,29 +1,21 @@
-"""`cdc-lakehouse ddl`: show the meaning of statements, and the schema that they make, from their text only: no
-configuration, no JVM, no server."""
+"""`cdc-lakehouse ddl`: show the schema that statements make, from their text only: no configuration, no JVM, no
+server."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.changelog.ddl.clauses import (
-    Clause,
-    ColumnDefinition,
-    CreateDatabase,
-    DropDatabase,
-    TableRef,
-    UseDatabase,
-)
+from cdc_lakehouse.changelog.ddl.clauses import CreateDatabase, DropDatabase, UseDatabase
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.live_tables import LiveTables
-from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
+from cdc_lakehouse.changelog.mysql_types import server_type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.changelog.versions import versions_of
 from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, say, short
@@ -31,45 +23,14 @@ from cdc_lakehouse.errors import DdlError
 
 _DEFAULT_DATABASE: Final = "test"
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
-
 
 @click.group(name="ddl")
 def command() -> None:
-    """Show what DDL statements say, and the tables that result. Statements are read from standard input."""
-
-
-@command.command("parse")
-@_json_option
-@exits
-def parse_command(as_json: bool) -> int:
-    """Show the kinds and clauses of each statement.
-
-    A statement that is not understood is shown with its error, and the next one goes on; the exit code is then 2.
-
-    \b
-    Example:
-      cdc-lakehouse ddl parse < schema.sql
-    """
-    faults = 0
-    documents: list[dict[str, Any]] = []
-    for statement in split(_script()):
-        try:
-            clauses, fault = parse(statement.text), None
-        except DdlError as error:
-            clauses, fault = (), error
-            faults += 1
-        if as_json:
-            documents.append(_parsed(statement, clauses, fault))
-        else:
-            _echo_parsed(statement, clauses, fault)
-    if as_json:
-        print_json({"statements": documents})
-    return BAD_INPUT if faults else DONE
+    """Show the tables that DDL statements make. Statements are read from standard input."""
 
 
 @command.command("apply")
-@_json_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option(
     "--database",
     default=_DEFAULT_DATABASE,
@@ -155,26 +116,6 @@ def _script() -> str:
 # --- Statements ---
 
 
-def _parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: DdlError | None) -> dict[str, Any]:
-    shown: dict[str, Any] = {"line": statement.line, "statement": statement.text}
-    if fault is not None:
-        return {**shown, "error": _fault(statement, fault)}
-    kinds = list(dict.fromkeys(clause.kind for clause in clauses))
-    return {**shown, "kinds": kinds, "clauses": [{"kind": clause.kind, **_plain(clause)} for clause in clauses]}
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value for JSON; the class of a part distinguishes literals and positions from each other."""
-    if isinstance(value, TableRef):
-        return {"database": value.database, "name": value.name}
-    if dataclasses.is_dataclass(value):
-        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"class": type(value).__name__, **fields}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return value.hex() if isinstance(value, bytes) else value
-
-
 def _fault(statement: ScriptStatement, error: DdlError) -> dict[str, Any]:
     line, column = statement.line, None
     if isinstance(error, DdlSyntaxError):
@@ -183,36 +124,11 @@ def _fault(statement: ScriptStatement, error: DdlError) -> dict[str, Any]:
     return {"class": type(error).__name__, "message": error.message, **place, "statement": statement.text}
 
 
-def _echo_parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: DdlError | None) -> None:
-    say(f"{statement.line}: {short(statement.text)}")
-    for clause in clauses:
-        fields = {field.name: getattr(clause, field.name) for field in dataclasses.fields(clause)}
-        words = [
-            f"{name}={_words(value)}"
-            for name, value in fields.items()
-            if value not in (None, (), False) and name != "keys"
-        ]
-        say(f"    {clause.kind}  {'  '.join(words)}")
-    if fault is not None:
-        _echo_fault(statement, fault)
-
-
 def _echo_fault(statement: ScriptStatement, error: DdlError) -> None:
     fault = _fault(statement, error)
     place = f"line {fault['line']}" + ("" if fault["column"] is None else f", column {fault['column']}")
     text = str(error) if isinstance(error, DdlSyntaxError) else f"{error}, in: {short(statement.text)}"
     say(f"{fault['class']}, {place}: {text}", err=True)
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, ColumnType):
-        return type_text(value)
-    if isinstance(value, ColumnDefinition):
-        null = {None: "", True: " null", False: " not null"}[value.nullable]
-        return f"`{value.name}` {type_text(value.type)}{null}"
-    if isinstance(value, tuple):
-        return f"({', '.join(_words(item) for item in value)})"  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
-    return str(value)
 
 
 # --- Tables ---

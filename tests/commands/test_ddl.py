@@ -1,4 +1,4 @@
-"""`ddl parse` and `ddl apply` as a script sees them."""
+"""`ddl apply` as a script sees it."""
 
 from __future__ import annotations
 
@@ -86,32 +86,12 @@ def test_apply_notes_what_does_not_fit() -> None:
     assert result.stderr == "note, line 2: the statement names column nope, which is not known\n"
 
 
-def test_parse_goes_on_after_what_is_not_understood() -> None:
-    result = ddl("parse", script="SELEKT 1;\nDROP TABLE a, b; ALTER TABLE t ADD c INT, RENAME u")
-    assert result.exit_code == 2
-    assert "drop_table  table=a" in result.stdout and "add_column" in result.stdout and "rename_table" in result.stdout
-    assert "DdlSyntaxError, line 1, column 1" in result.stderr
-
-
-def test_parse_as_json() -> None:
-    result = ddl("parse", "--json", script="ALTER TABLE d.t ADD c INT DEFAULT 1 AFTER b,\n DROP e; ALTER TABLE t FOO")
-    assert result.exit_code == 2
-    good, bad = json.loads(result.stdout)["statements"]
-    assert (good["line"], good["kinds"]) == (1, ["add_column", "drop_column"])
-    added = good["clauses"][0]
-    assert added["class"] == "AddColumn" and added["table"] == {"database": "d", "name": "t"}
-    assert added["column"]["default"] == {"class": "NumberLiteral", "text": "1"}
-    assert added["position"] == {"class": "After", "column": "b"}
-    assert (bad["error"]["class"], bad["error"]["line"], bad["error"]["column"]) == ("DdlSyntaxError", 2, 24)
-
-
 def test_what_is_understood_is_0() -> None:
-    assert [ddl("parse", script=script).exit_code for script in (SCRIPT, "")] == [0, 0]
+    assert [ddl("apply", script=script).exit_code for script in (SCRIPT, "")] == [0, 0]
 
 
-@pytest.mark.parametrize("which", ["parse", "apply"])
-def test_what_is_not_utf8_is_2(which: str) -> None:
-    result = ddl(which, script=b"USE a;\nCREATE TABLE \xff (a INT)")
+def test_what_is_not_utf8_is_2() -> None:
+    result = ddl("apply", script=b"USE a;\nCREATE TABLE \xff (a INT)")
     assert result.exit_code == 2 and "line 2" in result.stderr
 
 
