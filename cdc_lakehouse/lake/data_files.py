@@ -33,15 +33,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    BinaryType,
-    DecimalType,
-    FloatType,
-    IcebergType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-)
+from pyiceberg.types import BinaryType, DecimalType, FloatType, IcebergType, NestedField, PrimitiveType, StringType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 from pyiceberg.utils.decimal import bytes_required, unscaled_to_decimal

@@ -10,12 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyiceberg.exceptions import (
-    CommitStateUnknownException,
-    ServerError,
-    ServiceUnavailableError,
-    TooManyRequestsError,
-)
+from pyiceberg.exceptions import CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError
 
 from cdc_lakehouse.errors import (
     CatalogUnreachableError,

@@ -26,13 +26,7 @@ from cdc_lakehouse.pipeline.database_progress import ProgressReporter
 from cdc_lakehouse.pipeline.loads import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError
-from cdc_lakehouse.sources.database.snapshot import (
-    definitions_of,
-    position_of,
-    ranges_of,
-    rows_of,
-    wait_for_commits,
-)
+from cdc_lakehouse.sources.database.snapshot import definitions_of, position_of, ranges_of, rows_of, wait_for_commits
 from cdc_lakehouse.sources.database.statements import begin_statements
 from cdc_lakehouse.sources.database.table_reading import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition

@@ -14,14 +14,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.decoders.arrow import Bytes, Positions, compute
-from cdc_lakehouse.decoders.files.arrow_csv import (
-    TAIL,
-    Marks,
-    NotUsualError,
-    is_plain,
-    parsed,
-    quoted_records,
-)
+from cdc_lakehouse.decoders.files.arrow_csv import TAIL, Marks, NotUsualError, is_plain, parsed, quoted_records
 from cdc_lakehouse.decoders.files.csv_format import (
     BACKSLASH,
     COMMIT_TS,

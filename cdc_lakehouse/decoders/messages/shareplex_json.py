@@ -30,14 +30,7 @@ from typing import Final
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.decoders.messages.format import Format, Redelivery, Row, UpdateHalves, shown
-from cdc_lakehouse.decoders.messages.json_object import (
-    JsonObject,
-    integer_of,
-    object_of,
-    parse_value,
-    row_of,
-    text_of,
-)
+from cdc_lakehouse.decoders.messages.json_object import JsonObject, integer_of, object_of, parse_value, row_of, text_of
 
 _LONG_NAMES: Final = {"ins": "insert", "upd": "update", "del": "delete"}
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate", "drop column", "update before", "update after")

@@ -26,14 +26,7 @@ from cdc_lakehouse.decoders.event_schema import EVENTS, spark_columns
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.data_files import (
-    POSITION,
-    StoredFile,
-    column,
-    live_files,
-    may_contain,
-    read_rows,
-)
+from cdc_lakehouse.lake.data_files import POSITION, StoredFile, column, live_files, may_contain, read_rows
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.row_deletes import delete_rows
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter, reader_of

@@ -25,13 +25,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.properties import FIRST_BATCH, OFFSETS, REMOVED_UPTO, of_batch
-from cdc_lakehouse.lake.tables.landed_offsets import (
-    LandedBatch,
-    LandedSegment,
-    LandedState,
-    records_table,
-    state_of,
-)
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, records_table, state_of
 from cdc_lakehouse.lake.tables.record_writer import (
     SCHEMA,
     SPEC,
