@@ -69,7 +69,12 @@ def main() -> int:
     here = found_here(minors)
     for wanted in [*tried, *sorted(minors)]:
         if tuple(map(int, wanted.split("."))) not in here:
-            subprocess.run([UV, "python", "install", "--quiet", "--no-bin", wanted], capture_output=True, timeout=600)
+            try:
+                subprocess.run(
+                    [UV, "python", "install", "--quiet", "--no-bin", wanted], capture_output=True, timeout=120
+                )
+            except subprocess.TimeoutExpired:
+                break  # Nobody answers: the others would wait as long.
     here = found_here(minors)
     chosen: dict[str, Path] = {}
     for minor in sorted(minors):

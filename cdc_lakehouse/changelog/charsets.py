@@ -52,7 +52,7 @@ def has_codec(charset: str) -> bool:
 def codec_of(charset: str | None) -> tuple[str, dict[int, int]]:
     """Return Python's codec for a character set, UTF-8 where it is not known, and the characters that MySQL decodes
     differently. Raises CharsetError where there is no codec."""
-    name = (charset or "utf8mb4").lower()
+    name = "utf8mb4" if charset is None else charset.lower()
     name = _SYNONYMS.get(name, name)
     codec = _READING.get(name, _CODECS.get(name))
     if name in _WITHOUT_CODEC:

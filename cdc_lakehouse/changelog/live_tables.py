@@ -42,7 +42,7 @@ class LiveTables:
         return set(self._tables)
 
     def in_database(self, database: str) -> list[TableVersion]:
-        return [version for name, version in sorted(self._tables.items(), key=str) if name.database == database]
+        return [self._tables[name] for name in sorted(self._tables, key=str) if name.database == database]
 
     def named_in(self, change: SchemaChange) -> list[TableVersion]:
         """Return the tables whose names occur in a statement, which need not be understood: with their databases, or
@@ -52,7 +52,7 @@ class LiveTables:
             word = re.escape(name.replace("`", "``"))
             return re.search(rf"(?<![\w$-]){word}(?![\w$-])", change.query, re.IGNORECASE) is not None
 
-        tables = [version for name, version in sorted(self._tables.items(), key=str) if occurs(name.table)]
+        tables = [self._tables[name] for name in sorted(self._tables, key=str) if occurs(name.table)]
         return [
             each
             for each in tables

@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 _HOST: Final = {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}
 _LOG: Final = logging.getLogger("cdc_lakehouse")
+_END_SECONDS: Final = 120
+"""How long a JVM may take to end; it writes the archive of its classes then."""
 _SOCKET_DIRECTORY_LIMIT: Final = 60
 """The longest path in bytes: the system limits a socket's path to about 100 bytes, and Spark's name takes 42."""
 
@@ -90,7 +93,12 @@ def _end_jvm(gateway: Any) -> int:
     """End the JVM by closing its input, and return its exit code. The next session of this process starts another."""
     with contextlib.suppress(BrokenPipeError):
         gateway.proc.stdin.close()
-    ended = gateway.proc.wait()
+    try:
+        ended = gateway.proc.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        # One without memory may not end by itself.
+        gateway.proc.kill()
+        ended = gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     return ended

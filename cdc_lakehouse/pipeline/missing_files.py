@@ -18,7 +18,6 @@ import pyarrow.compute
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.problems import (
     EXPIRED_FILES,
     MISSING_FILE,
@@ -33,14 +32,13 @@ from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames, is_taken
 from cdc_lakehouse.sources.sink.incremental_listing import AT_ONCE
-from cdc_lakehouse.sources.sink.listing_state import settings_digest
+from cdc_lakehouse.sources.sink.listing_state import may_have_expired, settings_digest
 from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, read_index
 
 pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 # The possible difference between the clocks of the database and of the store.
 _CLOCKS: Final = datetime.timedelta(minutes=5)
-_FEWEST_DAYS: Final = 1.5
 _WEST: Final = datetime.timedelta(hours=12)
 """How far the date of a sink may be behind the date in UTC."""
 
@@ -160,13 +158,6 @@ def _read_until(run: FeedContext) -> datetime.datetime | None:
     cut = run.last_cut.checkpoint_ts
     known = [commit_time(cut) - _WEST] if cut != BEGINNING else []
     return max([*known, *(each.newest for each in _landed(run).values())], default=None)
-
-
-def may_have_expired(feed: FeedConfig, since: datetime.datetime, checkpoint_ts: int) -> bool:
-    """Whether files that were written after a time can have expired: TiCDC removes those of a date once the
-    checkpoint-ts is `file-expiration-days` later. Where that is not known, a feed that runs once a day is not late."""
-    days = feed.storage_sink.file_expiration_days or _FEWEST_DAYS
-    return commit_time(checkpoint_ts) - since >= datetime.timedelta(days)
 
 
 def quarantine_expired(

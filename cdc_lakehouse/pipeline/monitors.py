@@ -21,14 +21,13 @@ from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.detection import first_messages
-from cdc_lakehouse.pipeline.missing_files import may_have_expired
 from cdc_lakehouse.pipeline.source import SourceKind, SourceMonitor, SourceState, SourceStatus
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
-from cdc_lakehouse.sources.sink.listing_state import is_of_settings
+from cdc_lakehouse.sources.sink.listing_state import is_of_settings, may_have_expired
 from cdc_lakehouse.sources.sink.paths import DataFile, list_sink, read_checkpoint
 
 

@@ -11,7 +11,7 @@ from cdc_lakehouse.decoders.files.registry import layout_of
 from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.missing_files import LastFiles, check_last_files, covered_before, may_have_expired
+from cdc_lakehouse.pipeline.missing_files import LastFiles, check_last_files, covered_before
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
@@ -19,6 +19,7 @@ from cdc_lakehouse.sources.sink.listing_state import (
     Frontier,
     ListingContext,
     is_of_settings,
+    may_have_expired,
     next_frontier,
     settings_digest,
 )
@@ -40,12 +41,13 @@ class SinkListing:
     since: Frontier | None
 
 
-def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
-    """List the sink. The checkpoint-ts must have been read before."""
+def list_source(run: FeedContext, checkpoint_ts: int, shown_ts: int) -> SinkListing:
+    """List the sink. The checkpoint-ts must have been read before; `shown_ts` is a TSO up to which the source may have
+    gone."""
     layout = layout_of(run.feed.storage_sink)
     frontier = run.frontiers.last()
     watched = _watched(run)
-    reason = _reason_for_all(run, frontier, watched, checkpoint_ts)
+    reason = _reason_for_all(run, frontier, watched, shown_ts)
     if frontier is not None and reason is None:
         found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
         known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
@@ -83,9 +85,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
         run.frontiers.write(frontier)
 
 
-def _reason_for_all(
-    run: FeedContext, frontier: Frontier | None, watched: frozenset[str], checkpoint_ts: int
-) -> str | None:
+def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str], shown_ts: int) -> str | None:
     if frontier is None:
         return "it is the first time"
     if not is_of_settings(frontier, run.feed):
@@ -99,7 +99,7 @@ def _reason_for_all(
     if _is_old(run, frontier):
         return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
     read = commit_time(run.last_cut.checkpoint_ts)
-    if run.last_cut.checkpoint_ts and may_have_expired(run.feed, read, checkpoint_ts):
+    if run.last_cut.checkpoint_ts and may_have_expired(run.feed, read, shown_ts):
         return f"files may have expired since the last cut, of {read:%Y-%m-%d %H:%M} UTC"
     if len(watched) > WATCHED_LIMIT:
         return f"{len(watched)} directories have missing or quarantined files"

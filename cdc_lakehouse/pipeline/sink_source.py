@@ -9,6 +9,7 @@ from typing import Literal
 
 import pyarrow.compute as pc
 
+from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
 from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE, Rejected
@@ -50,7 +51,9 @@ class Sink:
         run = self._run
         source_ts, faults = _shown_checkpoint(run)
         self._checkpoint_ts = max(source_ts or 0, run.last_cut.checkpoint_ts)
-        found = list_source(run, self._checkpoint_ts)
+        # Where the checkpoint cannot be read now, the clock says how long the feed may have stood still.
+        shown_ts = self._checkpoint_ts if source_ts is not None else max(self._checkpoint_ts, tso(run.clock()))
+        found = list_source(run, self._checkpoint_ts, shown_ts)
         listing, self._schemas = found.listing, found.schemas
         if listing.unknown:
             examples = ", ".join(listing.unknown[:5])
@@ -60,7 +63,7 @@ class Sink:
         if nameless:
             faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
         # Before anything of this run lands: it is compared with what had landed.
-        quarantine_expired(run, files, self._schemas, found.taken, self._checkpoint_ts, whole=found.since is None)
+        quarantine_expired(run, files, self._schemas, found.taken, shown_ts, whole=found.since is None)
         wanted = [file for file in files if found.taken.takes(file.database, file.table)]
         wanted, late = _without_summarized(run, wanted)
         if late:

@@ -150,17 +150,25 @@ class RecordSource(abc.ABC):
 
     def _land_with_other_tables(self) -> list[Segment]:
         """Land segments again whose events were committed by a run that took other tables and ended before recording
-        that: which rows it left out is unknown."""
+        that: which rows it left out is unknown. So do those that another batch has passed, as one of a dump can: the
+        numbers of batches rise from commit to commit."""
         run, undecoded = self._run, self._run.segments.undecoded(OFFSETS)
-        committed = {batch: it for batch, it in run.appended().unmarked.items() if batch in undecoded}
-        if not committed:
+        if not undecoded:
             return []
-        digest = self._taken().digest
-        others = sorted(batch for batch, settings in committed.items() if settings != digest)
+        appended, digest = run.appended(), None
+        others: set[int] = set()
+        for batch in undecoded:
+            if batch not in appended.unmarked:
+                others |= {batch} if batch <= appended.newest else set()
+                continue
+            digest = self._taken().digest if digest is None else digest
+            others |= {batch} if appended.unmarked[batch] != digest else set()
         if not others:
             return []
-        run.log.info("decoding again from batch %d: the configuration takes other tables now", others[0])
-        return self._land_behind(segments for batch, segments in undecoded.items() if batch >= others[0])
+        run.log.info(
+            "decoding again from batch %d: other tables are taken, or later batches were committed", min(others)
+        )
+        return self._land_behind(segments for batch, segments in undecoded.items() if batch >= min(others))
 
     def _land_behind(self, batches: Iterable[Sequence[Segment]]) -> list[Segment]:
         """Land batches that are not decoded again, each separately: what they redeliver is recognized by the rows of

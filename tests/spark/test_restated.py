@@ -253,7 +253,7 @@ def test_an_exchange_with_a_table_that_cannot_go_on_waits(
         held = run_all(lake.run()).applied.held
         assert set(held) == {"d.p#1", "d.u#1"} and all("ValueError no row" in reason for reason in held.values())
         assert lake.rows("o") == [(1, 1, "o3")]
-        patch.setattr(moved_rows, "_readers", failing(MemoryError()))
+        patch.setattr(moved_rows, "_readers", failing(ConnectionRefusedError()))
         sink.checkpoint(31)
         with pytest.raises(EngineError):
             run_all(lake.run())

@@ -263,8 +263,8 @@ _OBJECTS: Final = (
 )  # fmt: skip
 _VERBS: Final = (
     # Users, plugins, settings, locks, statistics and storage.
-    "ADMIN", "ANALYZE", "FLUSH", "GRANT", "INSTALL", "LOCK", "OPTIMIZE", "RENAME USER", "REPAIR", "REVOKE",
-    "SET", "SPLIT", "UNINSTALL", "UNLOCK",
+    "ADMIN", "ANALYZE", "FLUSH", "GRANT", "INSTALL", "KILL", "LOAD STATS", "LOCK", "OPTIMIZE", "RENAME USER",
+    "REPAIR", "REVOKE", "SET", "SPLIT", "UNINSTALL", "UNLOCK",
     # They read, or run statements that are in the log by themselves.
     "CALL", "CHECK TABLE", "CHECKSUM", "DO",
     # Parts of transactions, whose rows are in the log by themselves.

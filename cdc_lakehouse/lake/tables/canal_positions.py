@@ -122,8 +122,8 @@ def find_binlog_position(
 def _value(table: Table | None, offset: int | None) -> bytes | None:
     if table is None or offset is None:
         return None
-    ((_, value),) = _pairs(_read(table, offset, offset + 1, "value"), "value")
-    return value
+    # None where maintenance has removed it.
+    return next((value for _, value in _pairs(_read(table, offset, offset + 1, "value"), "value")), None)
 
 
 def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int], int]) -> int | None:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DateSeparator, FeedConfig
 from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, SinkLayout, may_be_table
@@ -23,6 +24,7 @@ _DATE_FORMATS: Final[dict[DateSeparator, str]] = {"day": "%Y-%m-%d", "month": "%
 """Separators for which old dates are left out. A year looks like a physical partition, and years are few."""
 _ZONES: Final = datetime.timedelta(days=2)
 """Servers may be in time zones that are up to 26 hours apart: that is two dates."""
+_FEWEST_DAYS: Final = 1.5
 
 
 def settings_digest(feed: FeedConfig, names: Iterable[TableName] = ()) -> str:
@@ -252,3 +254,10 @@ def _adds(table: KnownTable, known: KnownTable | None) -> bool:
     if known is None or (table.irregular, table.files) != (known.irregular, known.files):
         return True
     return not (set(table.places) <= set(known.places) and set(table.sequences) <= set(known.sequences))
+
+
+def may_have_expired(feed: FeedConfig, since: datetime.datetime, checkpoint_ts: int) -> bool:
+    """Whether files that were written after a time can have expired: TiCDC removes those of a date once the
+    checkpoint-ts is `file-expiration-days` later. Where that is not known, a feed that runs once a day is not late."""
+    days = feed.storage_sink.file_expiration_days or _FEWEST_DAYS
+    return commit_time(checkpoint_ts) - since >= datetime.timedelta(days)
