@@ -14,11 +14,13 @@ import pytest
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.landed_offsets import LandedState
+from cdc_lakehouse.lake.tables.segments import Appended, Segment
 from cdc_lakehouse.pipeline import topic_source
 from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic
 from tests.decoders.topic_reading import Reading
 from tests.kit.lakes import TestLake
+from tests.lake import NOON
 from tests.pipeline import lake_in
 from tests.servers.dts_source import DtsSource, row
 
@@ -283,3 +285,20 @@ def test_a_topic_that_the_configuration_leaves_out_is_not(tmp_path: Path, monkey
     topics = TopicPerTable(tmp_path, monkeypatch, pattern="default|d_u")
     topics.create("t", 10)
     assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 300
+
+
+def test_batch_of_a_topic_that_a_dump_has_passed_lands_again_behind_it(tmp_path: Path) -> None:
+    """A run ended before it decoded batch 1, and the next one has committed batch 2 of a dump."""
+    lake = Partitions(tmp_path).lake
+    segment = Segment(
+        segment="t/0/0-3", kind="offsets", size=9, batch=1, record_batch=1, state="landed", landed_at=NOON
+    )
+    dumped = Segment(segment="dump", kind="dump", size=9, batch=2, state="decoded", landed_at=NOON)
+    lake.run().segments.land([segment, dumped])
+    schema = pa.schema([("segment", pa.string())])
+    lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), schema, properties=Appended(2, {}).as_properties())
+    source: Any = lake.run().source
+    (again,) = source._land_with_other_tables()
+    assert (again.segment, again.batch, again.record_batch, again.state) == ("t/0/0-3", 3, 1, "landed")
+    source = lake.run().source
+    assert not source._land_with_other_tables()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
-from cdc_lakehouse.errors import EngineError
+from cdc_lakehouse.errors import WarehouseFullError
 from cdc_lakehouse.lake.check_queries import event_counts, uncounted_lines
 from cdc_lakehouse.pipeline import moved_rows
 from cdc_lakehouse.pipeline.steps import Steps
@@ -253,9 +254,12 @@ def test_an_exchange_with_a_table_that_cannot_go_on_waits(
         held = run_all(lake.run()).applied.held
         assert set(held) == {"d.p#1", "d.u#1"} and all("ValueError no row" in reason for reason in held.values())
         assert lake.rows("o") == [(1, 1, "o3")]
-        patch.setattr(moved_rows, "_readers", failing(ConnectionRefusedError()))
+        patch.setattr(moved_rows, "_readers", failing(MemoryError()))
         sink.checkpoint(31)
-        with pytest.raises(EngineError):
+        held = run_all(lake.run()).applied.held
+        assert set(held) == {"d.p#1", "d.u#1"} and all("cannot be written" in reason for reason in held.values())
+        patch.setattr(moved_rows, "_readers", failing(OSError(errno.ENOSPC, "no room")))
+        with pytest.raises(WarehouseFullError):
             run_all(lake.run())
     run(lake, sink, 31)
     assert (8, 8, "u8") in lake.rows("p")
