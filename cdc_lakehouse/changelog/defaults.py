@@ -30,6 +30,8 @@ _LOST: Final = "\ufffd"
 _BITS: Final = re.compile(r"b'([01]+)'", re.IGNORECASE)
 # MySQL: "implicit default" of a NOT NULL column without DEFAULT (Data Type Default Values).
 _ZERO_DATES: Final = {"date": "0000-00-00", "datetime": "0000-00-00 00:00:00", "timestamp": "0000-00-00 00:00:00"}
+_EMPTY_JSON: Final = {"json_object()": "{}", "json_array()": "[]"}
+"""MySQL allows expressions alone as defaults of JSON; these are its usual ones."""
 _FUNCTIONS: Final = ("current_timestamp", "now", "localtime", "localtimestamp", "current_date", "curdate")
 
 
@@ -79,6 +81,8 @@ def _literal(definition: ColumnDefinition | None) -> str | None:
             return value.decode("latin-1") if definition is not None and definition.type.name in BLOBS else None
         case TextLiteral(value) if definition is not None and definition.type.name in BLOBS:
             return value.encode().decode("latin-1")
+        case Expression(text) if definition is not None and definition.type.name == "json":
+            return _EMPTY_JSON.get(text.lower().replace(" ", ""))
         case TextLiteral() | NumberLiteral() | NullLiteral() | Expression() | None:
             # The source prints these itself, in the form of the column's type.
             return None

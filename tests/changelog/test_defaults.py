@@ -146,6 +146,11 @@ def test_default_that_only_the_server_can_compute_has_a_reason(text: str, source
     assert value is None and reason is not None and "in column c, whose value is not in the log" in reason
 
 
+@pytest.mark.parametrize(("text", "value"), [("(json_object())", "{}"), ("(JSON_ARRAY( ))", "[]")])
+def test_default_of_an_empty_json_value_is_known(text: str, value: str) -> None:
+    assert older(f"JSON NOT NULL DEFAULT {text}") == (value, None)
+
+
 def test_a_virtual_column_and_labels_that_nobody_says_give_no_default() -> None:
     assert older("INT AS (a + 1) VIRTUAL NOT NULL") == (None, None)
     initial, warning = initial_default(SourceColumn("c", ColumnType("enum"), nullable=False), None)
