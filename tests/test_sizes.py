@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (2_534, 17),
-    "cdc_lakehouse/changelog": (6_432, 30),
+    "cdc_lakehouse/changelog": (6_436, 30),
     "cdc_lakehouse/commands": (3_690, 22),
     "cdc_lakehouse/config": (2_068, 17),
     "cdc_lakehouse/decoders": (6_891, 55),
@@ -23,7 +23,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_123, 54),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (52_477, 343),
+    "tests": (52_482, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
