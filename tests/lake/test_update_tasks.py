@@ -145,6 +145,26 @@ def test_key_of_skipped_events_keeps_its_last_good_row(tmp_path: Path, image: di
         assert [each["older"] for each in counts] == [1 - deleted]
 
 
+def test_skipped_event_among_partial_ones_costs_no_other(tmp_path: Path) -> None:
+    """The unusable event is the one that does not fit, not the last one of its key."""
+    events = [
+        keyed("I", 1, {"id": "1", "v": "x"}), keyed("U", 2, {"id": "1", "w": "ü"}), keyed("U", 3, {"id": "1"}),
+    ]  # fmt: skip
+    written, rejected = update(tmp_path, *events)
+    assert [tuple(row.values()) for row in written] == [(1, "x", 3)]
+    assert [row["line"] for row in rejected] == [2]
+
+
+def test_skipped_events_of_one_key_are_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    real = update_tasks.latest_changes
+    monkeypatch.setattr(update_tasks, "latest_changes", lambda *given: looks.append(1) or real(*given))
+    bad = [keyed("U", at, {"id": "1", "v": "x", "w": "ü"}) for at in range(2, 60)]
+    written, rejected = update(tmp_path, keyed("I", 1, {"id": "1", "v": "x"}), *bad)
+    assert [row["v"] for row in written] == ["x"] and sum(row["count"] for row in rejected) == 58
+    assert len(looks) == 2
+
+
 @pytest.mark.parametrize("known", [{"id": "1", "v": "x"}, {"id": "1"}])
 def test_of_synthetic_events_the_segment_counts_first(tmp_path: Path, known: dict[str, str | None]) -> None:
     """A repair deletes what another segment of its commit-ts has, whether that has all columns; of row changes an

@@ -158,8 +158,19 @@ def events_of_keys(
     return events.take(sql.query(connection, query, keyed=keyed, wanted=keys.select([*by])).column("place"))
 
 
-def _typed_images(connection: Any, upserts: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table | None:
-    """Return the rows of the events' images alone; None when some omit columns."""
+def unusable_events(connection: Any, events: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
+    """Return the events with an image that itself does not fit: a value that cannot be read, or a column that is not
+    known. Columns that it omits are no fault of its own."""
+    upserts = where(events, events.column("upsert").to_numpy() & events.column("version_no").is_valid().to_numpy())
+    values = _typed_images(connection, upserts, target, value_format, partial=True)
+    return upserts if values is None else upserts.take(values.filter(values.column("fault")).column("row"))
+
+
+def _typed_images(
+    connection: Any, upserts: pa.Table, target: Target, value_format: ValueFormat, *, partial: bool = False
+) -> pa.Table | None:
+    """Return the rows of the events' images alone; None when some omit columns, unless they are wanted as well
+    (`partial`), with NULL there."""
     parts: list[pa.Table] = []
     rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
     wanted = {column.id for column in target.columns}
@@ -170,7 +181,7 @@ def _typed_images(connection: Any, upserts: pa.Table, target: Target, value_form
         own_types = {id: each.get(number, ()) for id, each in types.items()}
         for part in sql.slices(own):
             images = row_images(connection, part, version, wanted)
-            if _compute.any(images.absent).as_py():
+            if not partial and _compute.any(images.absent).as_py():
                 return None
             row = part.column("row")
             values = rows_of_version(connection, version, target, own_types, images.texts, row, value_format)

@@ -36,7 +36,7 @@ from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, events_of_blocks
 from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, key_deletes
 from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
-from cdc_lakehouse.lake.current.partial_rows import TypedRows, events_of_keys, typed_rows
+from cdc_lakehouse.lake.current.partial_rows import TypedRows, events_of_keys, typed_rows, unusable_events
 from cdc_lakehouse.lake.current.partition_filter import PartitionRows, without_emptied
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
@@ -256,6 +256,9 @@ class _Decided(NamedTuple):
     deletes: int
 
 
+_OF_REJECTED: Final = ["key", "segment", "line", "image", "version_no"]
+
+
 class _Task:
     def __init__(self, update: TableUpdate, connection: Any, io: FileIO) -> None:
         self._update = update
@@ -273,7 +276,7 @@ class _Task:
         elif self._update.tells_collisions and self._may_collide(events):
             yield TaskResult(number, "colliding")
             return
-        done, rejected = self._decided(events)
+        done, rejected, older = self._decided(events)
         yield from self._rejected(rejected)
         if rejected and not self._update.skips_rejected:
             return
@@ -282,8 +285,7 @@ class _Task:
             yield TaskResult(number, "file", self._write(rows))
         keys = pa.concat_tables([each.latest for each in done])
         zeros = sum(_compute.sum(each.typed.values.column("zero_dates")).as_py() or 0 for each in done)
-        left_out = rejected[0].num_rows if rejected else 0
-        counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, left_out)
+        counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, older)
         yield TaskResult(number, "counts", json.dumps(counts._asdict()))
         deleted = functools.reduce(_union, (each.replaced for each in done), self._emptied())
         for path, positions in deleted.items():
@@ -291,7 +293,7 @@ class _Task:
 
     def rows(self, events: pa.Table) -> pa.Table:
         """Return the rows that keyed events leave in a table without stored rows."""
-        done, rejected = self._decided(events)
+        done, rejected, _ = self._decided(events)
         if rejected and not self._update.skips_rejected:
             raise TableHeldError(
                 "events do not fit the table's columns",
@@ -304,11 +306,12 @@ class _Task:
         # Columns of no rows have no type.
         return pa.concat_tables([self._named(each.typed) for each in done], promote_options="default")
 
-    def _decided(self, events: pa.Table) -> tuple[list[_Decided], list[pa.Table]]:
-        """Return the keys that usable events change, and the events that are unusable. These are no changes: the latest
-        usable event of a key decides; where there is none, its row stays as it is."""
+    def _decided(self, events: pa.Table) -> tuple[list[_Decided], list[pa.Table], int]:
+        """Return the keys that usable events change, the events that are unusable, and how many keys have such. These
+        are no changes: the usable events of a key decide; where there is none, its row stays as it is."""
         done: list[_Decided] = []
         rejected: list[pa.Table] = []
+        keys = 0
         while True:
             latest, upserts = self._latest(events)
             replaced = self._grouped(self._matches(latest))
@@ -316,18 +319,25 @@ class _Task:
             fault = typed.values.column("fault")
             deletes = latest.num_rows - len(typed.places)
             if not _compute.any(fault).as_py():
-                return [*done, _Decided(latest, replaced, typed, deletes)], rejected
-            bad = replace(typed, values=typed.values.filter(fault)).of_events(
-                ["key", "segment", "line", "image", "version_no"]
-            )
-            rejected.append(bad)
+                return [*done, _Decided(latest, replaced, typed, deletes)], rejected, keys
+            last = replace(typed, values=typed.values.filter(fault)).of_events(_OF_REJECTED)
+            keys = keys or last.num_rows
             usable = replace(typed, values=typed.values.filter(_compute.invert(fault)))
-            latest = events_of_keys(self._connection, latest, bad, "ANTI")
+            latest = self._events_of(latest, last, "ANTI")
             done.append(_Decided(latest, self._grouped(self._matches(latest)), usable, deletes))
+            events = self._events_of(events, last)
+            bad = unusable_events(self._connection, events, self._update.target, self._update.value_format)
+            # Where each event of a key fits by itself, the last one is what makes no row of them.
+            bad = pa.concat_tables([bad.select(_OF_REJECTED), self._events_of(last, bad, "ANTI")])
+            rejected.append(bad)
             if not self._update.skips_rejected:
-                return done, rejected
-            events = events_of_keys(self._connection, events, bad)
-            events = events_of_keys(self._connection, events, bad, "ANTI", ("key", "segment", "line"))
+                return done, rejected, keys
+            events = self._events_of(events, bad, "ANTI", ("key", "segment", "line"))
+
+    def _events_of(
+        self, events: pa.Table, keys: pa.Table, join: str = "SEMI", by: Sequence[str] = ("key",)
+    ) -> pa.Table:
+        return events_of_keys(self._connection, events, keys, join, by)
 
     def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys) -> pa.Table:
         """Return the events of the keys that are recomputed, after a delete of each key's earlier row."""
