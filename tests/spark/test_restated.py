@@ -196,6 +196,23 @@ def test_row_that_the_collation_places_holds_its_table(new_lake: Callable[..., T
     assert list(held) == ["d.u#1"] and "collation" in held["d.u#1"]
 
 
+def test_row_whose_partition_cannot_be_read_is_quarantined_as_any_other(new_lake: Callable[..., TestLake]) -> None:
+    """A person can give it up, and the table goes on without it."""
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    columns = (ID, integer("r"), text("s"))
+    create = PARTITIONED.replace("`v`", "`r`").replace("RANGE (`id`)", "RANGE (`r`)")
+    sink.schema("p", 1, *columns, action=CREATE, query=create)
+    put(sink, "p", 1, ("I", 3, "1", "9"), ("I", 4, "2", "ten"), ("I", 5, "3", "11"))
+    sink.schema("p", 20, *columns, action=TRUNCATE_PARTITION, query="ALTER TABLE `p` TRUNCATE PARTITION `p0`")
+    sink.checkpoint(30)
+    held = run_all(lake.run()).applied.held
+    assert "the value of column r" in held["d.p#1"]
+    lake.configure(policy={"quarantine": "skip"})
+    lake.go_through()
+    assert lake.rows("p") == [(3, 11, "p5")]
+
+
 def test_exchange_of_rows_that_do_not_fit_holds_both_tables(new_lake: Callable[..., TestLake]) -> None:
     """As after WITHOUT VALIDATION: which rows a later statement empties the partition of is not what it names."""
     lake = new_lake(source=CSV)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from cdc_lakehouse.changelog.ddl.clauses import (
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
 from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, rows_of
 from cdc_lakehouse.changelog.schema import Column
-from cdc_lakehouse.decoders.arrow import where
+from cdc_lakehouse.decoders.arrow import compute, where
 from cdc_lakehouse.duckdb_sql import cast, text_literal, when
 from cdc_lakehouse.errors import DdlError, TableHeldError
 from cdc_lakehouse.lake.current import value_parsing
@@ -148,18 +148,26 @@ def without_emptied(
     emptied: Iterable[PartitionRows],
     value_format: ValueFormat,
     typed: Callable[[pa.Table, Target], TypedRows],
+    read_later: Collection[int] = (),
 ) -> pa.Table:
     """Return the latest events of keys without those whose rows were removed with a partition later; `typed` returns
-    the rows that some of them leave. Raises `TableHeldError` where it is uncertain which rows were removed, and
-    `DdlError` where that cannot be evaluated."""
+    the rows that some of them leave. An event whose value cannot be read stays where the columns that decide are read
+    afterwards (`read_later`, by id), and is rejected then. Raises `TableHeldError` where it is uncertain which rows
+    were removed, and `DdlError` where that cannot be evaluated."""
     for each in emptied:
         earlier = where(upserts, upserts.column("version_no").to_numpy() < len(each.target.versions))
         if not earlier.num_rows:
             continue
         rows = typed(earlier, replace(each.target, columns=each.columns))
+        is_read_later = {column.id for column in each.columns}.issubset(read_later)
+        if not is_read_later and compute.any(rows.values.column("fault")).as_py():
+            columns, names = ", ".join(column.name for column in each.columns), ", ".join(each.names)
+            raise TableHeldError(
+                f"a value of {columns} cannot be read, which says whether a row was in partition {names}",
+                advice="load it again from a dump that was made after the statement",
+            )
         condition = each.condition(lambda column: f"c{column.id}", value_format)
-        # A text that cannot be read is in no partition for certain.
-        query = f"SELECT {when('fault', sql.NULL, condition)} AS gone FROM typed"
+        query = f"SELECT {when('fault', 'false', condition)} AS gone FROM typed"
         gone = each.known(sql.query(connection, query, typed=rows.values).column("gone"))
         if gone.any():
             upserts = events_of_keys(connection, upserts, where(rows.of_events(["key"]), gone), "ANTI")

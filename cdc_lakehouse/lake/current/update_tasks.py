@@ -407,7 +407,9 @@ class _Task:
             base = based if replaced else None
             return typed_rows(connection, events, upserts, target, update.value_format, base)
 
-        return typed(without_emptied(connection, upserts, update.emptied, update.value_format, typed), update.target)
+        own = {column.id for column in update.target.columns}
+        left = without_emptied(connection, upserts, update.emptied, update.value_format, typed, own)
+        return typed(left, update.target)
 
     def _based(self, folds: pa.Table, replaced: Mapping[str, BitMap64], target: Target) -> pa.Table:
         """Add the existing rows of the keys to folds, where they count, as `rows_of_fold` reads them. `replaced` are
