@@ -18,12 +18,12 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_690, 22),
     "cdc_lakehouse/config": (2_068, 17),
     "cdc_lakehouse/decoders": (6_891, 55),
-    "cdc_lakehouse/lake": (12_367, 67),
+    "cdc_lakehouse/lake": (12_398, 67),
     "cdc_lakehouse/pipeline": (9_346, 50),
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_123, 54),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (52_482, 343),
+    "tests": (52_519, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
