@@ -10,14 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.positions import commit_time, physical_ms, tso, utc_now
 from cdc_lakehouse.errors import ConfigurationError, SourceError
-from cdc_lakehouse.sample.changefeed import follow, state_path, write_history
-from cdc_lakehouse.sample.shop import Shop
-from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint, read_index
-from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from tests.boundaries.change_log import History, commit_time, physical_ms, tso, utc_now
+from tests.boundaries.sample import Shop, follow, state_path, write_history
+from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_index, read_schema_file
 from tests.kit.sink_layouts import layout_with
 from tests.sample.fold import contents, data_files, fold, messages, schema_documents
 

@@ -11,14 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.positions import tso, utc_now
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sample import sink_writer
-from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWriter, Table
-from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
-from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from tests.boundaries.change_log import ColumnType, SchemaChange, SourceColumn, TableName, tso, utc_now
+from tests.boundaries.sample import LINE_END, SampleRowChange, SinkWriter, Table, sink_writer
+from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_schema_file
 from tests.kit.csv_sinks import csv, csv_with_old_values
 from tests.kit.sink_layouts import layout_with
 from tests.sample.fold import contents

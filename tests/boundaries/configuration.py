@@ -1,0 +1,1 @@
+"""Configuration: text becomes values, or messages."""

@@ -1,0 +1,1 @@
+"""Decoders: bytes become events or problems."""

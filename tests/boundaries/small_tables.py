@@ -1,0 +1,1 @@
+"""Small tables: the lake's own bookkeeping."""

@@ -1,0 +1,1 @@
+"""The update of a table: events and versions become files."""
