@@ -22,7 +22,7 @@ import click
 ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdc-lakehouse"
 UV = shutil.which("uv") or str(CACHE / "uv/bin/uv")
-TESTS = ["tests/changelog", "tests/decoders", "tests/sources", *map(str, ROOT.glob("tests/test_config*.py"))]
+TESTS = ["tests/changelog", "tests/decoders", "tests/sources", "tests/config"]
 SYSTEM = Path("/usr/bin/python3")
 
 

@@ -38,6 +38,16 @@ if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_NEEDED:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write the results of case files and golden pages anew")
+
+
+@pytest.fixture(scope="session")
+def update(pytestconfig: pytest.Config) -> bool:
+    """Whether expected results are written instead of compared."""
+    return bool(pytestconfig.getoption("--update"))
+
+
 def pytest_configure() -> None:
     """SIGTERM ends the tests as an interrupt does, so that what they started ends too."""
     if threading.current_thread() is threading.main_thread():

@@ -16,6 +16,13 @@ Place = tuple[int | str, ...]
 
 _CHOICE: Final = re.compile(r"'([^']*)'")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_EXPECTED: Final = {
+    "tuple_type": "should be a list",
+    "dict_type": "should be a mapping",
+    "model_type": "should be a mapping",
+    "model_attributes_type": "should be a mapping",
+}
+"""What pydantic names after types of Python, by its kind of error."""
 _LEAST_LIKENESS: Final = 0.6
 _LIKE_WITHOUT_FIRST: Final = 0.68
 
@@ -96,10 +103,12 @@ def _reason(error: ErrorDetails, given: object) -> str:
         return f"should be one of {context['expected_tags']}"
     if error["type"] == "literal_error":
         return said + _guess(given, _CHOICE.findall(context["expected"]))
+    if error["type"] == "too_short":
+        return f"should have at least {context['min_length']} item"
     if error["type"].startswith("date_"):
         what = "there is no such day" if _DATE.fullmatch(str(given)) else "should be a date"
         return f"{what}: write year-month-day, such as 2026-11-30"
-    return said
+    return _EXPECTED.get(error["type"], said)
 
 
 def _given(raw: Any, place: Place) -> Any:

@@ -26,15 +26,15 @@ def _tags(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if name.startswith("dagster/") or not _TAG.fullmatch(name) or not _TAG_VALUE.fullmatch(text):
             raise ValueError(
-                f"{name!r}: {text!r} is no tag: letters, digits, `_`, `.` and `-`, at most 63 of them, and in a name "
-                "one `/`; names that begin with dagster/ are Dagster's own"
+                f"{name!r}: {text!r} is not a tag: letters, digits, `_`, `.` and `-`, at most 63 of them, and in a "
+                "name one `/`; names that begin with dagster/ are Dagster's own"
             )
     return value
 
 
 def _group(value: str) -> str:
     if not _GROUP.fullmatch(value):
-        raise ValueError("is no group: letters, digits and `_`, in parts with `/` between")
+        raise ValueError("is not a group: letters, digits and `_`, in parts with `/` between")
     return value
 
 

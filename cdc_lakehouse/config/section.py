@@ -50,7 +50,7 @@ _CRON: Final = re.compile(r"@(hourly|daily|weekly|monthly|yearly|annually)|[\d*/
 
 def _is_cron(value: str) -> str:
     if _CRON.fullmatch(value) is None:
-        raise ValueError("is no schedule of cron: minute, hour, day, month and weekday, as in `0 3 * * 0`")
+        raise ValueError("is not a cron schedule: minute, hour, day, month and weekday, as in `0 3 * * 0`")
     return value
 
 

@@ -24,11 +24,16 @@ _MARKS: Final = {
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader that keeps dates as text, so that an error in one is reported with its key."""
+    """A loader that keeps dates as text, so that an error in one is reported with its key. As in YAML 1.2, only `true`
+    and `false` are booleans: `on` is a key of receivers."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag != "tag:yaml.org,2002:timestamp" and (tag != "tag:yaml.org,2002:bool" or first in "tTfF")
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 

@@ -1,0 +1,317 @@
+"""The configuration file as a person writes it: `cases/*.txt` say what it means, and what is said of each mistake."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from cdc_lakehouse.config import LakehouseConfig, config_path, load
+from cdc_lakehouse.errors import ConfigurationError
+from tests.boundaries.configuration import HIDDEN, json_schema, read_mapping, without_secrets
+from tests.kit.case_files import Case, read_cases
+
+ROOT = Path(__file__).parents[2]
+SECRET = "hunter2"
+SHOP: dict[str, Any] = {
+    "lake": {"warehouse": "warehouse", "catalog": {"type": "sql", "uri": "sqlite:///catalog.db"}},
+    "feeds": [
+        {
+            "name": "shop",
+            "source": {"type": "storage_sink", "uri": "sink", "protocol": "canal-json"},
+            "start_date": "2026-01-01",
+        }
+    ],
+}
+CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/*.txt")))
+
+
+class Yaml(yaml.SafeLoader):
+    """Dates and `on` are text."""
+
+
+Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp") and first not in "oO"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def steps(path: str) -> list[str | int]:
+    """The steps of a path such as `feeds[0].source.kafka."group.id"`, as messages write it."""
+    found = re.findall(r'\[(\d+)\]|"([^"]+)"|([^.\[\]"]+)', path)
+    return [int(number) if number else quoted or name for number, quoted, name in found]
+
+
+def write(directory: Path, *lines: str) -> tuple[Path, dict[str, str]]:
+    """A file with the edits of these lines, and its environment.
+
+    `path = value` (in YAML) sets a key, `path -` removes one, `$NAME = text` sets a variable; `text` and `bytes` are
+    the whole file.
+    """
+    written, environment, path = json.loads(json.dumps(SHOP)), dict[str, str](), directory / "lakehouse.yaml"
+    content: bytes | None = None
+    for line in lines:
+        key, _, value = line.partition(" = ")
+        if key.startswith("$"):
+            environment[key[1:]] = value
+        elif key in ("text", "bytes"):
+            content = json.loads(value).encode("utf-8" if key == "text" else "latin-1")
+        else:
+            *parents, last = steps(key.removesuffix(" -"))
+            place: Any = written
+            for step in parents:
+                place = place[step] if isinstance(step, int) else place.setdefault(step, {})
+            if key.endswith(" -"):
+                del place[last]
+            else:
+                place[last] = yaml.load(value, Yaml)
+    path.write_bytes(yaml.safe_dump(written, allow_unicode=True).encode() if content is None else content)
+    return path, environment
+
+
+def read(directory: Path, *lines: str) -> LakehouseConfig:
+    return load(*write(directory, *lines))
+
+
+def shown(config: LakehouseConfig, path: str) -> str:
+    """The value at a path, in JSON. `of(x)` calls the method."""
+    value: Any = config
+    for step in steps(path):
+        call = re.fullmatch(r"(\w+)\((.*)\)", str(step))
+        if call:
+            value = getattr(value, call[1])(call[2])
+        else:
+            value = value[step] if isinstance(step, int) else getattr(value, step)
+    return json.dumps(plain(value), ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON, without what is not set."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        values = {fields[name].alias or name: plain(getattr(value, name)) for name in fields if name != "buckets"}
+        return {name: each for name, each in values.items() if each is not None and each is not False}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(dataclasses.asdict(value))
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value.isoformat() if isinstance(value, datetime.date) else value
+
+
+def results(case: Case, directory: Path) -> Iterator[str]:
+    def shortened(line: str) -> str:
+        return line.replace(str(directory), "<dir>").replace(str(directory.parent), "<dir>/..")
+
+    try:
+        config = read(directory, *case.given)
+    except ConfigurationError as error:
+        first, *others = str(error).splitlines()
+        lines = [line.strip() for line in others] if first.endswith(" is not valid:") else [first, *others]
+        yield from map(shortened, lines)
+    else:
+        assert SECRET not in repr(config) + str(config)
+        for line in case.results:
+            path = line.removeprefix("-> ").partition(" =")[0]
+            yield f"-> {path} = {shortened(shown(config, path))}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_config_file_gives_values_or_messages(case: Case, tmp_path: Path, update: bool) -> None:
+    (tmp_path / "token").write_text(f"{SECRET}\n", encoding="utf-8")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "large").write_text("x" * 70_000, encoding="utf-8")
+    found = list(results(case, tmp_path))
+    assert found, "a case without a result"
+    refused = not found[0].startswith("-> ")
+    assert not (refused and any("er2" in line for line in found)), "a message shows a secret"
+    case.compare(found, update=update)
+
+
+def test_unreadable_file_is_reported_with_the_variable(tmp_path: Path) -> None:
+    missing = rf"{tmp_path / 'none.yaml'}(?s:.*)CDC_LAKEHOUSE_CONFIG"
+    for path, words in ((tmp_path / "none.yaml", missing), (tmp_path, "cannot read")):
+        with pytest.raises(ConfigurationError, match=words):
+            load(path, {})
+
+
+def test_file_is_the_environments_or_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for environment in ({}, {"CDC_LAKEHOUSE_CONFIG": ""}):
+        assert config_path(environment) == tmp_path / "lakehouse.yaml"
+    path, _ = write(tmp_path)
+    other = path.rename(tmp_path / "other.yaml")
+    assert load(environment={"CDC_LAKEHOUSE_CONFIG": str(other)}) == load(Path("other.yaml"), {})
+
+
+def test_unknown_feed_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"'shp'.*the configuration has shop"):
+        read(tmp_path).feed("shp")
+
+
+def test_source_of_another_type_is_refused(tmp_path: Path) -> None:
+    topics = "feeds[0].source = {type: kafka, format: canal-json, bootstrap_servers: 'b:1', topics: [t]}"
+    with pytest.raises(ConfigurationError, match=r"source\.type is storage_sink.*feed shop.*kafka"):
+        _ = read(tmp_path, topics).feed("shop").storage_sink
+    with pytest.raises(ConfigurationError, match=r"source\.type is kafka.*storage_sink"):
+        _ = read(tmp_path).feed("shop").kafka
+
+
+def test_null_as_a_bare_key_is_the_csv_option(tmp_path: Path) -> None:
+    path, _ = write(tmp_path, "feeds[0].source.protocol = csv", "feeds[0].source.csv = {include-commit-ts: true}")
+    text = path.read_text(encoding="utf-8").replace("include-commit-ts: true", "include-commit-ts: true\n      null: x")
+    path.write_text(text, encoding="utf-8")
+    options = load(path, {}).feed("shop").storage_sink.csv
+    assert options is not None and options.null == "x"
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "taken"),
+    [
+        ("['*.*']", "[]", {"shop.orders", "shop.ORDERS", "a b.t.x"}),
+        ("['shop.*']", "[]", {"shop.orders", "shop.ORDERS"}),
+        ("['shop.orders']", "[]", {"shop.orders"}),
+        ("['*.*']", "['shop.*']", {"a b.t.x"}),
+        ("['shop.*']", "['*.orders']", {"shop.ORDERS"}),
+        ("['shop.*', 'a b.*']", "['*.t.x']", {"shop.orders", "shop.ORDERS"}),
+        ("['none.*']", "[]", set[str]()),
+    ],
+)
+def test_patterns_take_tables(include: str, exclude: str, taken: set[str], tmp_path: Path) -> None:
+    tables = read(tmp_path, f"feeds[0].tables = {{include: {include}, exclude: {exclude}}}").feeds[0].tables
+    names = [("shop", "orders"), ("shop", "ORDERS"), ("a b", "t.x")]
+    assert {f"{database}.{table}" for database, table in names if tables.takes(database, table)} == taken
+
+
+def test_topics_are_taken_by_name_or_by_whole_pattern(tmp_path: Path) -> None:
+    topics = "feeds[0].source = {type: kafka, format: canal-json, bootstrap_servers: 'b:1', topics: [a, a.b]}"
+    pattern = topics.replace("topics: [a, a.b]", r"topic_pattern: 'shop\.\w+'")
+    for line, taken in ((topics, ["a", "a.b"]), (pattern, ["shop.orders"])):
+        source = read(tmp_path, line).feeds[0].kafka
+        names = ["a", "a.b", "a-b", "", "the.shop.orders", "shop.orders", "shop.orders.x"]
+        assert [name for name in names if source.takes(name)] == taken
+
+
+def test_receivers_take_their_feeds_and_kinds(tmp_path: Path) -> None:
+    lines = ("alerts = [{type: webhook, url: '${U}'}, {type: slack, url: '${U}', feeds: [shop], on: [failed]}]",)
+    every, one = read(tmp_path, *lines, "$U = https://h").alerts
+    pairs = [(feed, kind) for feed in ("shop", "bank") for kind in ("failed", "held", "stale", "check")]
+    assert [pair for pair in pairs if every.takes(*pair)] == pairs
+    assert [pair for pair in pairs if one.takes(*pair)] == [("shop", "failed")]
+
+
+def test_settings_of_a_table_precede_those_of_the_feed(tmp_path: Path) -> None:
+    of_tables = (
+        "feeds[0].tables.settings = {s.a: {zero_dates: error, format_version: 3}, "
+        "s.b: {primary_key: [id, n], format_version: 2}}"
+    )
+    feed = read(tmp_path, of_tables, "feeds[0].policy.zero_dates = string").feeds[0]
+    assert [feed.zero_dates_of("s", table) for table in "abc"] == ["error", "string", "string"]
+    assert [feed.settings_of("s", table).primary_key for table in "abc"] == [None, ("id", "n"), None]
+    assert [feed.format_version_of("s", table) for table in "abc"] == [3, 2, 3]
+    feed = read(tmp_path, of_tables, "feeds[0].format_version = 2").feeds[0]
+    assert [feed.format_version_of("s", table) for table in "abc"] == [3, 2, 2]
+
+
+def test_keep_days_are_limited_by_default_except_events(tmp_path: Path) -> None:
+    kept = read(tmp_path).feeds[0].maintenance.model_dump()
+    days = {key: value for key, value in kept.items() if key.startswith("keep_") and key.endswith("_days")}
+    assert len(days) > 3 and {key for key, value in days.items() if value is None} == {"keep_superseded_days"}
+
+
+@given(st.text(max_size=70))
+def test_feed_names_are_plain_identifiers(name: str) -> None:
+    written = json.loads(json.dumps(SHOP))
+    written["feeds"][0]["name"] = name
+    is_plain = bool(re.match(r"[a-z][a-z0-9_]*\Z", name, re.ASCII)) and len(name) <= 63
+    try:
+        LakehouseConfig.model_validate(written)
+    except ValueError:
+        assert not is_plain
+    else:
+        assert is_plain
+
+
+def test_feed_without_secrets_is_shown_as_in_the_file(tmp_path: Path) -> None:
+    source = (
+        "{type: kafka, format: ticdc-canal-json, bootstrap_servers: ['b:9092'], topics: [t], start: {t: {'0': 7}}, "
+        "claim_check: 's3://id:${T}@bucket/claims', max_records: 5000000, kafka: {sasl.password: '${T}'}, "
+        "initial: {type: dumpling, uri: 's3://id:${T}@bucket/dump'}}"
+    )
+    lines = (
+        f"feeds[0].source = {source}", "feeds[0].verify = {url: 'mysql://u:${T}@db:3306', schedule: 0 3 * * 0}",
+        "feeds[0].maintenance = {compaction_schedule: null}",
+        "feeds[0].tables = {settings: {d.a: {primary_key: [id]}}}", f"$T = {SECRET}",
+    )  # fmt: skip
+    feed = read(tmp_path, *lines).feeds[0]
+    assert SECRET in str(feed.model_dump())
+    assert without_secrets(feed) == {
+        "name": "shop",
+        "source": {
+            "type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": ["b:9092"], "topics": ["t"],
+            "start": {"t": {"0": 7}}, "claim_check": HIDDEN, "kafka": HIDDEN,
+            "initial": {"type": "dumpling", "uri": HIDDEN},
+        },
+        "start_date": "2026-01-01",
+        "verify": {"url": HIDDEN, "schedule": "0 3 * * 0"},
+        "maintenance": {"compaction_schedule": None},
+        "tables": {"settings": {"d.a": {"primary_key": ["id"]}}},
+    }  # fmt: skip
+
+
+# --- The JSON Schema that editors take ---
+
+SCHEMA = json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def test_schema_agrees_with_loading(tmp_path: Path) -> None:
+    """It marks what loading refuses, but for what a schema cannot say, and takes what is loaded."""
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    marked = 0
+    for case in CASES:
+        if any(line.startswith(("text", "bytes")) for line in case.given):
+            continue
+        path, _ = write(tmp_path, *case.given)
+        errors = list(VALIDATOR.iter_errors(yaml.load(path.read_text(encoding="utf-8"), Yaml)))
+        loads = case.results[0].startswith("-> ")
+        assert not (loads and errors), (case.given, [error.message for error in errors])
+        marked += bool(errors)
+        must = any(re.search(": (is missing|is not a known key|is not a key)", line) for line in case.results)
+        assert errors or not must, case.given
+    assert marked > 80
+
+
+def test_every_section_is_described_and_closed() -> None:
+    """The catalog alone takes other keys: PyIceberg's properties."""
+    sections = {"": SCHEMA, **SCHEMA["$defs"]}
+    keys = [(name, key, value) for name, each in sections.items() for key, value in each.get("properties", {}).items()]
+    assert len(keys) > 80 and [(name, key) for name, key, value in keys if not value.get("description")] == []
+    models = LakehouseConfig.model_json_schema()["$defs"]
+    assert [name for name, each in models.items() if each.get("additionalProperties") is not False] == ["CatalogConfig"]
+
+
+def test_configurations_of_the_documentation_fit_the_schema(tmp_path: Path) -> None:
+    valid = 0
+    for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            if re.search(r"^lake:", block, re.MULTILINE) and re.search(r"^feeds:", block, re.MULTILINE):
+                file = tmp_path / "lakehouse.yaml"
+                file.write_text(block, encoding="utf-8")
+                assert [error.message for error in VALIDATOR.iter_errors(read_mapping(file, "write it"))] == [], page
+                valid += 1
+    assert valid > 3
