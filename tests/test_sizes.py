@@ -16,14 +16,14 @@ BUDGETS = {
     "cdc_lakehouse/assets": (2_534, 17),
     "cdc_lakehouse/changelog": (6_436, 30),
     "cdc_lakehouse/commands": (3_690, 22),
-    "cdc_lakehouse/config": (2_068, 17),
+    "cdc_lakehouse/config": (2_082, 17),
     "cdc_lakehouse/decoders": (6_891, 55),
     "cdc_lakehouse/lake": (12_398, 67),
     "cdc_lakehouse/pipeline": (9_346, 50),
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_123, 54),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (52_545, 351),
+    "tests": (51_580, 343),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
