@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE =
 SHELL := bash
 export TIMEFORMAT = $@: %0R s (%0U s of CPU in user mode, %0S s in the kernel)
 
-.PHONY: help setup servers proto demo dev test quick test-long chaos fuzz docs reference check lint types imports all pythons unit spark
+.PHONY: help setup servers proto demo dev test quick near test-long chaos fuzz docs reference check lint types imports all pythons unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ test: setup servers check all pythons ## Set up, then lint, types, import rules,
 quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed through Spark
 	time $(BIN)/ruff check .
 	time $(BIN)/pytest -q -n $(WORKERS) -m "smoke or not (spark or server or slow)"
+
+near: ## The tests that reach what was changed, for LIMIT (10) seconds, and one feed through Spark
+	time $(BIN)/python -m tests.near $(if $(LIMIT),--seconds $(LIMIT))
 
 test-long: setup servers ## All of them and the large products, with random examples: hours
 	time CDC_TESTS=long $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --durations=30
@@ -66,8 +69,8 @@ types:
 imports:
 	time $(BIN)/lint-imports
 
-all: ## All tests
-	time $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup --durations=20
+all: ## All tests, and which modules each reaches, for `make near`
+	time CDC_TESTS_MAP=1 $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup --durations=20
 
 unit: ## The tests that need no JVM
 	time $(BIN)/pytest -q -n $(WORKERS) --ignore tests/spark --ignore tests/servers

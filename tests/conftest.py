@@ -17,8 +17,13 @@ import pytest
 from hypothesis import settings
 
 from tests import LONG
-from tests.kit.data_sets import unpack
-from tests.kit.jobs import divide_tables, let_spark_do_all
+from tests.near import Recorder
+
+# Before anything of the product is imported.
+_RECORDER = Recorder() if os.environ.get("CDC_TESTS_MAP") else None
+
+from tests.kit.data_sets import unpack  # noqa: E402
+from tests.kit.jobs import divide_tables, let_spark_do_all  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +53,10 @@ def update(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--update"))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """SIGTERM ends the tests as an interrupt does, so that what they started ends too."""
+    if _RECORDER is not None:
+        config.pluginmanager.register(_RECORDER)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
