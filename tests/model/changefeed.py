@@ -101,7 +101,7 @@ class Changefeed:
 
     def _typed(self, ddl: Ddl) -> str:
         """The statement as a user types it: names in any letter case, with the database or without it."""
-        query = _query(ddl, self._tables, self.database)
+        query = query(ddl, self._tables, self.database)
         if ddl.kind == "create":
             return query
         if ddl.commit_ts // 7 % 3 == 0:
@@ -162,7 +162,8 @@ def _partition(change: RowChange, table: Table, row: Values) -> str:
     return f"{sum(map(ord, row[table.key[0]] or '')) % 2 + 100}" if change.table == PARTITIONED else ""
 
 
-def _query(ddl: Ddl, tables: Tables, database: str) -> str:
+def query(ddl: Ddl, tables: Tables, database: str) -> str:
+    """The statement, with names as they are."""
     name = TableName(database, ddl.table)
     match ddl.kind:
         case "create":

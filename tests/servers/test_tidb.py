@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import random
+from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 from click.testing import Result
+from pymysql.converters import escape_string
 
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
 from tests import LONG
 from tests.commands import call
 from tests.kit.hand_sinks import ID, integer, text
 from tests.kit.lakes import TestLake, run_all
+from tests.model.changefeed import DATABASE, query
+from tests.model.fold import Ddl, Entry, Tables, Values, apply
+from tests.model.history import History
 from tests.servers.canal_reader import Writer
 from tests.servers.canal_workload import every_type
 from tests.servers.tidb import TidbServer, tidb_server
@@ -29,6 +38,10 @@ pytestmark = [
 ]
 
 READER = "reader"
+HISTORIES = int(os.environ.get("CDC_TIDB_HISTORIES", "40"))
+KINDS = ["put"] * 8 + ["recover"] * 3 + ["truncate"] * 2 + [
+    "delete", "move", "add", "drop column", "rename column", "retype", "rename table", "drop", "exchange",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +179,62 @@ def test_the_log_goes_on_and_what_differs_is_found(tidb: TidbServer, new_lake: C
     with tidb.garbage_collected():
         done = feed.verify()
         assert done.exit_code and "tidb_gc_life_time" in done.stdout
+
+
+def test_random_history_on_tidb_equals_the_fold(tidb: TidbServer) -> None:
+    """The oracle of the other tests, TiDB's RECOVER and FLASHBACK TABLE among its statements."""
+    played: Counter[str] = Counter()
+    with tidb.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        for seed in range(HISTORIES):
+            chance, history, tables = random.Random(seed), History(), Tables()
+            cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
+            cursor.execute(f"CREATE DATABASE {DATABASE}")
+            cursor.execute(f"USE {DATABASE}")
+            for kind in ["create", *chance.choices(KINDS, k=40)]:
+                entries = [*history.create("t0", 0), *history.create("t1", 1)] if kind == "create" else None
+                numbers = (chance.randrange(12) for _ in range(3))
+                if not all(
+                    _run_on(cursor, entry, tables, played) for entry in entries or history.command(kind, *numbers)
+                ):
+                    break
+            cursor.execute("SHOW TABLES")
+            assert {name for (name,) in cursor.fetchall()} == set(tables)
+            for name, table in tables.items():
+                cursor.execute(f"SELECT {', '.join(quoted(each.name) for each in table.columns)} FROM {quoted(name)}")
+                rows = [tuple(v.normalize() if isinstance(v, Decimal) else v for v in row) for row in cursor.fetchall()]
+                expected = [row[:-1] for row in table.typed()[1]]
+                assert sorted(rows, key=repr) == sorted(expected, key=repr), f"seed {seed}: {name}"
+    assert played["recover"] > HISTORIES
+    assert played["refused"] < HISTORIES / 2
+
+
+def _run_on(cursor: Any, entry: Entry, tables: Tables, played: Counter[str]) -> bool:
+    """Carry an entry out on the server and the oracle; False where the server refuses the statement."""
+    try:
+        cursor.execute(_statement(entry, tables))
+    except pymysql.MySQLError:
+        assert isinstance(entry, Ddl)
+        played["refused"] += 1
+        return False
+    played[entry.kind if isinstance(entry, Ddl) else "row"] += 1
+    apply(tables, entry)
+    return True
+
+
+def _statement(entry: Entry, tables: Tables) -> str:
+    if isinstance(entry, Ddl):
+        return query(entry, tables, DATABASE)
+    name, before, after = quoted(entry.table), entry.before, entry.after
+    if before is None:
+        return f"INSERT INTO {name} SET {', '.join(_equal(after or {}))}"
+    where = " AND ".join(_equal({column: before[column] for column in tables[entry.table].key}))
+    return (
+        f"DELETE FROM {name} WHERE {where}"
+        if after is None
+        else f"UPDATE {name} SET {', '.join(_equal(after))} WHERE {where}"
+    )
+
+
+def _equal(values: Values) -> list[str]:
+    texts = {name: "NULL" if text is None else f"'{escape_string(text)}'" for name, text in values.items()}
+    return [f"{quoted(name)} = {text}" for name, text in texts.items()]
