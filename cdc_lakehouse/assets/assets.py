@@ -32,6 +32,7 @@ from cdc_lakehouse.pipeline.feed_state import held_by_name
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor
 from cdc_lakehouse.pipeline.steps import Steps
+from cdc_lakehouse.pipeline.taken_tables import was_taken
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
@@ -278,7 +279,7 @@ def _schemas(steps: Steps, feed: FeedConfig) -> Iterator[dg.AssetMaterialization
     lives = steps.run.history.history.incarnations()
     by_table: dict[TableName, list[TableVersion]] = defaultdict(list)
     for version in evolved:
-        if version.incarnation:
+        if version.incarnation and was_taken(feed.tables, lives[version.incarnation]):
             # Statements under an earlier name belong to the asset with the table's current name.
             by_table[lives[version.incarnation].last.name].append(version)
     for table, versions in by_table.items():

@@ -77,6 +77,13 @@ def root_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
     return error
 
 
+def error_text(error: SerializableErrorInfo) -> str:
+    """Return the message of an error in a run. The project's own errors say all without the name of their class."""
+    own = f"{error.cls_name}: "
+    text = error.message.strip()
+    return text.partition(own)[2] if error.cls_name in class_names(CdcError) and own in text else text
+
+
 def _error(instance: dg.DagsterInstance, run_id: str) -> str:
     """Return the project's own error, or else the innermost one, of the first failed step; without a failed step,
     Dagster's message."""
@@ -84,7 +91,7 @@ def _error(instance: dg.DagsterInstance, run_id: str) -> str:
         event = record.event_log_entry.dagster_event
         found = None if event is None else event.step_failure_data.error
         if found is not None:
-            return _first_line(root_error(found).message)
+            return _first_line(error_text(root_error(found)))
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
         event = record.event_log_entry.dagster_event
         if event is not None and event.message:

@@ -194,7 +194,7 @@ def discard(
                 ],
             })  # fmt: skip
             continue
-        say(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run goes on without")
+        say(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run continues without")
         for row in discarded:
             if row.error_class in _MISSING_INPUT:
                 say(f"  {printable(row.segment)}: {_MISSING_INPUT[row.error_class]}")

@@ -18,7 +18,7 @@ import dagster as dg
 
 from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, partition_tags, tables_job_name
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
-from cdc_lakehouse.assets.last_runs import root_error
+from cdc_lakehouse.assets.last_runs import class_names, error_text, root_error
 from cdc_lakehouse.assets.leases import find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, pop_steps, set_repairs
 from cdc_lakehouse.assets.sensors import poll_source, run_tags
@@ -50,7 +50,7 @@ from cdc_lakehouse.pipeline.feed_state import held_by_name
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.steps import Steps
-from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
+from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns, was_taken
 
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 """The settings for an instance that has none."""
@@ -241,7 +241,8 @@ class _Runner:
         `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
         from beginning."""
         run_id = str(uuid.uuid4())
-        settings: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+        # The result says all of it; Dagster's instance keeps the log.
+        settings: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
         job, tags = new_job_name(feed.name), run_tags(feed, attempt)
         if partitions:
             job = dates_job_name(feed.name)
@@ -337,11 +338,14 @@ def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_
 
 
 def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, str]:
-    """Return the error of the failed step and its class: the project's own error, or else the innermost one."""
+    """Return the error of the failed step and its class: the project's own error, or else the innermost one. The stack
+    of one that is not the project's is printed."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
             root = root_error(found)
-            return root.message.strip(), root.cls_name or ""
+            if root.cls_name not in class_names(CdcError):
+                say(root.to_string(), err=True)
+            return error_text(root), root.cls_name or ""
     return "the run failed; see its log", ""
 
 
@@ -375,8 +379,11 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
     for name, counts in steps.decoded.counts.by_table.items():
         changes = {"inserts": counts.inserts, "updates": counts.updates, "deletes": counts.deletes}
         row(*name).update(rows_in=counts.events, **changes)
+    lives = steps.run.history.history.incarnations()
     for version in steps.evolved.versions:
-        if version.kind != "seen" and version.name.table:
+        life = lives.get(version.incarnation)
+        left_out = life is not None and not was_taken(steps.run.feed.tables, life)
+        if version.kind != "seen" and version.name.table and not left_out:
             statement = {"commit_ts": version.commit_ts, "statement": version.query, "effect": version.effect}
             row(version.name.database, version.name.table)["ddl"].append(statement)
     return [rows[name] for name in sorted(rows)]

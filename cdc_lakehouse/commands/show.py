@@ -71,6 +71,8 @@ def command(
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
     wanted = find_tables(config, table, feed_name, as_of, last_good=last_good)
+    if table is None:
+        wanted = _readable(wanted)
     if as_csv and len(wanted) > 1:
         raise click.UsageError("--csv prints one table: name it, and the feed where several have it")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -97,6 +99,14 @@ def find_tables(
         known = ", ".join(str(each.name) for each in found) or "none"
         raise ConfigurationError(f"no table {table or ''} is published", advice=f"published are: {known}")
     return wanted
+
+
+def _readable(tables: Sequence[ReadableTable]) -> list[ReadableTable]:
+    """Return the tables that have a state of the moment; the others are reported on stderr."""
+    for each in tables:
+        if each.refused is not None:
+            say(f"cdc-lakehouse: {each.name} is not shown: {each.refused}", err=True)
+    return [each for each in tables if each.refused is None]
 
 
 def _head(table: ReadableTable, limit: int, columns: Sequence[str] | None) -> tuple[int, pa.Table]:

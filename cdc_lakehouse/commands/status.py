@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pyarrow.compute as pc
 
-from cdc_lakehouse.changelog.positions import lag_seconds
+from cdc_lakehouse.changelog.positions import lag_seconds, utc_now
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
@@ -62,7 +62,7 @@ def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_jso
       cdc-lakehouse status
       cdc-lakehouse status --feed shop --check
     """
-    now = datetime.datetime.now(datetime.UTC)
+    now = utc_now()
     lake = Lake(config.lake, config.storage)
     sources = [(feed, open_monitor(lake, feed).status()) for feed in chosen(config, feed_name)]
     failed = _failed_runs([feed.name for feed, _ in sources])

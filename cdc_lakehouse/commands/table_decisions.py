@@ -94,7 +94,7 @@ def _document(run: FeedRun, table: str, resumed: Resumed) -> dict[str, Any]:
 def _text(run: FeedRun, table: str, resumed: Resumed) -> list[str]:
     lines: list[str] = []
     if resumed.hold is not None:
-        lines.append(f"feed {run.feed.name}: {table} goes on with the next run")
+        lines.append(f"feed {run.feed.name}: {table} continues with the next run")
     if resumed.approved:
         lines.append(f"feed {run.feed.name}: the next run carries out")
         lines += [f"  {version.query or version.kind}" for version in resumed.approved]

@@ -99,12 +99,18 @@ def engine_fault(error: Exception) -> CdcError | None:
 
 def described(error: Exception) -> str:
     """Describe an error in one line: its type, and its message when that holds no secret."""
+    if isinstance(error, EngineError) and isinstance(error.__cause__, Py4JError) and (said := _said(error.__cause__)):
+        return said
     if isinstance(error, CdcError):
         return str(error)
     if not (isinstance(error, Py4JError) or _is_of_spark(error)):
         return in_one_line(error)
-    said = [found[1] for line in _lines(error) if (found := _JAVA_SAID.match(line))]
-    return said[0] if said else _of_engine(error)
+    return _said(error) or _of_engine(error)
+
+
+def _said(error: Exception) -> str | None:
+    """Return what Iceberg says of a file, which is more than what Spark makes of it."""
+    return next((found[1] for line in _lines(error) if (found := _JAVA_SAID.match(line))), None)
 
 
 # Commands that read a lake without Spark import this module too, so PySpark and DuckDB are imported only on errors.

@@ -80,7 +80,7 @@ def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) ->
         shown = "nothing has been published yet" if at is None else f"the published cut shows {at:%Y-%m-%d %H:%M} UTC"
         yield Problem(feed.name, "stale", "", f"{shown}; freshness_minutes is {feed.freshness_minutes}")
     for table, lag, allowed in stale_tables(feed, state):
-        text = f"what readers see of the table {table} is {lag / 60:.0f} minutes old"
+        text = f"the table {table} is {lag / 60:.0f} minutes old"
         yield Problem(feed.name, "stale", str(table), f"{text}; its freshness_minutes is {allowed}")
 
 

@@ -18,6 +18,11 @@ def is_taken(tables: TablesConfig, life: Incarnation) -> bool:
     return _takes(tables, life.last.name)
 
 
+def was_taken(tables: TablesConfig, life: Incarnation) -> bool:
+    """Whether the configuration takes a table, by its last name or an earlier one."""
+    return is_taken(tables, life) or left_ts(tables, life) is not None
+
+
 def left_ts(tables: TablesConfig, life: Incarnation) -> int | None:
     """Return when a table was renamed from a name that the configuration takes to one that it does not; None when it
     was not."""

@@ -37,8 +37,10 @@ class TestLake:
 
     __test__ = False
 
-    def __init__(self, root: Path, directory: Path, session: Callable[[], SparkSession], **feed: Any) -> None:
-        self.name = f"f{next(_NUMBERS)}"
+    def __init__(
+        self, root: Path, directory: Path, session: Callable[[], SparkSession], *, name: str | None = None, **feed: Any
+    ) -> None:
+        self.name = name or f"f{next(_NUMBERS)}"
         self.sink = directory / "sink"
         self.session = session
         self.feed_settings = feed
