@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from tests.near import Recorder
 _RECORDER = Recorder() if os.environ.get("CDC_TESTS_MAP") else None
 
 from tests.kit.data_sets import unpack  # noqa: E402
-from tests.kit.jobs import divide_tables, let_spark_do_all  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +42,7 @@ if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_NEEDED:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--only", metavar="NAME", help="of a file of scenarios this one alone")
     parser.addoption("--update", action="store_true", help="write the results of case files and golden pages anew")
 
 
@@ -99,22 +98,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CDC_LAKEHOUSE_CONFIG", raising=False)
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def in_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small work is done in the driver, and that of tests is small. Every fourth test of data sets, which have every
-    kind of change, every twelfth of the others, and all of the long ones have Spark jobs for all of it, which takes
-    three times as long; half of these divide each table."""
-    if request.node.get_closest_marker("spark") is None:
-        return
-    # With `--dist loadgroup` the group is a part of the id: a test that fails is to do the same when it is run alone.
-    number = zlib.crc32(request.node.nodeid.partition("@")[0].encode())
-    every = 4 if request.path.name == "test_data_sets.py" else 12
-    if LONG or number % every == 0:
-        let_spark_do_all(monkeypatch)
-    if number % (2 * every) == 0:
-        divide_tables(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableVersion
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC_EVENTS, spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.current.key_texts import TableKey
@@ -306,7 +306,9 @@ def _require_known_rows(run: FeedRun, table: _Table) -> None:
             continue
         name = span.name
         own = (F.col("schema_name") == name.database) & (F.col("table_name") == name.table)
-        if events.where(own & (F.col("commit_ts") > above) & (F.col("commit_ts") <= upto)).limit(1).count():
+        # Synthetic events at the time of the statement come after it: among them are those of an earlier run.
+        before = (F.col("commit_ts") < upto) | ((F.col("commit_ts") == upto) & ~F.coalesce(SYNTHETIC, F.lit(False)))
+        if events.where(own & (F.col("commit_ts") > above) & before).limit(1).count():
             raise TableHeldError(
                 "rows were written while the table had no key",
                 advice=f'set tables.settings."{name}".primary_key in the configuration',

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from tests.model.fold import Entry
-from tests.model.history import NAMES, ROWS, STATEMENTS, Flush, History, Midnight, Restart, new_clock
+from tests.chaos.history import NAMES, ROWS, STATEMENTS, Flush, History, Midnight, Restart, new_clock
+from tests.kit.log import Entry
 
 _PASSES: Final = (3, 5)
 _COMMANDS: Final = (3, 11)

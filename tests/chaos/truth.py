@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import random
+from collections import defaultdict
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
-from cdc_lakehouse.lake.check_queries import event_counts
+from cdc_lakehouse import read
+from tests.kit.changefeed import Changefeed
 from tests.kit.lakes import TestLake
-from tests.model.changefeed import Changefeed
-from tests.model.fold import fold, seen
+from tests.kit.log import fold, seen, values
 
 Name = tuple[str, str]
+_READ: Final = 3
 
 
 class WrongError(AssertionError):
@@ -66,6 +68,9 @@ class Truth:
         if missing:
             raise WrongError(f"cuts that were published are gone: {sorted(missing)}")
         tables = _by_snapshot(lake)
+        tagged = {ref.snapshot_id for each in tables.values() for n, ref in each.metadata.refs.items() if n != "main"}
+        if unknown := tagged - {row["snapshot_id"] for rows in cuts.values() for row in rows}:
+            raise WrongError(f"snapshots are tagged that no cut has: {unknown}")
         for upto, rows in cuts.items():
             expected = self.tables(upto)
             names = [(row["database"], row["table"]) for row in rows]
@@ -77,6 +82,15 @@ class Truth:
                     self._check_row(row, expected[name], tables, purged=purged)
                     self._cuts.add(place)
         return len(cuts)
+
+    def check_reads(self, lake: TestLake, chance: random.Random) -> None:
+        """What `read` gives at some commit-ts up to the last cut is what the model has."""
+        last = lake.run().last_cut.checkpoint_ts
+        times = sorted({each.commit_ts for feed in self._feeds for each in feed.entries if each.commit_ts <= last})
+        for upto in chance.sample(times, min(len(times), _READ)):
+            for name, (columns, rows) in self.tables(upto).items():
+                found = read(lake.config, ".".join(name), as_of=upto)
+                _same(f"{name} read at {upto}", (found.column_names, values(found)), ([c for c, _ in columns], rows))
 
     def _check_row(self, row: dict[str, Any], wanted: Any, tables: dict[int, Any], *, purged: bool) -> None:
         what = f"{row['database']}.{row['table']} in the cut at {row['checkpoint_ts']}"
@@ -90,24 +104,6 @@ class Truth:
             _same(what, self._current[snapshot], wanted)
         elif snapshot is not None and not purged:
             raise WrongError(f"{what} is of a snapshot that no table has")
-
-
-def check_events(lake: TestLake) -> None:
-    """Each change of each segment is there once, and as many as the segments say, but for those that went."""
-    events = Counter((each["segment"], each["line"], each["op"]) for each in lake.machinery("events"))
-    twice = [place for place, count in events.items() if count > 1]
-    if twice:
-        raise WrongError(f"events that are there twice: {twice}")
-    counts = event_counts(lake.lake, lake.name)
-    if counts.of_segments != counts.in_table + counts.superseded:
-        raise WrongError(f"other events than segments gave: {counts}")
-    rows = (row for row in lake.machinery("segments") if row["events"] and row["kind"] != "summary")
-    said = {row["segment"]: row["events"] for row in rows}
-    found = lake.events_by_segment()
-    # Rows that an exchange moves are of segments of their own.
-    wrong = {name: (count, found.get(name)) for name, count in said.items() if found.get(name) != count}
-    if wrong:
-        raise WrongError(f"segments with other numbers of events than they say: {wrong}")
 
 
 def _same(what: str, found: Any, expected: Any) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.check_queries import conservation
+from cdc_lakehouse.lake.check_queries import conservation, event_counts
 from cdc_lakehouse.lake.file_io import packages
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, publish
@@ -165,6 +165,22 @@ def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any], comm
     assert None not in times
     assert commit_ts is None or sorted(times) == commit_ts, f"commit-ts of {name}"
     assert conservation(seen).holds, f"{name}: {conservation(seen)}"
+
+
+def check_events(lake: TestLake) -> None:
+    """Each change of each segment is in `events` once, and as many as the segments say, but for superseded ones."""
+    # A file that is written over leaves events of the lines that it had.
+    places = ("segment", "line", "op", "commit_ts")
+    events = Counter(tuple(each[place] for place in places) for each in lake.machinery("events"))
+    assert not (twice := [place for place, count in events.items() if count > 1]), f"events twice: {twice}"
+    counts = event_counts(lake.lake, lake.name)
+    assert counts.of_segments == counts.in_table + counts.superseded, counts
+    rows = (row for row in lake.machinery("segments") if row["events"] and row["kind"] != "summary")
+    said = {row["segment"]: row["events"] for row in rows}
+    found = lake.events_by_segment()
+    # Rows that an exchange moves are of segments of their own.
+    wrong = {name: (count, found.get(name)) for name, count in said.items() if found.get(name) != count}
+    assert not wrong, f"segments with other numbers of events than they say: {wrong}"
 
 
 def write_config(

@@ -21,12 +21,12 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
 from tests import LONG
+from tests.chaos.history import History
 from tests.commands import call
+from tests.kit.changefeed import statement
 from tests.kit.hand_sinks import ID, integer, text
 from tests.kit.lakes import TestLake, run_all
-from tests.model.changefeed import DATABASE, query
-from tests.model.fold import Ddl, Entry, Tables, Values, apply
-from tests.model.history import History
+from tests.kit.log import Ddl, Entry, Tables, Values, apply
 from tests.servers.canal_reader import Writer
 from tests.servers.canal_workload import every_type
 from tests.servers.tidb import TidbServer, tidb_server
@@ -223,7 +223,7 @@ def _run_on(cursor: Any, entry: Entry, tables: Tables, played: Counter[str]) -> 
 
 def _statement(entry: Entry, tables: Tables) -> str:
     if isinstance(entry, Ddl):
-        return query(entry, tables, DATABASE)
+        return statement(entry, tables, DATABASE)
     name, before, after = quoted(entry.table), entry.before, entry.after
     if before is None:
         return f"INSERT INTO {name} SET {', '.join(_equal(after or {}))}"

@@ -1,101 +1,74 @@
-"""Rows that a person gave up, and segments that are decoded again, in a whole run."""
+"""Rejected rows beyond those that are listed one by one. What else becomes of rejected rows is in tests/scenarios."""
 
 from __future__ import annotations
 
-import os
+import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from cdc_lakehouse.pipeline.replay import replay
+from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
+from cdc_lakehouse.lake.current import update_tasks
+from tests.kit.changefeed import Changefeed
 from tests.kit.lakes import TestLake
-from tests.lake import NOON
-from tests.spark.test_held import Table
+from tests.kit.log import Column, Ddl, RowChange
 
 pytestmark = pytest.mark.spark
 
 
-def discard(table: Table, count: int = 1) -> None:
-    run = table.lake.run()
-    ids = {row.id for row in run.quarantine.open()[:count]}
-    assert len(run.quarantine.discard(ids, "ann", "test data", NOON)) == count
+class Rejecting:
+    """Table t, of which some rows are spoiled."""
+
+    def __init__(self, lake: TestLake) -> None:
+        self.lake, self.feed = lake, Changefeed(lake.sink, database="d")
+        self._clock = itertools.count(450_000_000_000_000_000, 1 << 18)
+        columns = (Column("id", "int"), Column("v", "int"))
+        self.feed.send(Ddl(next(self._clock), "t", "create", columns=columns, key=("id",)))
+
+    def put(self, *ids: int, old: str = "", new: str = "") -> None:
+        for id in ids:
+            self.feed.send(RowChange(next(self._clock), "t", None, {"id": str(id), "v": "20"}))
+            if old:
+                self.feed.spoil(lambda change, line: line(change).replace(old, new))
+
+    def run(self) -> list[tuple[Any, ...]]:
+        self.feed.flush(LISTED_PER_SEGMENT + 3)
+        self.feed.advance(0)
+        self.lake.go_through()
+        return self.lake.rows("t")
+
+    def left_out(self) -> dict[tuple[int, int | None], int]:
+        """By data file and line, the rows that an open row of the quarantine stands for."""
+        rows = [row for row in self.lake.machinery("quarantine") if row["state"] == "open"]
+        numbers = {path: number for number, path in enumerate(sorted({row["segment"] for row in rows}), 1)}
+        return {(numbers[row["segment"]], row["line"]): row["count"] for row in rows}
 
 
-def states(table: Table) -> list[str]:
-    return sorted(row["state"] for row in table.lake.machinery("quarantine"))
-
-
-@pytest.fixture
-def table(new_lake: Callable[..., TestLake]) -> Table:
-    table = Table(new_lake())
-    table.create("id")
-    table.put(1, 10)
-    assert not table.run().applied.held
-    return table
-
-
-def test_a_table_goes_on_without_exactly_the_rows_that_were_discarded(table: Table) -> None:
-    table.put(2, 20)
-    table.spoil('"v":"20"', '"v":"twenty"')
-    table.put(3, 30)
-    table.put(4, 40)
-    table.spoil('"v":"40"', '"v":"forty"')
-    assert table.run().applied.held and table.open() == ["BadValue"] * 2
-    discard(table)
-    assert table.run().applied.held and table.rows() == {1: 10}
-    discard(table)
-    assert not table.run().applied.held
-    assert (table.rows(), states(table)) == ({1: 10, 3: 30}, ["discarded"] * 2)
-    # What comes later holds the table as before.
-    table.put(5, 50)
-    table.spoil('"v":"50"', '"v":"fifty"')
-    assert table.run().applied.held and table.open() == ["BadValue"]
-
-
-@pytest.mark.parametrize("value", [",", '"twenty"'], ids=["a line", "a row that the table cannot take"])
-def test_a_decision_stands_when_a_date_is_decoded_again_and_a_replay_takes_it_back(table: Table, value: str) -> None:
-    table.put(2, 20)
-    table.spoil('"v":"20"', f'"v":{value}')
-    table.put(3, 30)
-    assert table.run().applied.held
-    discard(table)
-    assert not table.run().applied.held
-    assert table.rows() == {1: 10, 3: 30}
-    dates = {row["feed_date"] for row in table.lake.machinery("segments") if row["feed_date"]}
-    assert dates
-    table.lake.go_through(dates=frozenset(dates))
-    assert (table.rows(), states(table)) == ({1: 10, 3: 30}, ["discarded"])
-    run = table.lake.run()
-    assert replay(run, run.quarantine.rows).landed
-    assert table.run().applied.held
-    assert len(table.open()) == 1
-
-
-def test_rows_that_were_mended_and_replayed_come_between_the_others_of_their_keys(table: Table) -> None:
-    for id, values in ((2, (20, 21, 22)), (3, (30, 31))):
-        for before, v in zip((None, *values), values, strict=False):
-            table.put(id, v, before)
-    # In the place, so that only a replay takes it again: the file is the one that is known.
+def test_invalid_values_beyond_those_listed_are_counted(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update_tasks, "REJECTED_LISTED", 2)
+    table = Rejecting(new_lake(policy={"quarantine": "skip"}))
+    table.put(7)
+    table.put(2, 3, 4, 5, 6, old='"v":"20"', new='"v":"twenty"')
     table.feed.flush(9)
-    path = max(table.lake.sink.rglob("CDC*.json"))
-    sound, times = path.read_bytes(), path.stat()
+    table.put(8, 9, old='"v":"20"', new='"v":"twenty"')
+    assert table.run() == [(7, 20)]
+    assert table.left_out() == {(1, 2): 1, (1, 3): 1, (1, 4): 3, (2, 1): 2}
+    assert table.lake.run().quarantine.count() == 7
+    before = table.lake.metadata()
+    table.run()
+    assert table.lake.metadata() == before
+    table.feed.mend()
+    assert table.run() == [(id, 20) for id in range(2, 10)]
+    assert table.left_out() == {}
 
-    def write(content: bytes) -> None:
-        assert len(content) == len(sound)
-        with path.open("r+b") as file:
-            file.write(content)
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-    write(sound.replace(b'"v":"21"', b'"v":,21,', 1).replace(b'"v":"31"', b'"v":,31,', 1))
-    assert table.run().applied.held and table.open() == ["NotJson"] * 2
-    discard(table, 2)
-    assert not table.run().applied.held
-    assert table.rows() == {1: 10, 2: 22, 3: 30}
-    write(sound)
-    assert not table.run().decoded.segments
-    run = table.lake.run()
-    assert replay(run, run.quarantine.rows).landed
-    assert not table.run().applied.held
-    assert (table.rows(), states(table)) == ({1: 10, 2: 22, 3: 31}, ["replayed"] * 2)
-    events = sorted(table.lake.machinery("events"), key=lambda event: event["commit_ts"])
-    assert [event["after"]["v"] for event in events] == ["10", "20", "21", "22", "30", "31"]
+def test_invalid_lines_beyond_those_listed_are_counted(new_lake: Callable[..., TestLake]) -> None:
+    table = Rejecting(new_lake(policy={"quarantine": "skip"}))
+    table.put(*range(LISTED_PER_SEGMENT + 3), old='"isDdl":false', new='"isDdl":true')
+    assert table.run() == []
+    listed = {(1, line): 1 for line in range(1, LISTED_PER_SEGMENT + 1)}
+    assert table.left_out() == {**listed, (1, None): 3}
+    assert table.lake.run().quarantine.count() == LISTED_PER_SEGMENT + 3

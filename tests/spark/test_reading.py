@@ -1,4 +1,4 @@
-"""Cuts for readers: what `read` gives at any commit-ts is the fold up to it, and every engine reads the same rows."""
+"""Cuts for readers: every engine reads the same rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
-from hypothesis import given, note
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
@@ -25,74 +21,16 @@ import cdc_lakehouse
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.pipeline.reading import NotReadableError
-from tests.kit.lakes import TestLake, run_all
-from tests.model.changefeed import DATABASE, Changefeed
-from tests.model.fold import Column, Ddl, Entry, RowChange, fold
-from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios
-from tests.spark.test_fold import SPARK_EXAMPLES
+from tests.kit.changefeed import Changefeed
+from tests.kit.lakes import TestLake
+from tests.kit.log import Column, Ddl, Entry, RowChange, fold
+from tests.kit.log import values as seen
 
 pytestmark = pytest.mark.spark
 
+DATABASE = "shop"
+
 ID, NAME = Column("id", "int"), Column("name", "varchar(20)")
-
-
-@SPARK_EXAMPLES
-@given(steps=scenarios())
-def test_a_read_is_the_fold_at_every_commit_ts(steps: list[Step], new_lake: Callable[..., TestLake]) -> None:
-    lake = new_lake()
-    feed = Changefeed(lake.sink)
-    cuts: list[int] = []
-    shown: set[int] = set()
-    for step in steps:
-        note(str(step))
-        match step:
-            case Run() if feed.entries:
-                cuts.append(feed.advance(step.behind))
-                if step.kill:
-                    with step.kill(lake) as killed:
-                        run_all(lake.run())
-                    assert killed.happened or len(cuts) > 1
-                    shown |= published(lake)
-                    assert shown >= tagged(lake)
-                run_all(lake.run())
-                shown |= published(lake)
-                assert shown >= tagged(lake)
-            case Flush():
-                feed.flush(step.lines)
-            case Midnight():
-                feed.date += 1
-            case Restart():
-                feed.restart()
-            case RowChange() | Ddl():
-                feed.send(step)
-            case _:
-                pass
-    for commit_ts in sorted({*cuts, *(entry.commit_ts for entry in feed.entries)}):
-        if cuts and commit_ts <= cuts[-1]:
-            check(lake, feed.entries, commit_ts)
-
-
-def published(lake: TestLake) -> set[int]:
-    return {row["snapshot_id"] for row in lake.machinery("checkpoints")}
-
-
-def tagged(lake: TestLake) -> set[int]:
-    refs = (table.metadata.refs for table in lake.tables().values())
-    return {ref.snapshot_id for each in refs for name, ref in each.items() if name != "main"}
-
-
-def check(lake: TestLake, entries: list[Entry], commit_ts: int) -> None:
-    for name, table in fold(entries, commit_ts).items():
-        rows = cdc_lakehouse.read(lake.config, f"{DATABASE}.{name}", as_of=commit_ts)
-        columns, expected = table.typed()
-        assert rows.column_names == [column for column, _ in columns], name
-        assert seen(rows) == expected, (name, commit_ts)
-
-
-def seen(rows: pa.Table) -> list[tuple[Any, ...]]:
-    cells = [rows.column(place).to_pylist() for place in range(rows.num_columns)]
-    found = zip(*cells, strict=True)
-    return sorted((tuple(c.normalize() if isinstance(c, Decimal) else c for c in row) for row in found), key=repr)
 
 
 # --- Every engine ---

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.sample.sink_writer import SampleRowChange, canal_json
+from cdc_lakehouse.sample.sink_writer import Encode, SampleRowChange, canal_json
 
 _TYPES: Final = {3: "CREATE", 4: "ERASE", 11: "TRUNCATE", 14: "RENAME", 25: "QUERY", 42: "QUERY"}
 _AGAIN: Final = 0.1
@@ -34,6 +34,7 @@ class TopicWriter:
     partitions: int
     by_key: bool
     chance: random.Random
+    encode: Encode = canal_json
 
     def __post_init__(self) -> None:
         self._waiting: list[SampleRowChange] = []
@@ -46,7 +47,7 @@ class TopicWriter:
     def flush(self, now: datetime.datetime, _: int | None = None) -> None:
         self._flushed = now
         waiting, self._waiting = self._waiting, []
-        records = [Record(self._partition(each), canal_json(each, now).encode(), _ms(now)) for each in waiting]
+        records = [Record(self._partition(each), self.encode(each, now).encode(), _ms(now)) for each in waiting]
         self._sent += records
         # A producer that has lost an answer sends a batch once more; an earlier one may come late.
         if self._sent and self.chance.random() < _AGAIN:

@@ -1,6 +1,6 @@
-"""The oracle: what the tables hold after a history, folded one entry after the other in plain Python.
+"""The log model: entries of a database's log, and the oracle: the tables after them, folded in plain Python.
 
-It knows what statements mean, not how they are written: text, files and arrival are no concern of it."""
+It knows what statements do, not how they are written: text, files and arrival are the writers' (`changefeed`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Values = dict[str, str | None]
 Key = tuple[str | None, ...]
 Kind = Literal[
     "create", "drop", "truncate", "rename table", "add", "drop column", "rename column", "retype", "rekey", "exchange",
-    "recover",
+    "recover", "drop key", "drop partition", "truncate partition", "remove partitioning", "alter",
 ]  # fmt: skip
 LIMIT = 3
-"""Where the second partition begins."""
+"""Partition `p0` has what is below it, `p1` the rest. NULL is in `p0`."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Ddl:
     """`column` is the new one (add, retype), `name` what is dropped, renamed or retyped, `new_name` what it becomes.
     `key` is the new one (create, rekey), `partition` the column by which a created table is partitioned. An exchange is
     of partition `name` and the table `new_name`. A recover is of a table that was dropped or truncated, as `new_name`.
-    """
+    An "alter" has its own text as `query`, the `columns` and the `key` that it leaves, and `origins`: by column the one
+    that its values come from, "" where they are the default. `query` of a "create" is how it is partitioned, where
+    `partition` does not say so; then `leaving` has the keys of the rows that an emptied partition leaves."""
 
     commit_ts: int
     table: str
@@ -57,6 +59,10 @@ class Ddl:
     first: bool = False
     name: str = ""
     new_name: str = ""
+    query: str = ""
+    action: int = 0
+    origins: tuple[tuple[str, str], ...] = ()
+    leaving: tuple[Key, ...] | None = None
 
 
 @dataclass
@@ -67,11 +73,14 @@ class Table:
     partition: str | None = None
 
     def key_of(self, row: Values) -> Key:
-        return tuple(row[name] for name in self.key)
+        """Without a key a row is known by all of its values."""
+        return tuple(row[name] for name in self.key or row)
 
     def typed(self) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
         """Columns with their Iceberg types, and rows as Python values, each with its commit-ts at the end."""
-        columns = [(column.name, iceberg_type(column.type)) for column in self.columns]
+        # The lake has a column of its own, of which the name is free of any other.
+        taken = {column.name: f"{column.name}_" for column in self.columns if column.name.lower() == "_commit_ts"}
+        columns = [(taken.get(column.name, column.name), iceberg_type(column.type)) for column in self.columns]
         rows = [
             (*(value(row[column.name], column.type) for column in self.columns), commit_ts)
             for row, commit_ts in self.rows.values()
@@ -103,7 +112,8 @@ def apply(tables: Tables, entry: Entry) -> None:
     if isinstance(entry, RowChange):
         table = tables[entry.table]
         if entry.before is not None:
-            del table.rows[table.key_of(entry.before)]
+            # The row is missing where an entry before it was left out.
+            table.rows.pop(table.key_of(entry.before), None)
         if entry.after is not None:
             table.rows[table.key_of(entry.after)] = (dict(entry.after), entry.commit_ts)
         return
@@ -121,19 +131,26 @@ def apply(tables: Tables, entry: Entry) -> None:
         tables[entry.table].rows = {}
     elif entry.kind == "exchange":
         _exchange(tables[entry.table], tables[entry.new_name], entry)
+    elif entry.kind in ("drop partition", "truncate partition"):
+        table = tables[entry.table]
+        out = _in_partition(table, entry.name) if entry.leaving is None else table.rows.keys() - set(entry.leaving)
+        table.rows = {key: row for key, row in table.rows.items() if key not in out}
     else:
         _alter(tables[entry.table], entry)
 
 
 def _exchange(table: Table, plain: Table, ddl: Ddl) -> None:
     """Rows that change places have the statement's time."""
-    column = table.partition
-    assert column is not None
-    below = ddl.name == "p0"
-    out = {key: row for key, row in table.rows.items() if (int(row[0][column] or 0) < LIMIT) == below}
+    out = _in_partition(table, ddl.name)
     back, plain.rows = plain.rows, {key: (row, ddl.commit_ts) for key, (row, _) in out.items()}
     kept = {key: row for key, row in table.rows.items() if key not in out}
     table.rows = {**kept, **{key: (row, ddl.commit_ts) for key, (row, _) in back.items()}}
+
+
+def _in_partition(table: Table, name: str) -> dict[Key, tuple[Values, int]]:
+    column = table.partition
+    assert column is not None
+    return {key: row for key, row in table.rows.items() if (int(row[0][column] or 0) < LIMIT) == (name == "p0")}
 
 
 def _keyed(table: Table, commit_ts: int) -> None:
@@ -160,22 +177,59 @@ def _alter(table: Table, ddl: Ddl) -> None:
                 row[ddl.new_name] = row.pop(ddl.name)
         case "retype":
             assert ddl.column is not None
-            converts = table.columns[place].type.startswith(("int", "bigint")) and ddl.column.type.startswith("varchar")
-            table.columns[place] = ddl.column
-            if converts and ddl.name in table.key:
+            old, table.columns[place] = table.columns[place], ddl.column
+            for row, _ in table.rows.values():
+                row[ddl.name] = _converted(row[ddl.name], ddl.column.type)
+            if ddl.name in table.key and _meaning(old.type) != _meaning(ddl.column.type):
                 _keyed(table, ddl.commit_ts)
         case "rekey":
             table.key = ddl.key
             _keyed(table, ddl.commit_ts)
+        case "drop key":
+            table.key = ()
+        case "remove partitioning":
+            table.partition = None
+        case "alter":
+            origins = {column.name: column.name for column in ddl.columns} | dict(ddl.origins)
+            table.columns, table.key = list(ddl.columns), ddl.key
+            table.rows = {
+                key: ({c.name: row[origins[c.name]] if origins[c.name] else c.default for c in ddl.columns}, at)
+                for key, (row, at) in table.rows.items()
+            }
         case _:
             raise AssertionError(ddl.kind)
+
+
+_MEANINGS = {"int": int, "bigint": int, "varchar": str, "datetime": datetime.datetime}
+
+
+def _meaning(kind: str) -> object:
+    """Types between which the text of a key stays the same."""
+    base = kind.partition("(")[0]
+    return kind if base == "decimal" else _MEANINGS.get(base, base)
+
+
+def _converted(text: str | None, new: str) -> str | None:
+    if text is None:
+        return None
+    match new.partition("(")[0]:
+        case "decimal":
+            return f"{Decimal(text):.{new.partition(',')[2].removesuffix(')')}f}"
+        case "int" | "bigint":
+            return str(int(text))
+        case "date":
+            return text[:10]
+        case "char":
+            return text.rstrip(" ")
+        case _:
+            return text
 
 
 def iceberg_type(kind: str) -> str:
     base, _, size = kind.partition("(")
     if base == "decimal":
         return f"decimal({size.removesuffix(')').replace(',', ', ')})"
-    return {"int": "int", "bigint": "long", "varchar": "string", "datetime": "timestamp"}[base]
+    return {"int": "int", "bigint": "long", "datetime": "timestamp", "date": "date"}.get(base, "string")
 
 
 def value(text: str | None, kind: str) -> Any:
@@ -186,19 +240,26 @@ def value(text: str | None, kind: str) -> Any:
             return int(text)
         case "decimal":
             return Decimal(text).normalize()
+        case "datetime" | "date" if "-00" in text[:10]:
+            return None  # A zero or partial date, by the default policy.
         case "datetime":
             return datetime.datetime.fromisoformat(text)
+        case "date":
+            return datetime.date.fromisoformat(text)
         case _:
             return text
 
 
 def seen(schema: Any, scan: Any) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
     """What a scan of PyIceberg shows, as `Table.typed` gives it."""
-    columns = [(field.name, str(field.field_type)) for field in schema.fields]
-    arrow = scan.to_arrow()
-    cells = [arrow.column(place).to_pylist() for place in range(len(columns))]
+    return [(field.name, str(field.field_type)) for field in schema.fields], values(scan.to_arrow())
+
+
+def values(table: Any) -> list[tuple[Any, ...]]:
+    """The rows of an Arrow table, as `Table.typed` gives them."""
+    cells = [table.column(place).to_pylist() for place in range(table.num_columns)]
     rows = [
         tuple(cell.normalize() if isinstance(cell, Decimal) else cell for cell in row)
         for row in zip(*cells, strict=True)
     ]
-    return columns, sorted(rows, key=repr)
+    return sorted(rows, key=repr)

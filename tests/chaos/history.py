@@ -1,21 +1,14 @@
-"""Random histories of a small database, and how a changefeed brings them: hypothesis strategies.
-
-A scenario is a list of steps. Entries are in the source's order; between them the changefeed flushes, passes midnight
-or starts again, and now and then the project runs, killed somewhere or not. The first run is always killed.
-"""
+"""Random histories of a small database: what can be done to it, drawn by numbers."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from hypothesis import strategies as st
-
-from tests.kit.kills import KillAtCommit
-from tests.model.fold import LIMIT, Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
+from tests.kit.log import LIMIT, Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
 
 NAMES: Final = ("t0", "t1", "Table 2")
 PARTITIONED: Final = "t1"
@@ -47,58 +40,11 @@ class Restart:
     """The changefeed starts again from its checkpoint: what is above it comes once more."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """Everything is flushed, the checkpoint is `behind` entries back, and the project runs, with a configuration that
-    leaves out one table, or none."""
-
-    behind: int
-    kill: KillAtCommit | None
-    excluded: str | None = None
-
-
-Step = Entry | Flush | Midnight | Restart | Run
-_numbers = st.integers(0, 11)
 ROWS: Final = ("put", "put", "put", "delete", "move")
-_ROWS = st.tuples(st.sampled_from(ROWS), _numbers, _numbers, _numbers)
 STATEMENTS: Final = (
     "add", "drop column", "rename column", "retype", "retype", "truncate", "rename table", "drop", "rekey", "exchange",
     "exchange", "recover", "recover",
 )  # fmt: skip
-_DDL = st.tuples(st.sampled_from(STATEMENTS), _numbers, _numbers, _numbers)
-_kills = st.builds(KillAtCommit, st.integers(1, 12))
-# It makes a namespace, `frontier`, `schema_history`, `checkpoints` and a table of the feed, and writes to these three.
-_first_kills = st.builds(KillAtCommit, st.integers(1, 8))
-_RUNS = st.builds(Run, behind=st.integers(0, 4), kill=st.none() | _kills)
-_FEED = st.one_of(st.builds(Flush, lines=st.integers(1, 5)), st.just(Midnight()), st.just(Restart()), _RUNS)
-_COMMANDS = st.one_of(_ROWS, _ROWS, _ROWS, _ROWS, _ROWS, _DDL, _FEED)
-_EXCLUDING = st.one_of(
-    _ROWS,
-    _ROWS,
-    _ROWS,
-    # Of a table that another name or an exchange brings, what it was may be left out.
-    _DDL.filter(lambda ddl: ddl[0] not in ("rename table", "exchange", "recover")),
-    st.builds(Run, behind=st.integers(0, 4), kill=st.none(), excluded=st.sampled_from([None, *NAMES[:2]])),
-)
-
-
-@st.composite
-def scenarios(draw: st.DrawFn, excluding: bool = False) -> list[Step]:
-    """Steps that end with a run up to the last entry; `excluding`: with runs that leave out tables."""
-    commands = draw(st.lists(_EXCLUDING if excluding else _COMMANDS, min_size=15, max_size=70))
-    history = History()
-    steps: list[Step] = [*history.create("t0", 0), *history.create("t1", 1)]
-    for command in commands:
-        if isinstance(command, tuple):
-            steps.extend(history.command(*command))
-        else:
-            history.pause()
-            steps.append(command)
-    steps.append(Run(0, None))
-    if not excluding:
-        place, first = next((place, step) for place, step in enumerate(steps) if isinstance(step, Run))
-        steps[place] = replace(first, kill=draw(_first_kills))
-    return steps
 
 
 def new_clock() -> Iterator[int]:

@@ -1,0 +1,303 @@
+"""A changefeed brings the entries of a log to where a feed reads them: a sink's files in canal-json or csv, or a topic.
+
+The bytes are those of the sample's writer. What the tables should hold is the log model's own (`tests.kit.log`)."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
+from cdc_lakehouse.sample import sink_writer
+from cdc_lakehouse.sample.database import column_definition, create_statement
+from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter
+from tests.changelog.statements import in_odd_case
+from tests.kit import csv_sinks
+from tests.kit.log import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
+from tests.kit.topics import TopicWriter
+
+_ACTIONS: Final = {
+    "create": 3, "drop": 4, "add": 5, "drop column": 6, "truncate": 11, "rename column": 12, "retype": 12,
+    "rename table": 14, "drop partition": 20, "truncate partition": 23, "recover": 25, "drop key": 33, "exchange": 42,
+    "rekey": 61, "remove partitioning": 72,
+}  # fmt: skip
+_ADD_KEY: Final = 32
+_PARTITIONS: Final = (
+    f" PARTITION BY RANGE ({{}}) (PARTITION p0 VALUES LESS THAN ({LIMIT}), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+)
+_FIRST_DAY: Final = datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC)
+
+
+Damage = Callable[[SampleRowChange, Callable[[SampleRowChange], str]], str]
+"""What is written in the place of a change; it is given what writes one as it should be."""
+
+
+class Writer(Protocol):
+    """What brings the entries of one database to where a feed reads them, in their order. `entries` are those that were
+    sent, `checkpoint_ts` is what they are known to be complete up to, `date` counts days."""
+
+    database: str
+    entries: list[Entry]
+    checkpoint_ts: int
+    date: int
+
+    def send(self, entry: Entry) -> None:
+        """A statement, or a change of a row. Rows can wait."""
+        ...
+
+    def flush(self, lines: int) -> None:
+        """What waits is written."""
+        ...
+
+    def checkpoint(self, commit_ts: int) -> None:
+        """Everything is written, and the checkpoint goes to a commit-ts, never back."""
+        ...
+
+    def restart(self) -> None:
+        """What waits is lost, and what is above the checkpoint is sent once more."""
+        ...
+
+
+def table_name(database: str, table: str) -> TableName:
+    """Table `2.t` is `t` of the database's neighbour `{database}_2`."""
+    other, _, name = table.rpartition(".")
+    return TableName(f"{database}_{other}" if other else database, name)
+
+
+@dataclass
+class Changefeed:
+    """Of one database: a `Writer`. Rows wait until they are flushed. With csv `old_values` is its
+    output-old-value."""
+
+    sink: Path
+    csv: bool = False
+    old_values: bool = False
+    database: str = "shop"
+    topic: Callable[[sink_writer.Encode], TopicWriter] | None = None
+    """Where it goes in the place of a sink."""
+    date: int = 1
+    checkpoint_ts: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    _writer: SinkWriter | TopicWriter = field(init=False)
+    tables: Tables = field(default_factory=Tables)
+    _versions: dict[str, int] = field(default_factory=dict)
+    _sent: list[tuple[RowChange, list[SampleRowChange]]] = field(default_factory=list)
+    _damaged: dict[int, str] = field(default_factory=dict)
+    """By the identity of a change, what is written in its place."""
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def send(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if isinstance(entry, Ddl):
+            self.flush(3)
+            self._schema_file(entry)
+            return
+        changes = list(self._changes(entry, self.tables[entry.table]))
+        self._sent.append((entry, changes))
+        self._writer.write(changes)
+        apply(self.tables, entry)
+
+    def flush(self, lines: int) -> None:
+        """One file for each directory and so many changes."""
+        self._writer.flush(self._now(), lines)
+
+    def advance(self, behind: int) -> int:
+        """Everything is written, and the checkpoint goes to the entry that is so many back."""
+        self.checkpoint(self.entries[max(0, len(self.entries) - 1 - behind)].commit_ts)
+        return self.checkpoint_ts
+
+    def checkpoint(self, commit_ts: int) -> None:
+        """Everything is written, and the checkpoint goes to a commit-ts, never back."""
+        self.flush(4)
+        self.checkpoint_ts = max(self.checkpoint_ts, commit_ts)
+        self._writer.checkpoint(self.checkpoint_ts)
+
+    def restart(self) -> None:
+        """What waits is lost, and what is above the checkpoint is sent once more."""
+        extension = "csv" if self.csv else "json"
+        self._writer = self.topic(self._encode) if self.topic else SinkWriter(self.sink, self._encode, extension)
+        again = [change for _, changes in self._sent for change in changes if change.commit_ts > self.checkpoint_ts]
+        self._writer.write(again)
+
+    def spoil(self, damage: Damage) -> RowChange:
+        """Write the last change, which still waits, in another way; gives its entry."""
+        entry, changes = self._sent[-1]
+        right = self._line(changes[-1], self._now())
+        self._damaged[id(changes[-1])] = damage(changes[-1], lambda change: self._line(change, self._now()))
+        assert self._damaged[id(changes[-1])] != right
+        return entry
+
+    def mend(self, *, unseen: bool = False) -> None:
+        """All files get the lines that they should have; `unseen`: so that they look as before."""
+        self.flush(9)
+        for _, changes in self._sent:
+            if (spoiled := self._damaged.pop(id(changes[-1]), None)) is not None:
+                (path,) = [path for path in self.files() if spoiled.encode() in path.read_bytes()]
+                right, times = self._line(changes[-1], self._now()), path.stat()
+                path.write_bytes(path.read_bytes().replace(spoiled.encode(), right.encode(), 1))
+                if unseen:
+                    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+                    assert path.stat().st_size == times.st_size
+
+    def files(self, table: str = "*") -> list[Path]:
+        """Data files in the order in which they were begun."""
+        assert self.topic is None, "a topic has no files"
+        self.flush(9)
+        where = table_name(self.database, table)
+        found = self.sink.glob(f"{where.database}/{where.table}/*/**/CDC*[0-9].*")
+        return sorted(found, key=lambda path: (path.relative_to(self.sink).parts[2], path.parent.name, path.name))
+
+    def entries_of(self, path: Path) -> list[RowChange]:
+        """The changes that a data file has."""
+        content = path.read_bytes().decode()
+        return [entry for entry, changes in self._sent if self._encode(changes[-1], self._now()) in content]
+
+    def _encode(self, change: SampleRowChange, encoded: datetime.datetime) -> str:
+        return self._damaged.get(id(change)) or self._line(change, encoded)
+
+    def _line(self, change: SampleRowChange, encoded: datetime.datetime) -> str:
+        if not self.csv:
+            return sink_writer.canal_json(change, encoded)
+        return (csv_sinks.csv_with_old_values if self.old_values else csv_sinks.csv)(change, encoded)
+
+    def _now(self) -> datetime.datetime:
+        return _FIRST_DAY + datetime.timedelta(days=self.date)
+
+    def _schema_file(self, ddl: Ddl) -> None:
+        query, before = self._typed(ddl), self.tables.get(ddl.table)
+        action = _ADD_KEY if ddl.kind == "rekey" and before and not before.key else _ACTIONS.get(ddl.kind, ddl.action)
+        apply(self.tables, ddl)
+        name = ddl.new_name if ddl.kind in ("rename table", "recover") else ddl.table
+        table = self.tables.get(name, before)
+        assert table is not None
+        self._write_schema(ddl.commit_ts, name, table, action, query)
+        if ddl.kind == "exchange":
+            self._write_schema(ddl.commit_ts, ddl.new_name, self.tables[ddl.new_name], 0, "")
+
+    def _typed(self, ddl: Ddl) -> str:
+        """The statement as a user types it: names in any letter case, with the database or without it."""
+        query = statement(ddl, self.tables, self.database)
+        if ddl.kind in ("create", "alter"):
+            return query
+        if ddl.commit_ts // 7 % 3 == 0:
+            query = query.replace(f"{quoted(self.database)}.", "")
+        if ddl.commit_ts // 7 % 2 and ddl.kind == "rename table":
+            query = query.replace("RENAME TABLE", "ALTER TABLE", 1).replace(" TO ", " RENAME TO ", 1)
+        # The names that the statement makes. A MODIFY makes its column's anew.
+        is_named = ddl.kind.startswith("rename") or ddl.kind == "recover"
+        made = {ddl.new_name} if is_named else {ddl.column.name} if ddl.column else set[str]()
+        return in_odd_case(query, ddl.commit_ts, keep=made)
+
+    def _write_schema(self, commit_ts: int, name: str, table: Table, action: int, query: str) -> None:
+        self._versions[name] = commit_ts
+        columns, where = tuple(_source_columns(table)), table_name(self.database, name)
+        change = SchemaChange(commit_ts, where.database, where.table, action, query, columns, origin="")
+        self._writer.write_ddl(change, self._now())
+
+    def _changes(self, change: RowChange, table: Table) -> Iterable[SampleRowChange]:
+        """The messages of a change. What of the images they carry depends on the format and the change's style."""
+        before, after = change.before, change.after
+        name = table_name(self.database, change.table)
+        written = sink_writer.Table(name, self._versions[change.table], tuple(_source_columns(table)))
+
+        def inserted(row: Values) -> SampleRowChange:
+            place = _partition(change, table, row)
+            return SampleRowChange("INSERT", written, change.commit_ts, row, partition=place)
+
+        def deleted(row: Values) -> SampleRowChange:
+            # Some changefeeds send nothing but the key of a deleted row.
+            image = {name: row[name] for name in table.key} if change.style % 3 == 0 and not self.csv else row
+            place = _partition(change, table, row)
+            return SampleRowChange("DELETE", written, change.commit_ts, image, partition=place)
+
+        if before is None:
+            assert after is not None
+            yield inserted(after)
+            return
+        if after is None:
+            yield deleted(before)
+            return
+        # Without old values nobody could tell which key went.
+        two = change.style % 2 or table.partition or (self.csv and not self.old_values)
+        if table.key_of(before) != table.key_of(after) and two:
+            yield deleted(before)
+            yield inserted(after)
+            return
+        row, old = after, before
+        if not self.csv:
+            row = {name: text for name, text in after.items() if name not in change.partial}
+            changed = {name: text for name, text in before.items() if text != after[name]}
+            old = changed if change.style % 3 else before
+        partition = _partition(change, table, after)
+        yield SampleRowChange("UPDATE", written, change.commit_ts, row, old, partition)
+
+
+def _partition(change: RowChange, table: Table, row: Values) -> str:
+    return f"{sum(map(ord, row[table.key[0]] or '')) % 2 + 100}" if table.partition and table.key else ""
+
+
+def statement(ddl: Ddl, tables: Tables, database: str) -> str:
+    """The text of a statement, before it is carried out on `tables`."""
+    name = table_name(database, ddl.table)
+    match ddl.kind:
+        case "alter":
+            return f"ALTER TABLE {name.quoted} {ddl.query}"
+        case "drop partition" | "truncate partition":
+            return f"ALTER TABLE {name.quoted} {ddl.kind.upper()} `{ddl.name}`"
+        case "remove partitioning":
+            return f"ALTER TABLE {name.quoted} REMOVE PARTITIONING"
+        case "drop key":
+            return f"ALTER TABLE {name.quoted} DROP PRIMARY KEY"
+        case "create":
+            created = create_statement(name, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
+            by = f" PARTITION BY {ddl.query}" if ddl.query else ""
+            return created + (_PARTITIONS.format(quoted(ddl.partition)) if ddl.partition else by)
+        case "drop":
+            return f"DROP TABLE {name.quoted}"
+        case "recover":
+            other = "" if ddl.new_name == ddl.table else f" TO {quoted(ddl.new_name)}"
+            return f"{'FLASHBACK' if other or ddl.commit_ts % 7 < 4 else 'RECOVER'} TABLE {name.quoted}{other}"
+        case "truncate":
+            return f"TRUNCATE TABLE {name.quoted}"
+        case "rename table":
+            return f"RENAME TABLE {name.quoted} TO {table_name(database, ddl.new_name).quoted}"
+        case "add":
+            assert ddl.column is not None
+            place = " FIRST" if ddl.first else ""
+            definition = column_definition(_source_column(ddl.column, key=False))
+            return f"ALTER TABLE {name.quoted} ADD COLUMN {definition}{place}"
+        case "retype":
+            assert ddl.column is not None
+            definition = column_definition(_source_column(ddl.column, key=ddl.name in tables[ddl.table].key))
+            return f"ALTER TABLE {name.quoted} MODIFY COLUMN {definition}"
+        case "rekey":
+            key = ", ".join(quoted(column) for column in ddl.key)
+            dropped = "DROP PRIMARY KEY, " if tables[ddl.table].key else ""
+            return f"ALTER TABLE {name.quoted} {dropped}ADD PRIMARY KEY ({key})"
+        case "exchange":
+            other = table_name(database, ddl.new_name).quoted
+            return f"ALTER TABLE {name.quoted} EXCHANGE PARTITION `{ddl.name}` WITH TABLE {other}{ddl.query}"
+        case "drop column":
+            return f"ALTER TABLE {name.quoted} DROP COLUMN {quoted(ddl.name)}"
+        case "rename column":
+            old, new = quoted(ddl.name), quoted(ddl.new_name)
+            return f"ALTER TABLE {name.quoted} RENAME COLUMN {old} TO {new}"
+
+
+def _source_columns(table: Table) -> Iterable[SourceColumn]:
+    return (_source_column(column, key=column.name in table.key) for column in table.columns)
+
+
+def _source_column(column: Column, *, key: bool) -> SourceColumn:
+    base, _, size = column.type.partition("(")
+    numbers = [int(number) for number in size.removesuffix(")").split(",") if number]
+    length, scale = (*numbers, None, None)[:2]
+    kind = ColumnType.of(base, length=length, scale=scale)
+    return SourceColumn(column.name, kind, nullable=not key, primary_key=key, default=column.default)

@@ -1,0 +1,730 @@
+"""Scenarios as text: what a small database does, when the feed runs, and what its tables hold then.
+
+    ways: json dates rebuild
+    ways: csv jobs
+
+    == table truncated while excluded
+    create t (id int key, v int) ; put t 1 10 ; run
+    exclude t ; truncate t ; put t 7 70 ; run
+    include t ; run
+    = t 7 70
+
+`-- NAME` begins steps that scenarios take with `do NAME`. All scenarios of a file that have the same settings of the
+feed are played side by side, each in a database of its own: their n-th runs are one run. After each run every table
+equals the log model, but for those that are excluded, and those that are `held`, which stay as they were; nothing else
+may be held. At the end a run with nothing to do changes nothing.
+
+Ways: a source (`json`, `csv`, `csv-old` with old values, `topic`), and how it is played. `killed`: each run is killed
+further and further first. `jobs`, `divided`: all work through Spark's jobs, several for each table. Then, after all
+runs: `dates` decodes each date again, `rebuild` makes each table anew, `at-once` reads the same source for the first
+time. `not WORDS: WHY` below a name leaves a scenario out of the ways with one of these words.
+
+The log: `create t (COLUMNS) [partition c | by SCHEME]`, `put t VALUES`, `del t KEY`, `set t KEY c=VALUE … [partial]`,
+`drop t`, `truncate t`, `rename t u`, `recover t u`, `exchange t p0 u`, `alter t add COLUMN`, `… drop c`,
+`… rename c d`, `… modify COLUMN`, `… key c …`, `… drop-key`, `… drop-partition p0 [leaving KEY | …]`,
+`… truncate-partition p0`, `… unpartition`, `… sql ACTION (COLUMNS) CLAUSES`. `&` before one: at the same commit-ts as
+the last. Several rows are divided by `|`; table `2.t` is in a second database. The changefeed: `flush`, `midnight`,
+`restart`, and `checkpoint`, which what follows stays above in the next run.
+
+Damage: `spoil` the last change (`c=VALUE`, `OLD => NEW`, `garbage`), `cut t BYTES` off the newest file, `lose t`'s
+newest file or `blank t`'s, or `overwrite t`: the one before with it; `mend`, or `mend-unseen`, which leaves a file's
+size and time. Settings: `exclude t`, `include t`, `take t …`, `settings t JSON`, `feed JSON`. Decisions: `discard t
+[COUNT]`, `replay t`.
+
+After a run: `held t because TEXT`, `= t ROWS`, `gone t` (`purged t`: with its Iceberg table), `same-files t` as before
+the run, `open t CLASS …`, `states t STATE …`, `effect t EFFECT`, `note t TEXT`, `aside t ROWS` of a table that was
+dropped, `mark NAME`, `read t at NAME = ROWS`, `… last-good = ROWS`, `… refused TEXT`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import cdc_lakehouse
+from cdc_lakehouse.lake.check_queries import conservation, uncounted_lines
+from cdc_lakehouse.pipeline.reading import NotReadableError
+from cdc_lakehouse.pipeline.replay import replay
+from cdc_lakehouse.pipeline.steps import Steps
+from tests.kit.changefeed import Changefeed, Damage, table_name
+from tests.kit.jobs import divide_tables, let_spark_do_all
+from tests.kit.kafka import MemoryTopic
+from tests.kit.kills import KillAtCommit
+from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.log import Column, Ddl, Entry, RowChange, Table, Values, fold, seen
+from tests.kit.topics import Record, TopicWriter
+
+DIRECTORY: Final = Path(__file__).parents[1] / "scenarios"
+_START: Final = 450_000_000_000_000_000
+_SOURCES: Final[dict[str, dict[str, Any]]] = {
+    "json": {},
+    "csv": {"protocol": "csv", "csv": {"include-commit-ts": True}},
+    "csv-old": {"protocol": "csv", "csv": {"include-commit-ts": True, "output-old-value": True}},
+    "topic": {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": "localhost:1", "topics": ["cdc"]},
+}
+_VALUE: Final = re.compile(r"'((?:[^']|'')*)'|(\S+)")
+_MODES: Final = {"killed", "jobs", "divided", "dates", "rebuild", "at-once"}
+_AFTER_RUN: Final = {
+    "held",
+    "=",
+    "gone",
+    "purged",
+    "same-files",
+    "open",
+    "states",
+    "effect",
+    "note",
+    "aside",
+    "mark",
+    "read",
+}
+
+
+class ScenarioError(AssertionError):
+    """A scenario that is not as it says."""
+
+
+@dataclass(frozen=True)
+class Step:
+    line: int
+    verb: str
+    rest: str
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`not_in`: the words of ways that do not play it. `feed`: by number of the run, settings of the whole feed."""
+
+    name: str
+    steps: tuple[Step, ...]
+    not_in: frozenset[str]
+
+    @property
+    def feed(self) -> tuple[tuple[int, str], ...]:
+        runs = 0
+        found: list[tuple[int, str]] = []
+        for step in self.steps:
+            runs += step.verb == "run"
+            if step.verb == "feed":
+                found.append((runs, step.rest))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class File:
+    ways: tuple[str, ...]
+    scenarios: tuple[Scenario, ...]
+
+
+def load(path: Path) -> File:
+    ways: list[str] = []
+    scenarios: list[Scenario] = []
+    blocks: dict[str, list[Step]] = {}
+    block: list[Step] | None = None
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        line = text.strip()
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("ways: "):
+            ways.append(line.removeprefix("ways: "))
+        elif line.startswith("-- "):
+            block = blocks[line.removeprefix("-- ")] = []
+        elif line.startswith("== "):
+            block = None
+            scenarios.append(Scenario(line.removeprefix("== "), (), frozenset()))
+        elif line.startswith("not "):
+            words, _, reason = line.removeprefix("not ").partition(": ")
+            assert reason, f"{path.name}:{number}: say why"
+            scenarios[-1] = replace(scenarios[-1], not_in=scenarios[-1].not_in | set(words.split()))
+        else:
+            steps = [Step(number, *_head(part.strip())) for part in line.split(" ; ")]
+            if block is not None:
+                block += steps
+                continue
+            steps = [each for step in steps for each in (blocks[step.rest] if step.verb == "do" else [step])]
+            scenarios[-1] = replace(scenarios[-1], steps=(*scenarios[-1].steps, *steps))
+    assert ways and scenarios, path
+    for way in ways:
+        source, *modes = way.split()
+        assert source in _SOURCES and set(modes) <= _MODES, f"{path.name}: {way}"
+    assert all(each.steps[-1].verb in {"run", *_AFTER_RUN} for each in scenarios), "what comes after the last run?"
+    return File(tuple(ways), tuple(scenarios))
+
+
+def _head(text: str) -> tuple[str, str]:
+    """The first word, which quotes can hold together, and the rest."""
+    found = _VALUE.match(text)
+    return ("", "") if found is None else (found[1] or found[2], text[found.end() :].strip())
+
+
+def files() -> list[str]:
+    return sorted(path.stem for path in DIRECTORY.glob("*.txt"))
+
+
+# --- Text ---
+
+
+def values(text: str) -> list[str | None]:
+    """Values as text, divided by blanks: `null` is NULL, quotes hold blanks."""
+    found = [
+        None if bare == "null" else bare or quoted.replace("''", "'")
+        for quoted, bare in ((match[1], match[2]) for match in _VALUE.finditer(text))
+    ]
+    return [
+        each if each is None else each.encode().decode("unicode_escape") if "\\" in each else each for each in found
+    ]
+
+
+def rows(text: str) -> list[tuple[str | None, ...]]:
+    return sorted((tuple(values(part)) for part in text.split("|") if part.strip()), key=repr)
+
+
+def columns(text: str) -> tuple[tuple[Column, ...], tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Of `id int key, v varchar(20) default x from w, n int new`: columns, key and where values come from."""
+    made: list[Column] = []
+    key: list[str] = []
+    origins: list[tuple[str, str]] = []
+    for part in re.split(r",(?![^(]*\))", text):
+        name, kind, *words = (word or "" for word in values(part))
+        default = words[words.index("default") + 1] if "default" in words else None
+        made.append(Column(name, kind, default))
+        if "key" in words:
+            key.append(name)
+        if "from" in words:
+            origins.append((name, words[words.index("from") + 1]))
+        elif "new" in words:
+            origins.append((name, ""))
+    return tuple(made), tuple(key), tuple(origins)
+
+
+# --- One scenario in its database ---
+
+
+@dataclass
+class Player:
+    scenario: Scenario
+    database: str
+    feed: Changefeed
+    clock: Iterator[int]
+    skips: bool = False
+    """Whether the feed goes on without what it cannot use."""
+    at: int = 0
+    excluded: list[str] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    """As of the last run, with what is said of each."""
+    _good: dict[str, Any] = field(default_factory=dict)
+    """What tables hold as of the last run that did not hold them."""
+    _spoiled: list[RowChange] = field(default_factory=list)
+    _given_up: list[RowChange] = field(default_factory=list)
+    _lost: list[RowChange] = field(default_factory=list)
+    _undo: list[Callable[[], object]] = field(default_factory=list)
+    _marks: dict[str, int] = field(default_factory=dict)
+    _files: dict[str, set[str]] = field(default_factory=dict)
+    _files_before: dict[str, set[str]] = field(default_factory=dict)
+    _styles: Iterator[int] = field(default_factory=itertools.count)
+
+    def advance(self, lake: TestLake) -> str:
+        """Up to the next run or checkpoint; gives which."""
+        while self.at < len(self.scenario.steps):
+            step = self.scenario.steps[self.at]
+            self.at += 1
+            if step.verb in ("run", "checkpoint"):
+                return step.verb
+            try:
+                self._do(step.verb, step.rest, lake)
+            except Exception as error:
+                raise ScenarioError(f"line {step.line} of {self.scenario.name!r}: {error!r}") from error
+        return ""
+
+    def _do(self, verb: str, rest: str, lake: TestLake) -> None:
+        table, more = _head(rest)
+        match verb:
+            case "flush":
+                self.feed.flush(int(rest or 9))
+            case "midnight":
+                self.feed.date += 1
+            case "restart":
+                self.feed.restart()
+            case "exclude":
+                self.excluded.append(self._pattern(rest))
+            case "include":
+                self.excluded.remove(self._pattern(rest))
+            case "take":
+                self.taken = [self._pattern(each) for each in rest.split()]
+            case "settings":
+                self.settings[self._pattern(table)] = json.loads(more)
+            case "feed":
+                self.skips = json.loads(rest).get("policy", {}).get("quarantine", "") == "skip"
+            case "spoil":
+                self._spoiled.append(self.feed.spoil(_damage(rest)))
+            case "cut":
+                path = self.feed.files(table)[-1]
+                path.write_bytes(path.read_bytes()[: -int(more)])
+            case "lose" | "blank":
+                self._lose(self.feed.files(table)[-1], blank=verb == "blank")
+            case "overwrite":
+                *_, before, last = self.feed.files(table)
+                last.replace(before)
+            case "mend":
+                assert self._spoiled or self._lost, "nothing is spoiled"
+                self.feed.mend()
+                for undo in self._undo:
+                    undo()
+                self._spoiled, self._given_up, self._lost, self._undo = [], [], [], []
+            case "mend-unseen":
+                self.feed.mend(unseen=True)
+                self._spoiled = []
+            case "discard":
+                self._discard(lake, table, int(more or 1))
+            case "replay":
+                run = lake.run()
+                chosen = [row for row in run.quarantine.rows if (row.database, row.table) == self._pair(table)]
+                assert replay(run, chosen).landed
+                self._given_up = []
+            case "&":
+                self._log(*_head(rest), next_ts=False)
+            case _:
+                self._log(verb, rest)
+
+    def _log(self, verb: str, rest: str, *, next_ts: bool = True) -> None:
+        parts = rest.split(" | ") if verb in ("put", "del") else [rest]
+        name, parts[0] = _head(parts[0])
+        for number, part in enumerate(parts):
+            at = next(self.clock) if next_ts or number else self.feed.entries[-1].commit_ts
+            self.feed.send(self._entry(at, verb, name, part))
+
+    def _entry(self, at: int, verb: str, name: str, rest: str) -> Entry:
+        table = self.feed.tables.get(name, Table([], (), {}))
+        match verb:
+            case "put":
+                row = dict(zip((column.name for column in table.columns), values(rest), strict=True))
+                before = table.rows.get(table.key_of(row), (None, 0))[0] if table.key else None
+                return RowChange(at, name, None if before is None else dict(before), row, style=next(self._styles))
+            case "del":
+                return RowChange(at, name, _row(table, tuple(values(rest))), None, style=next(self._styles))
+            case "set":
+                *words, last = values(rest)
+                words = words if last == "partial" else [*words, last]
+                before = _row(table, tuple(words[: len(table.key)]))
+                changed = dict((word or "").split("=", 1) for word in words[len(table.key) :])
+                after = {**before, **{column: None if text == "null" else text for column, text in changed.items()}}
+                same = {column for column in before if column not in changed} - set(table.key)
+                return RowChange(
+                    at, name, before, after, frozenset(same if last == "partial" else ()), next(self._styles)
+                )
+            case "create":
+                inner, more = _in_parentheses(rest)
+                made, key, _ = columns(inner)
+                how, text = _head(more)
+                partition, by = (text, "") if how == "partition" else (None, text)
+                return Ddl(at, name, "create", made, key, partition, query=by)
+            case "drop" | "truncate":
+                return Ddl(at, name, verb)
+            case "rename":
+                return Ddl(at, name, "rename table", new_name=_head(rest)[0])
+            case "recover":
+                return Ddl(at, name, "recover", new_name=_head(rest)[0])
+            case "exchange":
+                partition, other, *how = rest.split()
+                return Ddl(at, name, "exchange", name=partition, new_name=other, query="".join(f" {x}" for x in how))
+            case "alter":
+                return _altered(at, name, *_head(rest))
+            case _:
+                raise ValueError(f"{verb} is not a step")
+
+    def _pattern(self, table: str) -> str:
+        return ".".join(self._pair(table))
+
+    def _lose(self, path: Path, *, blank: bool) -> None:
+        content = path.read_bytes()
+        self._lost += self.feed.entries_of(path)
+        path.unlink()
+        if blank:
+            path.touch()
+        self._undo.append(lambda: path.write_bytes(content))
+
+    def _discard(self, lake: TestLake, table: str, count: int) -> None:
+        run = lake.run()
+        rows = [row for row in run.quarantine.open() if (row.database, row.table) == self._pair(table)]
+        chosen = {row.id for row in rows[:count]}
+        assert len(run.quarantine.discard(chosen, "ann", "test data", run.clock())) == count
+        self._given_up = list(self._spoiled)
+
+    def _pair(self, table: str) -> tuple[str, str]:
+        name = table_name(self.database, table)
+        return name.database, name.table
+
+    def _local(self, database: str, table: str) -> str:
+        return table if database == self.database else f"{database.removeprefix(f'{self.database}_')}.{table}"
+
+    @property
+    def all_tables(self) -> tuple[str, str]:
+        """Patterns of all tables of the scenario."""
+        return f"{self.database}.*", f"{self.database}_*.*"
+
+    def owns(self, database: str) -> bool:
+        return database == self.database or database.startswith(f"{self.database}_")
+
+    # --- What must be ---
+
+    def model(self, upto: int) -> dict[str, Table]:
+        left_out = [*(self._spoiled if self.skips else self._given_up), *self._lost]
+        entries = [entry for entry in self.feed.entries if not any(entry is each for each in left_out)]
+        return fold(entries, upto)
+
+    def check(self, lake: TestLake, done: Steps, upto: int) -> None:
+        """After a run that belongs to one of the scenario's."""
+        wanted: list[Step] = []
+        while self.at < len(self.scenario.steps) and self.scenario.steps[self.at].verb in _AFTER_RUN:
+            wanted.append(self.scenario.steps[self.at])
+            self.at += 1
+        said = [step.rest.partition(" because ") for step in wanted if step.verb == "held"]
+        self.held = {table: text for table, _, text in said}
+        self.check_tables(lake, done, upto, {_head(step.rest)[0] for step in wanted if step.verb == "="})
+        for step in wanted:
+            try:
+                self._expect(step.verb, *_head(step.rest), lake, upto)
+            except Exception as error:
+                raise ScenarioError(f"line {step.line}, {step.verb} {step.rest}: {error!r}") from error
+
+    def check_tables(self, lake: TestLake, done: Steps, upto: int, told: set[str], *, late: bool = False) -> None:
+        """`told`: tables whose rows the scenario says. `late`: in a lake that has seen nothing of before."""
+        self._check_held(done)
+        good = {} if late else self._good
+        expected = {name: table.typed() for name, table in self.model(upto).items()}
+        excluded = {name for name in {*expected, *good} if not self._takes(name)}
+        live = {self._local(*name): table for name, table in lake.tables().items() if self.owns(name[0])}
+        for name, table in live.items():
+            assert conservation(table).holds, f"{name}: {conservation(table)}"
+            if name in excluded and name not in told:
+                _same(f"excluded table {name}", seen(table.schema(), table.scan()), good.get(name))
+            if name in excluded or (name in told and (name not in expected or not self.model(upto)[name].key)):
+                continue
+            right = good.get(name) if name in self.held else expected.get(name)
+            if name in self.held and name in told:
+                continue
+            if right is None:
+                # Of one that was never published nobody reads anything; a held one has its earlier name still.
+                assert name in self.held or (name in good and self.held), f"table {name} is live"
+                continue
+            found = seen(table.schema(), table.scan())
+            _same(f"table {name}", found, right)
+        missing = expected.keys() - live.keys() - excluded - self.held.keys()
+        assert not missing, f"no tables {missing}"
+        lost = (self.held.keys() & good.keys() & expected.keys()) - live.keys() - excluded
+        assert not lost, f"held tables {lost} are gone"
+        cut = {
+            self._local(row["database"], row["table"]): row["row_count"]
+            for row in lake.machinery("checkpoints")
+            if row["checkpoint_ts"] == upto and self.owns(row["database"])
+        }
+        counts = {name: live[name].scan().count() for name in live.keys() - excluded - self.held.keys()}
+        _same("rows of the cut", {name: n for name, n in cut.items() if name not in excluded}, counts)
+        self._files, self._files_before = {name: _files(table) for name, table in live.items()}, self._files
+        if not late:
+            self._good.update({name: rows for name, rows in expected.items() if name not in {*excluded, *self.held}})
+
+    def _takes(self, name: str) -> bool:
+        full = self._pattern(name)
+        taken = not self.taken or any(fnmatchcase(full, each) for each in self.taken)
+        return taken and not any(fnmatchcase(full, each) for each in self.excluded)
+
+    def _check_held(self, done: Steps) -> None:
+        found: dict[str, str] = {}
+        for id, reason in done.applied.held.items():
+            life = done.applied.lives.get(id)
+            database, _, table = id.partition("#")[0].partition(".")
+            name = (life.last.name.database, life.last.name.table) if life else (database, table)
+            if self.owns(name[0]):
+                found[self._local(*name)] = reason
+        assert found.keys() == self.held.keys(), f"held: {found}, not {self.held}"
+        wrong = {
+            name: found[name]
+            for name, text in self.held.items()
+            if not any(x in found[name] for x in text.split(" / "))
+        }
+        assert not wrong, f"held for another reason: {wrong}"
+
+    def _expect(self, verb: str, table: str, rest: str, lake: TestLake, upto: int) -> None:
+        pair = self._pair(table)
+        match verb:
+            case "=":
+                _same("rows", _texts(lake.tables()[pair].scan().to_arrow().drop(["_commit_ts"])), rows(rest))
+            case "gone":
+                assert pair not in lake.tables()
+            case "purged":
+                place = f"{lake.name}__{pair[0]}"
+                warehouse = Path(lake.config.lake.warehouse.removeprefix("file://"))
+                assert f"{place}.{table}" not in lake.metadata()
+                assert not list((warehouse / place / table).rglob("*.parquet"))
+            case "aside":
+                namespace = f"{lake.name}__{pair[0]}"
+                named = [name for name in lake.lake.catalog.list_tables(namespace) if name[1].startswith(table)]
+                aside = [lake.lake.catalog.load_table(name) for name in named]
+                (dropped,) = [each for each in aside if "cdc.dropped-ts" in each.properties]
+                _same("rows", _texts(dropped.scan().to_arrow().drop(["_commit_ts"])), rows(rest))
+            case "open" | "states":
+                of = [row for row in lake.machinery("quarantine") if (row["database"], row["table"]) == pair]
+                found = [row["error_class"] for row in of if row["state"] == "open"]
+                states = [row["state"] for row in of]
+                _same(verb, sorted(found if verb == "open" else states), sorted(rest.split()))
+            case "effect" | "note":
+                versions = [row for row in lake.machinery("schema_history") if (row["database"], row["table"]) == pair]
+                last = max(versions, key=lambda row: row["commit_ts"])
+                assert rest == last["effect"] if verb == "effect" else rest in last["note"], last
+            case "same-files":
+                assert self._files[table] == self._files_before[table]
+            case "held":
+                assert table in self.held
+            case "mark":
+                self._marks[table] = upto
+            case "read":
+                self._read(lake, ".".join(pair), *rest.removeprefix("at ").split(" ", 2))
+            case _:
+                raise ValueError(f"{verb} is not a step")
+
+    def _read(self, lake: TestLake, name: str, mark: str, how: str, rest: str = "") -> None:
+        at = None if mark == "now" else self._marks[mark]
+        if how == "refused":
+            with pytest.raises(NotReadableError) as refused:
+                cdc_lakehouse.read(lake.config, name, as_of=at)
+            assert re.search(rest, str(refused.value)), refused.value
+            return
+        found = cdc_lakehouse.read(lake.config, name, as_of=at, last_good=how == "last-good")
+        _same("rows", _texts(found.drop(["_commit_ts"])), rows(rest.removeprefix("= ")))
+
+
+def _in_parentheses(text: str) -> tuple[str, str]:
+    """What stands in the first parentheses, which can hold others, and what comes after them."""
+    found = re.match(r"\(((?:[^()]|\([^()]*\))*)\)", text)
+    assert found, text
+    return found[1], text[found.end() :].strip()
+
+
+def _row(table: Table, key: tuple[str | None, ...]) -> Values:
+    return dict(table.rows[key][0])
+
+
+def _altered(at: int, name: str, how: str, rest: str) -> Ddl:
+    match how:
+        case "add":
+            definition, first = rest.removesuffix(" first"), rest.endswith(" first")
+            return Ddl(at, name, "add", column=columns(definition)[0][0], first=first)
+        case "drop":
+            return Ddl(at, name, "drop column", name=rest)
+        case "rename":
+            old, new = rest.split()
+            return Ddl(at, name, "rename column", name=old, new_name=new)
+        case "modify":
+            (column,) = columns(rest)[0]
+            return Ddl(at, name, "retype", name=column.name, column=column)
+        case "key":
+            return Ddl(at, name, "rekey", key=tuple(rest.split()))
+        case "drop-key":
+            return Ddl(at, name, "drop key")
+        case "drop-partition" | "truncate-partition":
+            partition, _, left = rest.partition(" leaving ")
+            kind = "drop partition" if how == "drop-partition" else "truncate partition"
+            return Ddl(at, name, kind, name=partition, leaving=tuple(rows(left)) if left else None)
+        case "unpartition":
+            return Ddl(at, name, "remove partitioning")
+        case "sql":
+            action, more = _head(rest)
+            inner, query = _in_parentheses(more)
+            made, key, origins = columns(inner)
+            return Ddl(at, name, "alter", made, key, query=query, action=int(action), origins=origins)
+        case _:
+            raise ValueError(f"alter {how} is not a step")
+
+
+def _damage(text: str) -> Damage:
+    if text == "garbage":
+        return lambda change, line: "garbage"
+    if " => " in text:
+        old, new = text.split(" => ")
+
+        def replaced(change: Any, line: Callable[[Any], str]) -> str:
+            assert old in line(change), line(change)
+            return line(change).replace(old, new)
+
+        return replaced
+    changed = dict((word or "").split("=", 1) for word in values(text))
+    return lambda change, line: line(replace(change, row={**change.row, **changed}))
+
+
+def _texts(table: Any) -> list[tuple[str | None, ...]]:
+    cells = [column.to_pylist() for column in table.columns]
+    found = (tuple(None if cell is None else str(cell) for cell in row) for row in zip(*cells, strict=True))
+    return sorted(found, key=repr)
+
+
+def _files(table: Any) -> set[str]:
+    return {task.file.file_path for task in table.scan().plan_files()}
+
+
+def _same(what: str, found: object, expected: object) -> None:
+    assert found == expected, f"{what}:\n  found    {found}\n  expected {expected}"
+
+
+# --- All of a file ---
+
+
+def play(
+    file: File, way: str, new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch, only: str | None = None
+) -> None:
+    """All scenarios of a file that a way can carry."""
+    source, *modes = way.split()
+    if "jobs" in modes:
+        let_spark_do_all(patch)
+    if "divided" in modes:
+        divide_tables(patch)
+    chosen = [each for each in file.scenarios if not each.not_in & {source, *modes} and only in (None, each.name)]
+    assert chosen or only, "no scenario is played in this way"
+    hits: list[str] = []
+    for settings in dict.fromkeys(each.feed for each in chosen):
+        of_feed = [each for each in chosen if each.feed == settings]
+        hits += _Feed(of_feed, settings, source, new_lake, patch).play(set(modes))
+    if "killed" in modes and only is None:
+        # After each commit of all kinds runs are killed in `tests/spark/test_kills.py`.
+        kinds = {re.sub(r" s\d+\..*", " table", hit) for hit in hits}
+        assert kinds >= {"update segments", "update table"}, kinds
+
+
+class _Feed:
+    """The scenarios of one feed."""
+
+    def __init__(
+        self,
+        scenarios: Sequence[Scenario],
+        settings: tuple[tuple[int, str], ...],
+        source: str,
+        new_lake: Callable[..., TestLake],
+        patch: pytest.MonkeyPatch,
+    ) -> None:
+        self._settings, self._source, self._new_lake = settings, source, new_lake
+        self._feed: dict[str, Any] = {}
+        self._clock = itertools.count(_START, 1 << 18)
+        self.lake = new_lake(**self._configured(0))
+        topic = self._topic(MemoryTopic(patch)) if source == "topic" else None
+        csv, old_values = source.startswith("csv"), source == "csv-old"
+        self.players = [
+            Player(each, f"s{n}", Changefeed(self.lake.sink, csv, old_values, f"s{n}", topic), self._clock)
+            for n, each in enumerate(scenarios, 1)
+        ]
+
+    def _configured(self, run: int) -> dict[str, Any]:
+        """The settings of the feed for a run."""
+        for number, text in self._settings:
+            if number == run:
+                self._feed |= json.loads(text)
+        return {**self._feed, "source": {**_SOURCES[self._source], **self._feed.get("source", {})}}
+
+    def _topic(self, topic: MemoryTopic) -> Callable[[Any], TopicWriter]:
+        chance = random.Random(1)
+
+        def send(records: Sequence[Record]) -> None:
+            topic.send(
+                {"partition": each.partition, "key": None, "value": each.value.decode(), "timestamp": each.at_ms}
+                for each in records
+            )
+
+        return lambda encode: TopicWriter(send, 2, True, chance, encode)
+
+    def _tables(self, also: Sequence[str] = ()) -> dict[str, Any]:
+        taken = [
+            pattern for each in self.players for pattern in each.taken or (f"{each.database}.*", f"{each.database}_*.*")
+        ]
+        return {
+            "include": taken if any(each.taken for each in self.players) else ["*.*"],
+            "exclude": [*(pattern for each in self.players for pattern in each.excluded), *also],
+            "settings": {name: each for player in self.players for name, each in player.settings.items()},
+        }
+
+    def play(self, modes: set[str]) -> list[str]:
+        """Gives the commits that runs were killed after."""
+        hits: list[str] = []
+        runs = max(sum(step.verb == "run" for step in each.scenario.steps) for each in self.players)
+        for number in range(runs):
+            playing = [each for each in self.players if each.at < len(each.scenario.steps)]
+            before = {each.database: each.advance(self.lake) for each in playing}
+            upto = next(self._clock)
+            for player in self.players:
+                player.feed.flush(9)
+            for player in self.players:
+                player.feed.checkpoint(upto)
+            for player in playing:
+                if before[player.database] == "checkpoint":
+                    assert player.advance(self.lake) == "run"
+                    player.feed.flush(9)
+            self.lake.configure(tables=self._tables(), **self._configured(number))
+            done = self._killed(number, hits) if "killed" in modes else run_all(self.lake.run())
+            assert done.published.cut.checkpoint_ts == upto
+            self._each(playing, f"run {number + 1}", lambda player, at=upto, ran=done: player.check(self.lake, ran, at))
+        self._nothing_to_do()
+        check_events(self.lake)
+        assert uncounted_lines(self.lake.lake, self.lake.name) == []
+        if "dates" in modes:
+            rows = self.lake.machinery("records" if self._source == "topic" else "segments")
+            dates = frozenset({row["feed_date"] for row in rows} - {None})
+            assert dates
+            self._again("each date again", dates=dates)
+            self._nothing_to_do()
+        if "rebuild" in modes:
+            self._again("rebuilt", rebuild=self.lake.names())
+        if "at-once" in modes:
+            self._at_once()
+        return hits
+
+    def _killed(self, number: int, hits: list[str]) -> Steps:
+        """Runs of which each gets further than the one before, until one gets through."""
+        for commit in itertools.count(2 + number % 3):
+            found: list[Steps] = []
+            with KillAtCommit(commit)(self.lake) as killed:
+                found.append(run_all(self.lake.run()))
+            if not killed.happened:
+                return found[0]
+            hits.append(killed.commits[-1])
+        raise AssertionError
+
+    def _nothing_to_do(self) -> None:
+        before = self.lake.metadata()
+        run_all(self.lake.run())
+        changed = [name for name, place in self.lake.metadata().items() if before.get(name) != place]
+        assert not changed, f"a run with nothing to do has changed {changed}"
+
+    def _again(self, what: str, **options: Any) -> None:
+        self._final(what, self.lake, run_all(self.lake.run(**options)), self.players)
+
+    def _at_once(self) -> None:
+        left_out = [each for each in self.players if "at-once" in each.scenario.not_in]
+        late = self._new_lake(**self._configured(-1))
+        if self._source != "topic":
+            late.sink.symlink_to(self.lake.sink)
+        late.configure(tables=self._tables([pattern for each in left_out for pattern in each.all_tables]))
+        done = run_all(late.run())
+        self._final("at once", late, done, [each for each in self.players if each not in left_out], late=True)
+
+    def _final(self, what: str, lake: TestLake, done: Steps, players: Sequence[Player], *, late: bool = False) -> None:
+        upto = done.published.cut.checkpoint_ts
+        self._each(players, what, lambda player: player.check_tables(lake, done, upto, set(), late=late))
+
+    def _each(self, players: Sequence[Player], when: str, check: Callable[[Player], None]) -> None:
+        wrong: list[str] = []
+        for player in players:
+            try:
+                check(player)
+            except AssertionError as error:
+                wrong.append(f"{player.scenario.name} ({player.database}), {when}: {error}")
+        if wrong:
+            raise ScenarioError("\n\n".join(wrong))
