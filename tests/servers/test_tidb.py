@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.skipif(not LONG, reason="TiDB is built from its source, for ten minutes: CDC_TESTS=long"),
 ]
 
-READER = "reader"
+READER, DATABASE = "reader", "shop"
 HISTORIES = int(os.environ.get("CDC_TIDB_HISTORIES", "40"))
 KINDS = ["put"] * 8 + ["recover"] * 3 + ["truncate"] * 2 + [
     "delete", "move", "add", "drop column", "rename column", "retype", "rename table", "drop", "exchange",
