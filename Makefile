@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE =
 SHELL := bash
 export TIMEFORMAT = $@: %0R s (%0U s of CPU in user mode, %0S s in the kernel)
 
-.PHONY: help setup servers proto demo dev test quick near test-long chaos fuzz docs reference check lint types imports all pythons unit spark
+.PHONY: help setup servers proto demo dev test quick near museum test-long chaos fuzz docs reference check lint types imports all pythons unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed thr
 
 near: ## The tests that reach what was changed, for LIMIT (10) seconds, and one feed through Spark
 	time $(BIN)/python -m tests.near $(if $(LIMIT),--seconds $(LIMIT))
+
+museum: setup servers ## Real faults, put into the product again one at a time: the tests named for each should fail
+	time $(BIN)/python -m tests.museum $(NAMES)
 
 test-long: setup servers ## All of them and the large products, with random examples: hours
 	time CDC_TESTS=long $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --durations=30

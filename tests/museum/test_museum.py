@@ -1,0 +1,21 @@
+"""The patches fit today's product, and name tests of today."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.museum.patches import ROOT, Patch, exists, patches
+
+PATCHES = patches()
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
+def test_patch_applies_and_names_existing_tests(patch: Patch) -> None:
+    assert patch.fault
+    assert patch.red
+    assert [test for test in patch.red if not exists(test)] == []
+    assert patch.apply(ROOT, "--check") == ""
+
+
+def test_patches_are_found() -> None:
+    assert len(PATCHES) >= 10
