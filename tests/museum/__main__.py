@@ -13,13 +13,13 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from tests.museum.patches import ROOT, Patch, is_slow, patches
+from tests.museum.patches import ROOT, Patch, Red, patches
 
 TIMEOUT_SECONDS: Final = 900
 
@@ -35,8 +35,8 @@ def main() -> int:
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"there is no patch {', '.join(unknown)}")
     chosen = [known[name] for name in options.names] or list(known.values())
-    units = [] if options.spark else _jobs(chosen, lambda test: not is_slow(test))
-    slow = [] if options.only_unit else _jobs(chosen, is_slow)
+    units = [] if options.spark else _jobs(chosen, is_slow=False)
+    slow = [] if options.only_unit else _jobs(chosen, is_slow=True)
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="museum-") as directory:
         copy = Path(directory) / "copy"
@@ -53,9 +53,9 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def _jobs(chosen: Sequence[Patch], wanted: Callable[[str], bool]) -> list[tuple[Patch, list[str]]]:
-    found = [(patch, [test for test in patch.red if wanted(test)]) for patch in chosen]
-    return [(patch, tests) for patch, tests in found if tests]
+def _jobs(chosen: Sequence[Patch], *, is_slow: bool) -> list[tuple[Patch, list[Red]]]:
+    found = [(patch, [red for red in patch.red if red.is_slow == is_slow]) for patch in chosen]
+    return [(patch, wanted) for patch, wanted in found if wanted]
 
 
 def _copy_project(copy: Path) -> None:
@@ -75,27 +75,30 @@ def _copy_project(copy: Path) -> None:
         (copy / ".venv").symlink_to((ROOT / ".venv").resolve())
 
 
-def _problem(patch: Patch, tests: list[str], copy: Path) -> str:
+def _problem(patch: Patch, wanted: Sequence[Red], copy: Path) -> str:
     """What is wrong with a patch: it does not apply, or some of its tests stay green. Empty where all are red."""
     if refused := patch.apply(copy):
         return f"does not apply: {refused.strip()}"
+    green: list[str] = []
     try:
-        cases = _run(tests, copy)
+        for only in dict.fromkeys(red.only for red in wanted):
+            own = [red.test for red in wanted if red.only == only]
+            cases = _run([*own, *(["--only", only] if only else [])], copy)
+            if isinstance(cases, str):
+                return cases
+            green += [test for test in own if not any(red and _is_case_of(case, test) for case, red in cases)]
     finally:
         patch.apply(copy, "--reverse")
-    if isinstance(cases, str):
-        return cases
-    green = [test for test in tests if not any(red and _is_case_of(case, test) for case, red in cases)]
     return f"stays green: {', '.join(green)}" if green else ""
 
 
-def _run(tests: list[str], copy: Path) -> list[tuple[str, bool]] | str:
+def _run(arguments: Sequence[str], copy: Path) -> list[tuple[str, bool]] | str:
     """Run tests, and return each case with whether it failed, or why they could not be run."""
     report = copy.parent / "report.xml"
     report.unlink(missing_ok=True)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *tests],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *arguments],
             cwd=copy,
             # Modules change within the second that a compiled file is dated by.
             env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},

@@ -12,7 +12,34 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DIRECTORY = Path(__file__).parent
 RED = "red: "
+ONLY = " --only "
 SLOW = ("tests/spark/", "tests/servers/", "tests/chaos/")
+
+
+@dataclass(frozen=True)
+class Red:
+    """A test that turns red, whatever its parameters where it has none here. With `only` it plays one scenario."""
+
+    test: str
+    only: str = ""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it starts Spark or a server."""
+        return self.test.startswith(SLOW)
+
+    @property
+    def exists(self) -> bool:
+        path, _, name = self.test.partition("[")[0].partition("::")
+        return name in _functions(ROOT / path) and (not self.only or self._is_scenario())
+
+    def _is_scenario(self) -> bool:
+        """Whether the file of scenarios that the test plays, `[FILE-WAY]`, has that one."""
+        file = ROOT / "tests/scenarios" / f"{self.test.partition('[')[2].partition('-')[0]}.txt"
+        return file.is_file() and f"== {self.only}" in file.read_text(encoding="utf-8").splitlines()
+
+    def __str__(self) -> str:
+        return f"{self.test}{ONLY}{self.only}" if self.only else self.test
 
 
 @dataclass(frozen=True)
@@ -21,7 +48,7 @@ class Patch:
 
     path: Path
     fault: str
-    red: tuple[str, ...]
+    red: tuple[Red, ...]
 
     @property
     def name(self) -> str:
@@ -46,23 +73,13 @@ def patches() -> list[Patch]:
     return [_read(path) for path in sorted(DIRECTORY.glob("*.patch"))]
 
 
-def is_slow(test: str) -> bool:
-    """Whether a test starts Spark or a server."""
-    return test.startswith(SLOW)
-
-
-def exists(test: str) -> bool:
-    """Whether there is a test of this id, whatever its parameters."""
-    path, _, name = test.partition("[")[0].partition("::")
-    return bool(name) and name in _functions(ROOT / path)
-
-
 def _read(path: Path) -> Patch:
     header = path.read_text(encoding="utf-8").partition("diff --git")[0].splitlines()
+    tests = [line.removeprefix(RED).strip().partition(ONLY) for line in header if line.startswith(RED)]
     return Patch(
         path=path,
         fault=" ".join(line for line in header if line and not line.startswith(RED)),
-        red=tuple(line.removeprefix(RED).strip() for line in header if line.startswith(RED)),
+        red=tuple(Red(test, only) for test, _, only in tests),
     )
 
 

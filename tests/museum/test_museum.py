@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.museum.patches import ROOT, Patch, exists, patches
+from tests.museum.patches import ROOT, Patch, patches
 
 PATCHES = patches()
 
@@ -13,7 +13,7 @@ PATCHES = patches()
 def test_patch_applies_and_names_existing_tests(patch: Patch) -> None:
     assert patch.fault
     assert patch.red
-    assert [test for test in patch.red if not exists(test)] == []
+    assert [str(red) for red in patch.red if not red.exists] == []
     assert patch.apply(ROOT, "--check") == ""
 
 
