@@ -1,37 +1,36 @@
-"""The alert sensor against receivers on this machine: each problem is told once, again after a day, and when it is
-over; a receiver that fails is tried again; and no address is shown or stored."""
+"""The alert sensor against receivers on this machine. `cases/alerts.txt` plays what happens and has what is sent."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import logging
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets import alerts, keys
-from cdc_lakehouse.assets.alerts import SENSOR, build_alerts
-from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.assets.leases import FEED_TAG
-from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.config import load
-from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.definitions import build_definitions
-from cdc_lakehouse.errors import CatalogUnreachableError
-from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.pipeline.problems import NotifiedProblem, Problem
+from cdc_lakehouse.errors import AlertNotSentError
+from tests.boundaries.change_log import utc_now
+from tests.commands import call
+from tests.kit import scripted_lake as script
+from tests.kit.case_files import Case, read_cases
+from tests.kit.clock import clock_at
+from tests.kit.dagster_feed import ended, keys, started
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
-from tests.lake import CREATE, NOON, RENAME, change, segment
+from tests.kit.scripted_lake import Rejected
 
 SECRET = "hunter2-of-the-hook"
+SENSOR = "cdc_alerts"
 MINUTE = datetime.timedelta(minutes=1)
+CASES = read_cases(Path(__file__).with_name("cases") / "alerts.txt")
 
 
 @pytest.fixture
@@ -52,205 +51,150 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-class Daemon:
-    """Ticks of the sensor, with the cursor that it left."""
-
-    def __init__(
-        self, lake: TestLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *receivers: dict[str, Any]
-    ) -> None:
-        document = json.loads(lake.config_path.read_text())
-        lake.config_path.write_text(json.dumps({**document, "alerts": receivers}))
-        self.config = load(lake.config_path, {"HOOK": SECRET})
-        self.instance, self.cursor, self.now = instance, None, utc_now()
-        self.checks: Sequence[dg.AssetChecksDefinition] = ()
-        self._lake, self._monkeypatch = lake, monkeypatch
-
-    def tick(self, after: datetime.timedelta = MINUTE) -> str:
-        self.now += after
-        self._monkeypatch.setattr(alerts, "utc_now", lambda: self.now)
-        lake = Lake(self.config.lake, self.config.storage)
-        (sensor,) = build_alerts(lake, self.config).sensors or []
-        known = dg.Definitions(asset_checks=self.checks).get_repository_def()
-        with dg.build_sensor_context(self.instance, self.cursor, repository_def=known) as context:
-            result: Any = sensor(context)
-        self.cursor = result.cursor
-        return str(result.skip_reason.skip_message)
-
-    def publish(self, *held: tuple[str, str], before: datetime.timedelta = MINUTE) -> None:
-        checkpoint = tso(self.now - before)
-        cut = CutRow(checkpoint, "d", "a", None, 3, NOON)
-        self._lake.run().checkpoints.publish(Cut(checkpoint, held=held), [cut])
-
-
 def webhook(receiver: HttpReceiver, **settings: Any) -> dict[str, Any]:
     return {"type": "webhook", "url": receiver.url("hook/${HOOK}"), **settings}
 
 
-def told(receiver: HttpReceiver) -> list[tuple[str, str, str]]:
-    """What arrived since this was asked last: event, kind and subject."""
-    found = [
-        (notice["event"], notice["kind"], notice["subject"])
-        for document in receiver.documents
-        for notice in document["notices"]
-    ]
-    receiver.requests.clear()
-    return found
+def email(receiver: MailReceiver, *to: str, **settings: Any) -> dict[str, Any]:
+    place = {"host": "127.0.0.1", "port": receiver.port, "starttls": False}
+    return {"type": "email", **place, "from": "lake@example.com", "to": list(to or ("c@d",)), **settings}
 
 
-def ended(instance: dg.DagsterInstance, feed: str, *, fails: bool, job: str = "any", tagged: bool = True) -> str:
-    """A run that Dagster has carried out."""
-
-    @dg.op
-    def work() -> None:
-        if fails:
-            raise CatalogUnreachableError("the catalog is gone", feed=feed)
-
-    @dg.job(name=job, executor_def=dg.in_process_executor)
-    def run() -> None:
-        work()
-
-    tags = {FEED_TAG: feed} if tagged else {}
-    return run.execute_in_process(instance=instance, tags=tags, raise_on_error=False).run_id
+def configure(lake: TestLake, *receivers: dict[str, Any]) -> None:
+    document = json.loads(lake.config_path.read_text())
+    lake.config_path.write_text(json.dumps({**document, "alerts": receivers}))
 
 
-def test_a_held_table_is_told_once_and_when_it_is_over(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook, headers={"X-Team": "data"}))
-    daemon.publish()
-    assert daemon.tick() == "0 problems; 0 of 0 messages were taken" and told(hook) == []
-    daemon.publish(("d.x", "1 row is bad"))
+class Daemon:
+    """Ticks of the sensor, with the cursor that it left."""
+
+    def __init__(self, lake: TestLake, instance: dg.DagsterInstance, *receivers: dict[str, Any]) -> None:
+        self.lake, self.instance, self.receivers = lake, instance, receivers
+        self.cursor, self.now = None, utc_now().replace(microsecond=0)
+        self.catalog = Path(str(lake.config.lake.catalog.uri).removeprefix("sqlite:///"))
+        self.content = b""
+        self.configure()
+
+    def configure(self, *checks: Any, **feed: Any) -> None:
+        """Settings of the feed, and checks of people, for the ticks that follow."""
+        self.lake.configure(**feed)
+        configure(self.lake, *self.receivers)
+        config = load(self.lake.config_path, {"HOOK": SECRET})
+        definitions = dg.Definitions.merge(build_definitions(config), dg.Definitions(asset_checks=checks))
+        self.loaded = definitions.get_repository_def()
+
+    def tick(self, after: datetime.timedelta = MINUTE) -> str:
+        self.now += after
+        repository = self.loaded
+        with (
+            clock_at(lambda: self.now),
+            dg.build_sensor_context(self.instance, self.cursor, repository_def=repository) as context,
+        ):
+            result = repository.get_sensor_def(SENSOR).evaluate_tick(context)
+        self.cursor = result.cursor
+        return str(result.skip_message)
+
+    def publish(self, age: float = 1, **held: str) -> None:
+        script.publish(self.lake, {"a": 3}, held, at=script.before(self.now, age))
+
+
+def step(daemon: Daemon, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens to the feed, its runs and its lake."""
+    lake, (word, *words) = daemon.lake, line.split()
+    match word, words:
+        case "publish", ["held", *_]:
+            pairs = line.partition("held ")[2].split(", ")
+            held = dict(pair.split(" = ") for pair in pairs)
+            ids = {name: script.incarnation(lake, "new") if "#" in name else name for name in held}
+            daemon.publish(**{ids[name]: why for name, why in held.items()})
+        case "publish", age:
+            daemon.publish(*map(float, age))
+        case "create", tables:
+            script.create(lake, *tables)
+        case "rename", [old, new]:
+            script.rename(lake, old, new)
+        case "freshness", [table, minutes]:
+            daemon.configure(tables={"settings": {table: {"freshness_minutes": int(minutes)}}})
+        case "quarantine", [name, count]:
+            table = ("d", name.removeprefix("d.")) if name != "-" else (None, None)
+            script.quarantine(lake, *(Rejected(name, n, "BadLine", "m", None, *table) for n in range(int(count))))
+        case "resolve", []:
+            script.resolve_all(lake)
+        case "run", [how, *more]:
+            monkeypatch.setattr(time, "time", daemon.now.timestamp)
+            # What log records have as their time since Python 3.13.
+            monkeypatch.setattr(time, "time_ns", lambda: int(daemon.now.timestamp() * 1e9))
+            feed, job = ("another", "any") if more[:1] == ["of"] else (lake.name, "any")
+            feed, job = (None, f"{lake.name}_maintenance") if more == ["shop_maintenance"] else (feed, job)
+            ended(daemon.instance, feed, fails=how == "fails", job=job)
+            monkeypatch.undo()
+        case "started", []:
+            started(daemon.instance, lake.name)
+        case "at", [moment]:
+            daemon.now = datetime.datetime.combine(daemon.now, datetime.time.fromisoformat(moment), datetime.UTC)
+        case "lake", [where]:
+            content = daemon.catalog.read_bytes() if where == "away" else daemon.content
+            daemon.content = content
+            daemon.catalog.write_bytes(b"this is not a database" * 1000 if where == "away" else content)
+        case _:
+            raise AssertionError(f"a step that is not known: {line}")
+
+
+def results(case: Case, daemon: Daemon, hook: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What each tick sends, without ids, days and years."""
+    ticks = 0
+    for line in case.own:
+        if not line.startswith("tick"):
+            step(daemon, line, monkeypatch)
+            continue
+        ticks += 1
+        daemon.tick(MINUTE * float(line.removeprefix("tick") or 1))
+        for document in hook.documents:
+            for notice in document["notices"]:
+                said = [notice["event"], notice["kind"], notice["subject"] or "-", "|", notice["text"]]
+                said = re.sub(r"[0-9a-f-]{36}|20\d\d-\d\d-\d\d \d\d:\d\d", "*", " ".join(said))
+                yield f"tick {ticks}: {said.replace(daemon.lake.name, 'shop')}"
+        hook.requests.clear()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_problems_are_sent_once_until_they_are_over(
+    case: Case, lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch,
+    update: bool,
+) -> None:  # fmt: skip
+    kinds = {"on": ["maintenance"]} if "at 02:59:30" in case.own else {}
+    daemon = Daemon(lake, instance, webhook(hook, **kinds))
+    case.compare(sorted(results(case, daemon, hook, monkeypatch)), update=update)
+
+
+def test_message_of_a_webhook_has_all_fields(lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance) -> None:
+    daemon = Daemon(lake, instance, webhook(hook, headers={"X-Team": "data"}))
+    daemon.publish(**{"d.x": "1 row is bad"})
     daemon.tick()
     ((path, headers, document),) = hook.requests
     assert (path, headers["X-Team"]) == (f"/hook/{SECRET}", "data")
     assert document["text"] == f"new: feed {lake.name}: the table d.x is held: 1 row is bad"
     (notice,) = document["notices"]
-    assert datetime.datetime.fromisoformat(notice.pop("since")) == daemon.now.replace(microsecond=0)
+    assert datetime.datetime.fromisoformat(notice.pop("since")) == daemon.now
     assert notice == {
         "event": "opened", "feed": lake.name, "kind": "held", "subject": "d.x",
         "text": "the table d.x is held: 1 row is bad",
     }  # fmt: skip
-    hook.requests.clear()
-    daemon.publish(("d.x", "2 rows are bad"), ("d%2Ex.y", "why"))
-    daemon.tick()
-    assert "the table d.x.y is held: why" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "held", "d.x.y")], "a reason in other words is the same problem"
-    daemon.tick()
-    assert told(hook) == []
-    daemon.publish()
-    daemon.tick()
-    assert sorted(told(hook)) == [("over", "held", "d.x"), ("over", "held", "d.x.y")]
-    daemon.tick()
-    assert told(hook) == []
 
 
-def test_a_held_table_is_told_by_the_name_that_it_has_now(
+def told(receiver: HttpReceiver) -> list[tuple[str, str, str]]:
+    """What arrived since this was asked last: event, kind and subject."""
+    notices = [notice for document in receiver.documents for notice in document["notices"]]
+    receiver.requests.clear()
+    return [(notice["event"], notice["kind"], notice["subject"]) for notice in notices]
+
+
+def test_failed_check_is_sent_until_it_passes(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renamed = change(6, "new", RENAME, "RENAME TABLE `d`.`old` TO `d`.`new`")
-    lake.run().history.record([change(5, "old", CREATE), renamed], NOON)
-    (life,) = lake.run().history.history.incarnations().values()
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.publish((life.id, "why"))
-    daemon.tick()
-    assert "the table d.new is held: why" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "held", "d.new")]
-
-
-def test_a_problem_is_told_again_each_day(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["held"]))
-    daemon.publish(("d.x", "why"))
-    daemon.tick()
-    opened = daemon.now
-    assert told(hook) == [("opened", "held", "d.x")]
-    daemon.tick(datetime.timedelta(hours=23, minutes=59))
-    assert told(hook) == []
-    daemon.tick()
-    assert datetime.datetime.fromisoformat(hook.documents[0]["notices"][0]["since"]) == opened.replace(microsecond=0)
-    assert told(hook) == [("reminder", "held", "d.x")]
-    daemon.tick(datetime.timedelta(hours=23))
-    assert told(hook) == []
-    daemon.tick(datetime.timedelta(hours=1))
-    assert told(hook) == [("reminder", "held", "d.x")]
-
-
-def test_a_cut_that_is_too_old_is_told_and_a_feed_without_one_after_as_long(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.tick()
-    daemon.tick(datetime.timedelta(minutes=60))
-    assert told(hook) == [], "freshness_minutes is 60"
-    daemon.tick()
-    assert "nothing has been published yet; freshness_minutes is 60" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "stale", "")]
-    daemon.publish(before=datetime.timedelta(minutes=30))
-    daemon.tick()
-    assert told(hook) == [("over", "stale", "")]
-    daemon.tick(datetime.timedelta(minutes=30))
-    assert told(hook) == [("opened", "stale", "")]
-
-
-def test_a_table_that_is_older_than_it_may_be_is_told_by_itself(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.configure(tables={"settings": {"d.a": {"freshness_minutes": 5}}})
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.publish(before=datetime.timedelta(minutes=3))
-    daemon.tick()
-    assert told(hook) == []
-    daemon.tick(datetime.timedelta(minutes=4))
-    assert "table d.a is 8 minutes old; its freshness_minutes is 5" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "stale", "d.a")]
-    daemon.publish()
-    daemon.tick()
-    assert told(hook) == [("over", "stale", "d.a")]
-
-
-def test_rows_that_could_not_be_used_are_told_by_table(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    rejected = [Rejected("s", n, "BadLine", "m", None, "d", "x") for n in (1, 2)]
-    rejected.append(Rejected("s", None, "BadFile", "m", None, None, None))
-    lake.run().quarantine.replace(lambda _: False, rejected, NOON)
-    daemon.tick()
-    assert "2 rows of the table d.x could not be used" in hook.documents[0]["text"]
-    assert sorted(told(hook)) == [("opened", "quarantined", ""), ("opened", "quarantined", "d.x")]
-    lake.run().quarantine.replace(lambda _: True, [], NOON)
-    daemon.tick()
-    assert sorted(told(hook)) == [("over", "quarantined", ""), ("over", "quarantined", "d.x")]
-
-
-def test_the_last_run_that_ended_says_whether_runs_fail(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    ended(instance, lake.name, fails=False)
-    ended(instance, "another", fails=True)
-    daemon.tick()
-    assert told(hook) == []
-    first = ended(instance, lake.name, fails=True)
-    daemon.tick()
-    assert first in hook.documents[0]["text"] and "the catalog is gone" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "failed", "")]
-    ended(instance, lake.name, fails=True)
-    job = f"{lake.name}_maintenance"
-    ended(instance, lake.name, fails=True, job=job, tagged=False)
-    daemon.tick()
-    assert told(hook) == [("opened", "failed", job)], "the next run that fails too is no news, another job is"
-    ended(instance, lake.name, fails=False)
-    daemon.tick()
-    assert told(hook) == [("over", "failed", "")]
-
-
-def test_a_check_that_fails_is_told_until_it_passes(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["check"]))
-    others = build_checks(lake.lake, lake.feed, [])
+    """Those of people on assets of the feed, too; no warnings, and no holds, which are another kind of problem."""
+    monkeypatch.setenv("HOOK", SECRET)
+    daemon = Daemon(lake, instance, webhook(hook, on=["check"]))
     state = {"passed": True}
 
     def of_people(asset: dg.AssetKey, severity: dg.AssetCheckSeverity) -> dg.AssetChecksDefinition:
@@ -261,22 +205,21 @@ def test_a_check_that_fails_is_told_until_it_passes(
         return own
 
     raw, error, warning = keys.raw_key(lake.name), dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
-    people = [of_people(raw, error), of_people(raw, warning), of_people(dg.AssetKey("x"), error)]
-    daemon.checks = [*others, *people]
+    of_all = [of_people(raw, error), of_people(raw, warning), of_people(dg.AssetKey("x"), error)]
+    daemon.configure(*of_all)
 
     def evaluate(passed: bool) -> None:
         state["passed"] = passed
+        checks = [*(build_definitions(lake.config).asset_checks or ()), *of_all]
         resources = {"lakehouse": dg.ResourceDefinition.none_resource()}
-        job = dg.Definitions(asset_checks=daemon.checks, resources=resources).resolve_implicit_global_asset_job_def()
+        job = dg.Definitions(asset_checks=checks, resources=resources).resolve_implicit_global_asset_job_def()
         # One that is blocking fails the run in which it was asked for.
         assert not job.execute_in_process(instance=instance, raise_on_error=False).success
 
     daemon.tick()
     assert told(hook) == [], "none was evaluated yet"
-    gap = segment("d/t/1/CDC000003.json", file_index=3)
-    lake.run().segments.land([gap])
-    # Of a table that is not there, and with a hold, which is another kind of problem.
-    daemon.publish(("d.x", "why"))
+    script.land(lake, script.segment("d/t/1/CDC000003.json", file_index=3, state="landed"))
+    script.publish(lake, {"a": 3}, {"d.x": "why"}, at=script.before(daemon.now, 1))
     evaluate(False)
     daemon.tick()
     text = hook.documents[0]["text"]
@@ -284,91 +227,17 @@ def test_a_check_that_fails_is_told_until_it_passes(
     assert "too few orders" in text
     names = [f"{lake.name}/{name}" for name in ("checkpoint cut_rows", "raw no_index_gaps", "raw own_error")]
     assert told(hook) == [("opened", "check", name) for name in names]
-    daemon.tick()
-    assert told(hook) == []
     evaluate(True)
     daemon.tick()
     assert told(hook) == [("over", "check", names[2])]
-    daemon.checks = people
-    daemon.tick()
-    assert told(hook) == [("over", "check", name) for name in names[:2]], "they are of no asset any more"
 
 
-def test_maintenance_that_does_not_happen_is_told(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+def test_each_receiver_gets_its_form_of_what_it_asks_for(
+    lake: TestLake, hook: HttpReceiver, mail: MailReceiver, instance: dg.DagsterInstance
 ) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["maintenance"]))
-    job = f"{lake.name}_maintenance"
-    day = datetime.timedelta(days=1)
-    daemon.now = daemon.now.replace(hour=2, minute=59, second=30)
-    daemon.tick(datetime.timedelta())
-    daemon.tick(day)
-    assert told(hook) == [], "it was due at 3:00, and has until 3:00"
-    daemon.tick()
-    assert "maintenance has not succeeded, and is due by '0 3 * * *'" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "maintenance", "")]
-    ended(instance, lake.name, fails=True, job=job, tagged=False)
-    daemon.tick()
-    assert told(hook) == []
-    monkeypatch.setattr(time, "time", daemon.now.timestamp)
-    # What log records have as their time since Python 3.13.
-    monkeypatch.setattr(time, "time_ns", lambda: int(daemon.now.timestamp() * 1e9))
-    ended(instance, lake.name, fails=False, job=job, tagged=False)
-    daemon.tick()
-    assert told(hook) == [("over", "maintenance", "")]
-    daemon.tick(day)
-    assert told(hook) == []
-    daemon.tick(day)
-    assert told(hook) == [("opened", "maintenance", "")]
-
-
-def test_a_run_whose_process_is_gone_is_told(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    job = dg.job(name="a")(lambda: None)
-    instance.create_run_for_job(job, tags={FEED_TAG: lake.name}, status=dg.DagsterRunStatus.STARTED)
-    daemon.tick()
-    assert told(hook) == [], "it may be about to begin"
-    daemon.tick(datetime.timedelta(minutes=6))
-    assert "The process of the run is gone" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "failed", "")]
-
-
-def test_a_lake_that_cannot_be_read_ends_no_problem(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.publish(("d.x", "why"))
-    ended(instance, lake.name, fails=True)
-    daemon.tick()
-    assert sorted(told(hook)) == [("opened", "failed", ""), ("opened", "held", "d.x")]
-    whole = alerts.read_feed_state
-    daemon.publish()
-    ended(instance, lake.name, fails=False)
-
-    def unreachable(*_: object) -> None:
-        raise CatalogUnreachableError("the catalog does not answer")
-
-    monkeypatch.setattr(alerts, "read_feed_state", unreachable)
-    daemon.tick()
-    assert told(hook) == [("over", "failed", "")]
-    monkeypatch.setattr(alerts, "read_feed_state", whole)
-    daemon.tick()
-    assert told(hook) == [("over", "held", "d.x")]
-
-
-def test_each_receiver_is_told_in_its_form_what_it_asks_for(
-    lake: TestLake, hook: HttpReceiver, mail: MailReceiver, instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
     slack = {"type": "slack", "url": hook.url("slack/${HOOK}"), "on": ["held"]}
-    post = {
-        "type": "email", "host": "127.0.0.1", "port": mail.port, "starttls": False,
-        "from": "lake@example.com", "to": ["a@example.com", "b@example.com"],
-    }  # fmt: skip
-    daemon = Daemon(lake, instance, monkeypatch, slack, post)
-    daemon.publish(("d.<x>\n&", "why"))
+    daemon = Daemon(lake, instance, slack, email(mail, "a@example.com", "b@example.com"))
+    daemon.publish(**{"d.<x>\n&": "why"})
     ended(instance, lake.name, fails=True)
     assert daemon.tick() == "2 problems; 2 of 2 messages were taken"
     ((path, headers, document),) = hook.requests
@@ -382,26 +251,16 @@ def test_each_receiver_is_told_in_its_form_what_it_asks_for(
     assert "the catalog is gone" in text and "the table d.<x>" in text
 
 
-def failing(hook: HttpReceiver, mail: MailReceiver, how: str) -> None:
-    if how == "redirect":
-        hook.location = hook.url("elsewhere")
-    hook.status = {"redirect": 302, "refused": 403, "broken": 500}[how]
-    mail.answer = "554 no"
-
-
-@pytest.mark.parametrize("how", ["redirect", "refused", "broken"])
-def test_a_receiver_that_fails_is_tried_again_and_the_others_are_not_told_twice(
+@pytest.mark.parametrize(("how", "status"), [("redirect", 302), ("refused", 403), ("broken", 500)])
+def test_failing_receiver_is_tried_again_without_the_others(
     lake: TestLake, hook: HttpReceiver, mail: MailReceiver, instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, how: str,
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, how: str, status: int,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.DEBUG)
-    post = {
-        "type": "email", "host": "127.0.0.1", "port": mail.port, "starttls": False, "from": "a@b", "to": ["c@d"],
-    }  # fmt: skip
     with http_receiver() as whole:
-        daemon = Daemon(lake, instance, monkeypatch, webhook(hook), webhook(whole), post)
-        daemon.publish(("d.x", "why"))
-        failing(hook, mail, how)
+        daemon = Daemon(lake, instance, webhook(hook), webhook(whole), email(mail))
+        daemon.publish(**{"d.x": "why"})
+        hook.status, hook.location, mail.answer = status, hook.url("x") if how == "redirect" else None, "554 no"
         assert daemon.tick() == "1 problems; 1 of 3 messages were taken"
         assert told(whole) == [("opened", "held", "d.x")]
         assert [path for path, _, _ in hook.requests] == [f"/hook/{SECRET}"], "no redirect is followed"
@@ -416,15 +275,14 @@ def test_a_receiver_that_fails_is_tried_again_and_the_others_are_not_told_twice(
     assert SECRET not in shown
 
 
-def test_a_receiver_that_is_not_there_is_told_of_without_its_address(
-    lake: TestLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str], tmp_path: Path,
-) -> None:  # fmt: skip
+def test_absent_receiver_is_reported_without_its_address(
+    lake: TestLake, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     with http_receiver() as gone:
         pass
     bad = {"type": "slack", "url": "http://127.0.0.1:1/\x01${HOOK}"}
-    daemon = Daemon(lake, instance, monkeypatch, webhook(gone), bad)
-    daemon.publish(("d.x", "why"))
+    daemon = Daemon(lake, instance, webhook(gone), bad)
+    daemon.publish(**{"d.x": "why"})
     assert daemon.tick() == "1 problems; 0 of 2 messages were taken"
     shown = "".join(capfd.readouterr())
     assert "Connection refused" in shown and "alerts[1] (slack)" in shown and SECRET not in shown
@@ -433,41 +291,60 @@ def test_a_receiver_that_is_not_there_is_told_of_without_its_address(
     assert stored == []
 
 
-def test_a_cursor_of_another_form_begins_anew(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.publish(("d.x", "why"))
+def test_cursor_is_read_by_later_releases(lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance) -> None:
+    """An unknown one is reset; one of before has no number; a later one can have further keys."""
+    daemon = Daemon(lake, instance, webhook(hook))
+    daemon.publish(**{"d.x": "why"})
     for cursor in ("{", "[]", '{"told": {"a": [{"feed": "x"}]}}', '{"format": 2}'):
         daemon.cursor = cursor
         daemon.tick()
         assert told(hook) == [("opened", "held", "d.x")]
-
-
-def test_what_the_cursor_stores() -> None:
-    """Cursors outlive a release. Those of before have no number; a later one may have keys that are not known here."""
-    problem = Problem(feed="f", kind="held", subject="d.ö", text="why")
-    memory = alerts._CursorState(
-        {"f": 1.5}, {"alerts[0] (slack)": {problem.key: NotifiedProblem(problem, since=2.5, notified_at=3.5)}}
-    )
-    known = '"feed": "f", "kind": "held", "subject": "d.ö", "text": "why", "since": 2.5, "told_at": 3.5'
-    rest = f'"watched": {{"f": 1.5}}, "told": {{"alerts[0] (slack)": [{{{known}}}]}}}}'
-    assert memory.cursor() == f'{{"format": 1, {rest}'
+    seconds, since = daemon.now.timestamp(), f'"{daemon.now.timestamp()}"'.strip('"')
+    problem = f'"feed": "{lake.name}", "kind": "held", "subject": "d.x", "text": "the table d.x is held: why"'
+    known = f'{{{problem}, "since": {since}, "told_at": {since}}}'
+    rest = f'"watched": {{"{lake.name}": {seconds}}}, "told": {{"alerts[0] (webhook)": [{known}]}}}}'
+    assert daemon.cursor == f'{{"format": 1, {rest}'
     of_later = f'{{"format": 1, "of later": 1, {rest}'.replace('"kind"', '"of later": 1, "kind"')
-    for cursor in (memory.cursor(), f"{{{rest}", of_later):
-        assert alerts._CursorState.of(cursor) == memory
+    for cursor in (f"{{{rest}", of_later):
+        daemon.cursor = cursor
+        daemon.tick()
+        assert told(hook) == []
 
 
-def sensors(definitions: dg.Definitions) -> Sequence[Any]:
-    return [sensor for sensor in definitions.sensors or [] if getattr(sensor, "name", None) == SENSOR]
+def test_sensor_exists_where_receivers_are_configured(lake: TestLake) -> None:
+    assert SENSOR not in {getattr(each, "name", None) for each in build_definitions(lake.config).sensors or ()}
 
 
-def test_the_sensor_is_there_and_runs_where_receivers_are_configured(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+# --- `alerts test` ---
+
+
+def test_command_names_each_receiver_with_its_result(
+    lake: TestLake, hook: HttpReceiver, mail: MailReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sensors(build_definitions(lake.config)) == []
-    definitions = build_definitions(Daemon(lake, instance, monkeypatch, webhook(hook)).config)
-    (sensor,) = sensors(definitions)
-    assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
-    daemon_view = definitions.get_repository_def().get_sensor_def(SENSOR)
-    assert daemon_view.minimum_interval_seconds == 60
+    monkeypatch.setenv("HOOK", SECRET)
+    slack, post = {"type": "slack", "url": hook.url("${HOOK}")}, email(mail)
+    configure(lake, slack, {**slack, "type": "webhook"}, post)
+    done = call("alerts", "test", config=lake.config_path)
+    assert done.exit_code == 0, done.output
+    kinds = ("slack", "webhook", "email")
+    assert done.stdout.splitlines() == [f"alerts[{n}] ({kind}): took the message" for n, kind in enumerate(kinds)]
+    assert [list(document) for document in hook.documents] == [["text"], ["sent_at", "text", "notices"]]
+    assert ["This is a test" in document["text"] for document in hook.documents] == [True, True]
+    ((_, _, message),) = mail.mails
+    assert message["Subject"] == "[cdc_lakehouse] a test"
+
+    hook.status = 404
+    configure(lake, slack, {**post, "starttls": True}, {**post, "user": "u", "password": "${HOOK}"})
+    failed = call("alerts", "test", "--json", config=lake.config_path)
+    assert failed.exit_code == 1
+    advice = f": {AlertNotSentError.default_advice}"
+    assert json.loads(failed.stdout)["receivers"] == [
+        {"receiver": "alerts[0] (slack)", "error": f"it answered with status 404{advice}"},
+        {"receiver": "alerts[1] (email)", "error": f"SMTPNotSupportedError{advice}"},
+        {"receiver": "alerts[2] (email)", "error": f"SMTPNotSupportedError{advice}"},
+    ]
+    assert len(mail.mails) == 1, "what asks for TLS or a login is not sent without"
+    assert SECRET not in done.output + failed.output
+    configure(lake)
+    none = call("alerts", "test", config=lake.config_path)
+    assert none.exit_code == 2 and "no receivers" in none.stderr

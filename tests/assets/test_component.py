@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 from collections.abc import Iterator
@@ -13,15 +12,12 @@ import dagster as dg
 import pytest
 import yaml
 
-from cdc_lakehouse import FeedComponent
-from cdc_lakehouse.assets import keys
-from cdc_lakehouse.component import FeedComponent as Component
+from cdc_lakehouse import FeedComponent as Component
 from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConfigurationError
-from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from tests.lake import CREATE, NOON, change
+from tests.kit.dagster_feed import keys
+from tests.kit.scripted_lake import create_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "dagster-project.md"
 FEED = {
@@ -65,11 +61,10 @@ def know_orders(project: Path) -> None:
     """The lake of the page's component has the table `shop.orders`."""
     attributes = yaml.safe_load((project / "my_project/defs/shop/defs.yaml").read_text())["attributes"]
     config = Component(**attributes).configuration(project / "my_project/defs/shop")
-    history = SchemaHistory(Lake(config.lake, config.storage), "shop")
-    history.record([dataclasses.replace(change(10, "orders", CREATE), database="shop")], NOON)
+    create_in(config, "shop", "orders")
 
 
-def test_the_project_of_the_page_loads(project: Path) -> None:
+def test_project_of_the_page_loads(project: Path) -> None:
     know_orders(project)
     found = load_project(project)
     graph = found.resolve_asset_graph()
@@ -85,7 +80,7 @@ def test_the_project_of_the_page_loads(project: Path) -> None:
     assert orders in keys_of_checks and keys_of_checks <= set(graph.get_all_asset_keys())
 
 
-def test_a_table_that_changed_runs_what_hangs_on_it(project: Path) -> None:
+def test_changed_table_runs_dependent_assets(project: Path) -> None:
     know_orders(project)
     found = load_project(project)
     orders = dg.AssetKey(["cdc", "shop", "current", "shop", "orders"])
@@ -110,7 +105,7 @@ def test_plain_definitions_of_the_page_load(project: Path, monkeypatch: pytest.M
     assert dg.AssetKey(["payments", "events"]) in loaded.resolve_asset_graph().get_all_asset_keys()
 
 
-def test_feeds_are_merged_with_a_project_that_has_spark_and_an_executor(tmp_path: Path) -> None:
+def test_feeds_merge_with_a_project_that_has_spark(tmp_path: Path) -> None:
     def feed(name: str) -> dg.Definitions:
         return build_definitions(Component(lake=LAKE, feed={**FEED, "name": name}).configuration(tmp_path / name))
 
@@ -122,8 +117,8 @@ def test_feeds_are_merged_with_a_project_that_has_spark_and_an_executor(tmp_path
     dg.Definitions.validate_loadable(merged)
 
 
-def test_it_is_found_by_dagsters_tools() -> None:
-    assert "FeedComponent" in dir(__import__("cdc_lakehouse")) and FeedComponent is Component
+def test_component_is_listed_by_dg() -> None:
+    assert "FeedComponent" in dir(__import__("cdc_lakehouse"))
     assert set(Component.get_model_cls().model_fields) == {"lake", "storage", "feed", "config"}
 
 
@@ -136,7 +131,7 @@ def test_it_is_found_by_dagsters_tools() -> None:
         ({"config": "lakehouse.yaml"}, "lakehouse.yaml"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, attributes: dict[str, Any], said: str) -> None:
+def test_wrong_attributes_are_refused(tmp_path: Path, attributes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         Component(**attributes).configuration(tmp_path)
 
@@ -152,7 +147,7 @@ def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         Component(lake=LAKE, storage={"s3": s3}, feed=FEED).configuration(tmp_path)
 
 
-def test_a_prefix_is_that_of_the_feed_alone(tmp_path: Path) -> None:
+def test_prefix_is_of_one_feed(tmp_path: Path) -> None:
     path = tmp_path / "lakehouse.yaml"
     feeds = [{**FEED, "name": "a", "key_prefix": ["x", "y"]}, {**FEED, "name": "b"}]
     path.write_text(yaml.safe_dump({"lake": LAKE, "feeds": feeds}), encoding="utf-8")

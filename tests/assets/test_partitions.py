@@ -1,28 +1,24 @@
-"""Partitions are the sink's date directories."""
+"""Partitions are the source's date directories."""
 
 from __future__ import annotations
 
 import datetime
-from types import SimpleNamespace
-from typing import Any
 
 import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.assets.jobs import partition_tags
-from cdc_lakehouse.assets.keys import partitions_of, raw_key, run_partitions
-from cdc_lakehouse.assets.passed_dates import log_passed_dates
-from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.lake.tables.checkpoints import Cut
-from cdc_lakehouse.lake.tables.segments import Segment
+from tests.kit import scripted_lake as script
+from tests.kit.clock import clock_at
+from tests.kit.dagster_feed import keys, partition_tags, partitions_of, run_partitions
+from tests.kit.definitions import logged
+from tests.kit.hand_sinks import HandSink
 from tests.kit.lakes import TestLake
 
-START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 NOW = datetime.datetime(2026, 6, 30, 23, 59, tzinfo=datetime.UTC)
 
 
@@ -32,13 +28,13 @@ def feed(separator: str, start: str = "2026-05-17", zone: str = "UTC") -> FeedCo
     return FeedConfig.model_validate({"name": "f", "source": source, "start_date": start})
 
 
-def keys(feed: FeedConfig) -> list[str]:
+def dates_of(feed: FeedConfig) -> list[str]:
     definition = partitions_of(feed)
     assert definition is not None
     return list(definition.get_partition_keys(current_time=NOW))
 
 
-def test_a_sink_without_dates_has_no_partitions() -> None:
+def test_source_without_dates_has_no_partitions() -> None:
     assert partitions_of(feed("none")) is None
     assert run_partitions(feed("none"), [], NOW) == [] and partition_tags([]) == {}
 
@@ -47,71 +43,76 @@ def test_a_sink_without_dates_has_no_partitions() -> None:
     ("separator", "first", "last"),
     [("year", "2026", "2026"), ("month", "2026-05", "2026-06"), ("day", "2026-05-17", "2026-06-30")],
 )
-def test_partitions_go_from_the_start_date_to_the_present_one(separator: str, first: str, last: str) -> None:
-    found = keys(feed(separator))
+def test_partitions_are_those_since_the_start_date(separator: str, first: str, last: str) -> None:
+    found = dates_of(feed(separator))
     assert (found[0], found[-1]) == (first, last)
     assert found == sorted(set(found))
 
 
-def test_a_date_begins_where_the_source_is() -> None:
-    """Its directories have the date of the source's wall clock, which can be a day ahead of UTC."""
-    shanghai = feed("day", zone="Asia/Shanghai")
-    assert run_partitions(shanghai, ["2026-07-01", "2026-07-02"], NOW) == ["2026-07-01"]
-    assert run_partitions(shanghai, [], NOW) == ["2026-07-01"]
-
-
 @given(st.dates(datetime.date(2020, 1, 1), datetime.date(2026, 6, 30)))
-def test_every_day_since_the_start_is_a_partition_as_its_directory_is_called(start: datetime.date) -> None:
+def test_every_day_since_the_start_is_a_partition(start: datetime.date) -> None:
     days = range((NOW.date() - start).days + 1)
-    assert keys(feed("day", start.isoformat())) == [(start + datetime.timedelta(days=n)).isoformat() for n in days]
+    assert dates_of(feed("day", start.isoformat())) == [(start + datetime.timedelta(days=n)).isoformat() for n in days]
+
+
+SHANGHAI = "Asia/Shanghai"
 
 
 @pytest.mark.parametrize(
-    ("separator", "dates", "wanted"),
+    ("separator", "zone", "dates", "wanted"),
     [
-        ("day", ["2026-06-02", "2026-06-01", "2026-06-02"], ["2026-06-01", "2026-06-02"]),
-        ("day", [], ["2026-06-30"]),
-        ("day", ["2026-05-16", "2026-06-01"], ["2026-06-01"]),
-        ("day", ["2026-05-16", "2026", "2026-13-01"], ["2026-06-30"]),
-        ("month", ["2026-06", "2026-05"], ["2026-05", "2026-06"]),
-        ("year", [], ["2026"]),
+        ("day", "UTC", ["2026-06-02", "2026-06-01", "2026-06-02"], ["2026-06-01", "2026-06-02"]),
+        ("day", "UTC", [], ["2026-06-30"]),
+        ("day", "UTC", ["2026-05-16", "2026-06-01"], ["2026-06-01"]),
+        ("day", "UTC", ["2026-05-16", "2026", "2026-13-01"], ["2026-06-30"]),
+        ("month", "UTC", ["2026-06", "2026-05"], ["2026-05", "2026-06"]),
+        ("year", "UTC", [], ["2026"]),
+        # The source's wall clock can be a day ahead of UTC.
+        ("day", SHANGHAI, ["2026-07-01", "2026-07-02"], ["2026-07-01"]),
+        ("day", SHANGHAI, [], ["2026-07-01"]),
     ],
 )
-def test_a_runs_partitions_are_its_dates_that_are_partitions_else_the_present(
-    separator: str, dates: list[str], wanted: list[str]
+def test_partitions_of_a_run_are_its_dates_or_the_current_one(
+    separator: str, zone: str, dates: list[str], wanted: list[str]
 ) -> None:
-    assert run_partitions(feed(separator), dates, NOW) == wanted
+    assert run_partitions(feed(separator, zone=zone), dates, NOW) == wanted
 
 
-def test_a_start_date_in_the_future_is_told() -> None:
+def test_partitions_of_a_run_are_a_range_of_tags() -> None:
+    name = "dagster/asset_partition_range_"
+    assert partition_tags(["2026-06-05", "2026-06-01"]) == {f"{name}start": "2026-06-01", f"{name}end": "2026-06-05"}
+
+
+def test_start_date_in_the_future_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="start_date of the feed f is in the future"):
         run_partitions(feed("day", "2999-01-01"), ["2026-06-01"], NOW)
 
 
-def test_partitions_start_date_long_before_files_begin_with_them(lake: TestLake) -> None:
+def test_partitions_start_date_long_before_files_begin_with_them(
+    lake: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run logs two events for each date that has passed: they must not be those of decades without files."""
     lake.configure(start_date="2000-01-01")
-    files = [Segment(segment=f"d/t/1/{date}/CDC1.json", kind="file", feed_date=date, size=1, batch=1, state="decoded",
-                     landed_at=NOW, events=1) for date in ("1999-12-31", "2026-06-27", "not a date")]  # fmt: skip
-    lake.run().segments.land(files)
-    run: Any = SimpleNamespace(run=lake.run(), published=SimpleNamespace(cut=Cut(tso(NOW))))
-    logged: list[dg.AssetMaterialization] = []
-    context: Any = SimpleNamespace(instance=dg.DagsterInstance.ephemeral(), log_event=logged.append)
-    log_passed_dates(context, lake.feed, run)
-    assert sorted({str(event.partition) for event in logged}) == ["2026-06-27", "2026-06-28", "2026-06-29"]
-    assert len(logged) == 6
-    loaded = build_definitions(lake.config).resolve_asset_graph().get(raw_key(lake.name)).partitions_def
+    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
+    HandSink(lake.sink).checkpoint(0)
+    dates = ("1999-12-31", "2026-06-27", "not a date")
+    script.land(lake, *(script.segment(f"d/t/1/{date}/CDC1.json", feed_date=date, events=1) for date in dates))
+    script.publish(lake, at=script.before(NOW, 0))
+    definitions = build_definitions(lake.config)
+    loaded = definitions.resolve_asset_graph().get(keys.raw_key(lake.name)).partitions_def
     assert isinstance(loaded, dg.TimeWindowPartitionsDefinition)
     assert loaded.start.date() == datetime.date(2026, 6, 27)
-
-
-def test_a_run_of_some_dates_is_a_range() -> None:
-    assert partition_tags(["2026-06-05", "2026-06-01"]) == {START: "2026-06-01", END: "2026-06-05"}
+    with dg.DagsterInstance.ephemeral() as instance, clock_at(lambda: NOW):
+        done = definitions.resolve_job_def(f"{lake.name}_new").execute_in_process(instance=instance)
+        assert done.success
+        materialized, _ = logged(instance.all_logs(done.run_id))
+    passed = {str(each["partition"]) for each in materialized if each["partition"] is not None}
+    assert passed == {"2026-06-27", "2026-06-28", "2026-06-29", "2026-06-30"}, "and the current one"
 
 
 @pytest.mark.parametrize(
     ("zone", "name"), [("+08:00", "Etc/GMT-8"), ("-03:30", "Etc/GMT+3"), ("+05:30", "Etc/GMT-6"), ("-00:00", "UTC")]
 )
-def test_an_offset_is_a_time_zone(zone: str, name: str) -> None:
+def test_offset_is_a_time_zone(zone: str, name: str) -> None:
     definition = partitions_of(feed("day", zone=zone))
     assert definition is not None and definition.timezone == name

@@ -1,4 +1,4 @@
-"""Old runs go, and with them what they take on disk; what an asset page shows stays."""
+"""Old runs are deleted with their files; those that an asset page shows stay."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.leases import FEED_TAG
-from cdc_lakehouse.assets.retention import JOB, build_retention, delete_runs
-from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.changelog.schema import TableName
-from tests.pipeline import lake_in
+from cdc_lakehouse.definitions import build_definitions
+from tests.boundaries.change_log import TableName, utc_now
+from tests.kit.dagster_feed import FEED_TAG, build_retention, delete_runs, keys
+from tests.kit.lakes import TestLake
 
 DAYS = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-05")
 
@@ -50,9 +48,7 @@ def runs(instance: dg.DagsterInstance) -> set[str]:
     return {each.run_id for each in instance.get_runs()}
 
 
-def test_a_run_goes_with_its_files_and_one_that_an_asset_shows_stays(
-    instance: dg.DagsterInstance, tmp_path: Path
-) -> None:
+def test_run_is_deleted_with_files_unless_shown(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     first = run(instance, "2026-06-01")
     again, other_date = run(instance, "2026-06-01"), run(instance, "2026-06-02")
     earlier_cut, cut, of_another = run(instance), run(instance), run(instance, feed="g")
@@ -69,10 +65,10 @@ def test_a_run_goes_with_its_files_and_one_that_an_asset_shows_stays(
     assert delete_runs(instance, "f", utc_now()) == (0, 2)
 
 
-def test_a_prefix_of_keys_hides_no_run_that_an_asset_shows(instance: dg.DagsterInstance, tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, key_prefix=["company"])
+def test_shown_run_stays_where_keys_have_a_prefix(instance: dg.DagsterInstance, lake: TestLake) -> None:
+    lake.configure(key_prefix=["company"])
     feed = lake.name
-    keys.use_prefix(lake.feed)
+    build_definitions(lake.config)
 
     @dg.asset(key=keys.current_key(feed, TableName("d", "t")))
     def current() -> None: ...
@@ -85,7 +81,7 @@ def test_a_prefix_of_keys_hides_no_run_that_an_asset_shows(instance: dg.DagsterI
 
 
 @pytest.mark.parametrize("kind", ["maintenance", "compaction", "verify"])
-def test_runs_of_other_jobs_of_the_feed_go_too(instance: dg.DagsterInstance, kind: str) -> None:
+def test_runs_of_other_jobs_of_the_feed_are_deleted(instance: dg.DagsterInstance, kind: str) -> None:
     @dg.asset(key=dg.AssetKey(["f", kind]))
     def work() -> None: ...
 
@@ -96,14 +92,14 @@ def test_runs_of_other_jobs_of_the_feed_go_too(instance: dg.DagsterInstance, kin
     assert first not in runs(instance) and last in runs(instance)
 
 
-def test_the_job_deletes_what_is_older_than_the_days_that_are_kept(instance: dg.DagsterInstance) -> None:
+def test_job_keeps_runs_for_the_configured_days(instance: dg.DagsterInstance) -> None:
     definitions = build_retention(["f"], 1)
     kept = {run(instance), run(instance)}
-    done = definitions.resolve_job_def(JOB).execute_in_process(instance=instance)
+    done = definitions.resolve_job_def("cdc_prune_runs").execute_in_process(instance=instance)
     assert done.success and runs(instance) == {*kept, done.run_id}
     (schedule,) = definitions.schedules or []
-    assert isinstance(schedule, dg.ScheduleDefinition) and schedule.job_name == JOB
+    assert isinstance(schedule, dg.ScheduleDefinition) and schedule.job_name == "cdc_prune_runs"
 
 
-def test_without_days_nothing_is_deleted() -> None:
+def test_runs_are_kept_without_days() -> None:
     assert not build_retention(["f"], None).jobs

@@ -25,8 +25,8 @@ from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceState
-from tests.assets import empty_instance
 from tests.commands import call
+from tests.kit.dagster_feed import empty_instance
 from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 

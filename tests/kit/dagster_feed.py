@@ -1,0 +1,99 @@
+"""A feed as Dagster has it: its sensor, its checks, and runs that others made."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import dagster as dg
+
+from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets.jobs import partition_tags
+from cdc_lakehouse.assets.keys import partitions_of, run_partitions
+from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, release_leases, take_lease
+from cdc_lakehouse.assets.retention import build_retention, delete_runs
+from cdc_lakehouse.changelog.positions import utc_now
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.errors import CatalogUnreachableError
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from tests.kit.lakes import TestLake
+
+__all__ = [
+    "FAILURE_TAG", "FEED_TAG", "build_retention", "delete_runs", "keys", "partition_tags", "partitions_of",
+    "release_leases", "run_partitions", "take_lease",
+]  # fmt: skip
+
+
+@functools.cache
+def empty_instance() -> dg.DagsterInstance:
+    """One without runs, for all that only read it: to make one costs more than most tests do."""
+    return dg.DagsterInstance.ephemeral()
+
+
+def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
+    """What the feed's sensor answers."""
+    (sensor,) = build_definitions(lake.config).sensors or ()
+    with dg.build_sensor_context(instance=instance or empty_instance(), cursor=cursor) as context:
+        return sensor(context)  # pyright: ignore
+
+
+def skipped(result: Any) -> str:
+    assert isinstance(result, dg.SkipReason), result
+    return str(result.skip_message)
+
+
+def asked(result: Any) -> dg.RunRequest:
+    assert isinstance(result, dg.SensorResult), result
+    (request,) = result.run_requests or []
+    return request
+
+
+def dates(lake: TestLake) -> list[str]:
+    """The dates with something new, else the current one."""
+    return run_partitions(lake.feed, open_monitor(lake.lake, lake.feed).new_dates(), utc_now())
+
+
+def checks(lake: TestLake) -> dict[str, dg.AssetCheckResult]:
+    """The results of all checks of the feed, without those of its tables."""
+    context = dg.build_op_context(instance=empty_instance())
+    found = {}
+    for each in build_definitions(lake.config).asset_checks or ():
+        (key, *others) = each.check_keys
+        if not others and key.asset_key.path[-2:-1] == [lake.name]:
+            found[key.name] = each(context)  # pyright: ignore
+    return found
+
+
+def table_checks(lake: TestLake, table: Any, *, of_batch: bool = False) -> dict[str, dg.AssetCheckResult]:
+    """The results of the checks of table `d.t`, of all its rows or of the last batch."""
+    from cdc_lakehouse.assets.checks import table_evaluations
+
+    results = table_evaluations(lake.feed, TableName("d", "t"), table, of_batch=of_batch)
+    assert {tuple(each.asset_key.path) for each in results if each.asset_key} == {(lake.name, "current", "d", "t")}
+    return {str(each.check_name): each for each in results}
+
+
+def started(
+    instance: dg.DagsterInstance, feed: str | None, status: dg.DagsterRunStatus | None = None, **tags: str
+) -> dg.DagsterRun:
+    """A run of the feed that Dagster takes for being under way."""
+    own = {} if feed is None else {FEED_TAG: feed}
+    status = status or dg.DagsterRunStatus.STARTED
+    return instance.create_run_for_job(dg.job(name="a")(lambda: None), tags={**own, **tags}, status=status)
+
+
+def ended(instance: dg.DagsterInstance, feed: str | None, *, fails: bool, job: str = "any") -> str:
+    """A run that Dagster has carried out."""
+
+    @dg.op
+    def work() -> None:
+        if fails:
+            raise CatalogUnreachableError("the catalog is gone", feed=feed)
+
+    @dg.job(name=job, executor_def=dg.in_process_executor)
+    def run() -> None:
+        work()
+
+    tags = {} if feed is None else {FEED_TAG: feed}
+    return run.execute_in_process(instance=instance, tags=tags, raise_on_error=False).run_id

@@ -1,0 +1,80 @@
+"""The lease of a feed, held by runs of this process, of others, and of machines that died."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.tables import lease as module
+from cdc_lakehouse.lake.tables.lease import LEASE, MAINTENANCE, Holder, Lease, last_holder, take_when_free
+from tests.kit.lakes import TestLake
+
+__all__ = ["LEASE", "MAINTENANCE", "Lease", "take_when_free"]
+_PROGRAM = """if True:
+    import os, pathlib, sys
+    from cdc_lakehouse import config
+    from cdc_lakehouse.errors import CdcError
+    from cdc_lakehouse.lake.catalog import Lake
+    from cdc_lakehouse.lake.tables.lease import Lease
+    from cdc_lakehouse.changelog.positions import utc_now
+    found = config.load(pathlib.Path(sys.argv[1]))
+    try:
+        Lease(Lake(found.lake, found.storage), sys.argv[2], sys.argv[3], utc_now).take()
+        print("taken", flush=True)
+    except CdcError as error:
+        print(error, flush=True)
+    os._exit(9)
+"""
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def later(seconds: float) -> datetime.datetime:
+    return now() + datetime.timedelta(seconds=seconds)
+
+
+def lease_of(lake: TestLake, run: str, clock: Callable[[], datetime.datetime] = now) -> Lease:
+    return Lease(lake.lake, lake.name, run, clock)
+
+
+def holder_of(lake: TestLake) -> Holder | None:
+    """Who has the feed now."""
+    found = last_holder(lake.lake, lake.name)
+    return found if found is not None and found.is_alive(now()) else None
+
+
+def take_elsewhere(lake: TestLake, run: str) -> str:
+    """Take the lease in a process that then ends as one that is killed; gives what it printed."""
+    arguments = [sys.executable, "-c", _PROGRAM, str(lake.config_path), lake.name, run]
+    return subprocess.run(arguments, stdout=subprocess.PIPE, check=False, text=True).stdout
+
+
+def take_on_a_lost_machine(lake: TestLake, run: str) -> None:
+    """Take the lease as a process that cannot be seen from here, and that renews nothing any more."""
+    lost = lease_of(lake, run)
+    with mock.patch.object(module, "this_process", _elsewhere), mock.patch.object(module.Lease, "_renew", _nothing):
+        lost.take()
+
+
+def _elsewhere() -> str:
+    return "boot/pid:[1]/1:1"
+
+
+def _nothing(_: Lease) -> None: ...
+
+
+@contextlib.contextmanager
+def lasting(duration: datetime.timedelta) -> Iterator[None]:
+    with mock.patch.object(module, "LEASE", duration):
+        yield
+
+
+def table_of(lake: TestLake) -> module.Table:
+    return lake.lake.existing(system_table(lake.name, "lease"))
