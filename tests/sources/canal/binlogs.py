@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+from tests.boundaries.sources import entries_pb2 as wire
 
 T0_MS = 1_780_000_000_000
 _HIGHEST = 10_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from tests.boundaries.sources import packets_pb2 as wire
 from tests.canal_captures import Capture, framed
 from tests.sources.canal.hand_made import HandMadeCanal
 from tests.sources.canal.servers import batch, frame

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from tests.boundaries.sources import packets_pb2 as wire
 from tests.sources.canal.servers import DONE, HANDSHAKE, batch, heard, refusal, reset
 
 

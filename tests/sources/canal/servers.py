@@ -12,9 +12,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 from cdc_lakehouse.config import CanalSource
-from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.canal.connection import Timeouts
-from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from tests.boundaries.sources import CanalClient, Timeouts
+from tests.boundaries.sources import packets_pb2 as wire
 
 Handler = Callable[[socket.socket], None]
 """What a server does with one connection; closed afterwards."""
