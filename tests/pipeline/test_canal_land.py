@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,10 +127,8 @@ def test_a_run_ends_in_time_where_the_source_never_rests(tmp_path: Path) -> None
     server = HandMadeCanal(list(binlog_of([{"kind": "ddl", "rows": 1, "seconds": 0, "rotated": False}] * 9999).entries))
     with serving(server) as address:
         lake = canal_lake(tmp_path, address, max_seconds=2)
-        began = time.monotonic()
         lake.run().source.land()
-        assert time.monotonic() - began < 20
-    assert server.acked > 0 and numbers(lake) == list(range(server.acked))
+    assert 0 < server.acked < len(server.entries) and numbers(lake) == list(range(server.acked))
 
 
 def test_a_connection_that_does_not_last_lands_all_the_same(tmp_path: Path) -> None:
