@@ -2,16 +2,12 @@
 
 from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
-from cdc_lakehouse.sources.canal.connection import (
-    CanalProtocolError,
-    CanalRedeliveryError,
-    CanalRefusedError,
-    Timeouts,
-)
+from cdc_lakehouse.sources.canal.connection import CanalProtocolError, CanalRedeliveryError, CanalRefusedError, Timeouts
 from cdc_lakehouse.sources.canal.dumped_server import contradiction
 from cdc_lakehouse.sources.canal.entry_identity import EntryStream, KnownEntries, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.object_store import LocalStore, Location
+from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.sink.schema_file import SIZE_LIMIT as SCHEMA_FILE_LIMIT
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
