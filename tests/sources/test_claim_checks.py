@@ -1,4 +1,4 @@
-"""Claim-check files: as TiCDC writes them, and such as must not be used."""
+"""Claim-check files: as TiCDC writes them, and files that must not be used."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.decoders.messages import ticdc_canal_json
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
-from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
+from tests.boundaries.sources import TICDC_CANAL_JSON, MessageError, read_claim_check
 
 Claims = Callable[[str], bytes]
 
@@ -39,26 +37,27 @@ def claims(tmp_path: Path) -> Claims:
     return functools.partial(read_claim_check, tmp_path.as_uri(), StorageConfig.nothing())
 
 
-def decode(claims: Claims, message: object = IN_TOPIC) -> Message:
-    return ticdc_canal_json.FORMAT.decoder({"claims": claims})(None, json.dumps(message).encode())  # type: ignore[return-value]
+def decode(**options: Any) -> Any:
+    return TICDC_CANAL_JSON.decoder(options)(None, json.dumps(IN_TOPIC).encode())
 
 
 @pytest.mark.parametrize("codec", [None, "lz4", "snappy"])
 @pytest.mark.parametrize("is_raw", [False, True])
-def test_the_whole_message_is_in_the_file(is_raw: bool, codec: str | None, claims: Claims, tmp_path: Path) -> None:
+def test_claim_check_file_has_the_whole_message(
+    is_raw: bool, codec: str | None, claims: Claims, tmp_path: Path
+) -> None:
     whole = json.dumps(WHOLE).encode()
     content = whole if codec is None else pa.Codec(codec).compress(whole, asbytes=True)
-    content = content if is_raw else wrapped(content)
-    (tmp_path / NAME).write_bytes(content)
-    message = decode(claims)
+    (tmp_path / NAME).write_bytes(content if is_raw else wrapped(content))
+    message = decode(claims=claims)
     (row,) = message.parts
-    assert isinstance(row, RowChange) and row.after == {"id": "1", "v": "long"}
-    assert message.origin.commit_ts == 7
+    assert row.after == {"id": "1", "v": "long"} and message.origin.commit_ts == 7
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "words"),
     [
+        (None, "restore the file"),
         (b"{", "not JSON"),
         (b'{"key": null, "value": "?"}', "not base64"),
         (wrapped({**WHOLE, "table": "other"}), "another message"),
@@ -67,36 +66,32 @@ def test_the_whole_message_is_in_the_file(is_raw: bool, codec: str | None, claim
         (wrapped([]), "JSON, but not an object"),
     ],
 )
-def test_a_file_that_is_none(content: bytes, told: str, claims: Claims, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(content)
-    with pytest.raises(MessageError, match=told):
-        decode(claims)
-
-
-def test_a_file_that_is_missing(claims: Claims) -> None:
-    with pytest.raises(ObjectMissingError):
-        claims(LOCATION)
-    with pytest.raises(MessageError, match="restore the file"):
-        decode(claims)
+def test_claim_check_file_without_the_message_is_refused(
+    content: bytes | None, words: str, claims: Claims, tmp_path: Path
+) -> None:
+    if content is None:
+        with pytest.raises(ObjectMissingError):
+            claims(LOCATION)
+    else:
+        (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(MessageError, match=words):
+        decode(claims=claims)
 
 
 @pytest.mark.parametrize("location", ["", "..", "s3://claims/..", "file:///etc/passwd", "a/b.json/", "a%2Fb.json"])
-def test_a_message_names_no_place_of_its_own(location: str, claims: Claims, tmp_path: Path) -> None:
+def test_message_cannot_name_a_place_of_its_own(location: str, claims: Claims, tmp_path: Path) -> None:
     (tmp_path / "b.json").write_bytes(wrapped(WHOLE))
     with pytest.raises(SourceError, match="none of TiCDC's"):
         claims(location)
 
 
-def test_a_fault_of_the_whole_store_is_no_message_s() -> None:
+def test_fault_of_the_store_is_not_the_messages_own() -> None:
     """Its messages would be quarantined one by one, and their tables held until a person replays them."""
 
     def refused(location: str) -> bytes:
         raise SourceError("the bucket 'claims' does not take the credentials")
 
     with pytest.raises(SourceError, match="credentials"):
-        decode(refused)
-
-
-def test_without_a_place_it_is_said_what_to_configure() -> None:
+        decode(claims=refused)
     with pytest.raises(MessageError, match=r"source\.claim_check"):
-        ticdc_canal_json.FORMAT.decoder({})(None, json.dumps(IN_TOPIC).encode())
+        decode()

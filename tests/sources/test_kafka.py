@@ -1,0 +1,222 @@
+"""Offsets of topics: what of them is pending (`cases/pending.txt`), what a run takes, and how tasks share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.errors import SourceError
+from tests.boundaries.sources import (
+    Bounds,
+    LandedOffsets,
+    LandedTopic,
+    LogPartition,
+    OffsetRange,
+    Topic,
+    choose_ranges,
+    find_pending,
+    read_topics,
+    require_all,
+    split_ranges,
+)
+from tests.kit.case_files import Case, read_cases
+
+FORBIDDEN = SourceError("no permission to read the topic a")
+
+
+def source(**more: Any) -> KafkaSource:
+    named = {} if "topic_pattern" in more else {"topics": ["a", "b"]}
+    return KafkaSource.model_validate(
+        {"type": "kafka", "format": "canal-json", "bootstrap_servers": "k:9092", **named, **more}
+    )
+
+
+def _topics(text: str) -> list[Topic]:
+    """`a=5-9,0-0 b/other=2-3`: bounds of each partition, and the topic's id; `a!` cannot be read."""
+    found: list[Topic] = []
+    for each in text.split():
+        name, _, spans = each.partition("=")
+        name, _, id = name.partition("/")
+        bounds = {
+            number: Bounds(*map(int, span.split("-"))) for number, span in enumerate(filter(None, spans.split(",")))
+        }
+        fault = FORBIDDEN if name.endswith("!") else None
+        found.append(Topic(name.rstrip("!"), "" if fault or id == "none" else id or "id", bounds, fault))
+    return found
+
+
+def _landed(text: str) -> LandedOffsets:
+    """`a=7,1`: everything before these offsets of its partitions."""
+    pairs = (each.partition("=")[::2] for each in text.split())
+    topics = {name: LandedTopic("id", dict(enumerate(map(int, ends.split(","))))) for name, ends in pairs}
+    return LandedOffsets(topics, began=bool(topics))
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases" / "pending.txt"), ids=str)
+def test_pending_offsets_of_topics(case: Case, update: bool) -> None:
+    given = dict(line.split(": ", 1) for line in case.given)
+    settings = yaml.safe_load(given.get("source", "{}"))
+    pending = find_pending(source(**settings), _topics(given["brokers have"]), _landed(given.get("lake has", "")))
+    offsets = [f"{partition}: {start}-{end}" for partition, (start, end) in pending.offsets.items()]
+    assert pending.records == sum(end - start for start, end in pending.offsets.values())
+    assert pending.ids.keys() == {topic.name for topic in _topics(given["brokers have"])}
+    case.compare([*offsets, *map(str, pending.faults)], update=update)
+
+
+class Brokers:
+    """Answers of brokers that have topics of one partition and ten messages, and errors for others."""
+
+    brokers, timeout_seconds = "k:9092", 1
+
+    def __init__(self, faults: Mapping[str, int]) -> None:
+        self._faults = faults
+
+    def admin(self, _: object) -> Any:
+        return self
+
+    def poll(self, _: float) -> None:
+        return
+
+    def describe_topics(self, names: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        topic = SimpleNamespace(topic_id="id", is_internal=False, partitions=[SimpleNamespace(id=0)])
+        return {name: _answer(topic, self._faults.get(name)) for name in getattr(names, "topic_names", names)}
+
+    def list_offsets(self, asked: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, Future[Any]]:
+        return {partition: _answer(SimpleNamespace(offset=10), None) for partition in asked}
+
+
+def _answer(result: Any, error: int | None) -> Future[Any]:
+    future: Future[Any] = Future()
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(KafkaException(KafkaError(error)))
+    return future
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (None, ""),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "there is no topic b"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "no permission to read the topic b .*READ and DESCRIBE"),
+    ],
+)
+def test_unreadable_topic_does_not_stop_others(code: int | None, words: str) -> None:
+    brokers: Any = Brokers({} if code is None else {"b": code})
+    topics = read_topics(source(), brokers)
+    pending = find_pending(source(), topics, LandedOffsets())
+    assert [partition.topic for partition in pending.offsets] == (["a", "b"] if code is None else ["a"])
+    if code is None:
+        require_all(source(), topics)
+        return
+    with pytest.raises(SourceError, match=words):
+        require_all(source(), topics)
+    with pytest.raises(SourceError, match="topic a"):
+        read_topics(source(), Brokers({"a": code, "b": code}))  # pyright: ignore[reportArgumentType]
+
+
+# --- Ranges ---
+
+Offsets = Mapping[LogPartition, tuple[int, int]]
+TOPICS = ("a", "b")
+GREAT = 10**12
+
+partitions = st.builds(LogPartition, st.sampled_from(TOPICS), st.integers(0, 3))
+spans = st.tuples(st.integers(0, 10**6), st.integers(0, 500) | st.integers(0, 10**6)).map(lambda p: (p[0], sum(p)))
+offsets = st.dictionaries(partitions, spans, max_size=8)
+sizes = st.fixed_dictionaries({topic: st.none() | st.floats(0, 2000) for topic in TOPICS})
+limits = st.integers(1, 2000) | st.integers(1, 10**7)
+UNKNOWN_SIZE = 1024
+
+
+def landed(record_bytes: Mapping[str, float | None]) -> LandedOffsets:
+    return LandedOffsets({topic: LandedTopic("", {}, size) for topic, size in record_bytes.items()}, began=True)
+
+
+@given(offsets, sizes, limits, limits)
+def test_ranges_are_within_the_limits(
+    offsets: Offsets, sizes: dict[str, float | None], max_records: int, max_bytes: int
+) -> None:
+    chosen = choose_ranges(offsets, landed(sizes), max_records, max_bytes)
+    # No partition with new offsets is left out.
+    assert [each.partition for each in chosen] == sorted(p for p, (start, end) in offsets.items() if end > start)
+    for each in chosen:
+        start, end = offsets[each.partition]
+        assert each.start == start < each.end <= end and each.max_bytes >= 1
+    assert sum(map(len, chosen)) <= max(max_records, len(chosen))
+    assert sum(each.max_bytes for each in chosen) <= max_bytes + len(chosen)
+    known = {topic: UNKNOWN_SIZE if size is None else max(1, size) for topic, size in sizes.items()}
+    assert sum(len(each) * known[each.partition.topic] for each in chosen if len(each) > 1) <= max_bytes
+    if None not in sizes.values():
+        by_bytes = choose_ranges(offsets, landed(sizes), GREAT, max_bytes)
+        taken = {each.partition: len(each) for each in by_bytes}
+        if any(taken.get(partition, 0) < end - start for partition, (start, end) in offsets.items()):
+            used = sum(number * known[partition.topic] for partition, number in taken.items())
+            assert used > max_bytes - sum(known[partition.topic] + 1 for partition in offsets), "bytes are left"
+
+
+@given(offsets, st.integers(1, 10**7))
+def test_ranges_share_records_fairly(offsets: Offsets, max_records: int) -> None:
+    taken = {each.partition: len(each) for each in choose_ranges(offsets, landed({}), max_records, GREAT * 10**6)}
+    needs = {partition: end - start for partition, (start, end) in offsets.items()}
+    assert sum(taken.values()) == min(max(max_records, len(taken)), sum(needs.values()))
+    for partition, need in needs.items():
+        if taken.get(partition, 0) < need:
+            assert all(other <= taken.get(partition, 0) + 1 for other in taken.values())
+
+
+large_sizes = st.fixed_dictionaries({topic: st.none() | st.floats(0, 10**7) for topic in TOPICS})
+
+
+@given(offsets, large_sizes, st.integers(1, 8))
+def test_tasks_share_all_ranges(offsets: Offsets, sizes: dict[str, float | None], tasks: int) -> None:
+    chosen = choose_ranges(offsets, landed(sizes), GREAT, GREAT * 10**6)
+    groups = split_ranges(chosen, landed(sizes), tasks)
+    assert len(groups) <= 2 * tasks and all(groups)
+    wholes = {each.partition: each for each in chosen}
+    for group in groups:
+        assert len(group) == 1 or all(part == wholes[part.partition] for part in group), "a part is in a group"
+    for whole in chosen:
+        found = [part for group in groups for part in group if part.partition == whole.partition]
+        parts = sorted(found, key=lambda part: part.start)
+        assert [part.start for part in parts] == [whole.start, *(part.end for part in parts[:-1])]
+        assert parts[-1].end == whole.end and len({part.segment for part in parts}) == len(parts)
+        assert parts == [whole] or (
+            sizes[whole.partition.topic] is not None and sum(part.max_bytes for part in parts) >= whole.max_bytes
+        )
+
+
+@pytest.mark.parametrize(
+    ("starts", "end", "record_bytes", "tasks", "lengths"),
+    [
+        ([1000], 2_001_000, 250.0, 4, [500_000] * 4),
+        # Large records are worth a task.
+        ([0], 1000, 250.0, 3, [1000]),
+        ([0], 1000, 400_000.0, 3, [333, 333, 334]),
+        # Small partitions are one task.
+        ([0] * 50, 100, 250.0, 4, [100 * 50]),
+    ],
+)
+def test_tasks_have_enough_to_do(
+    starts: list[int], end: int, record_bytes: float, tasks: int, lengths: list[int]
+) -> None:
+    wholes = [OffsetRange(LogPartition("a", number), start, end, 10**9) for number, start in enumerate(starts)]
+    groups = split_ranges(wholes, landed({"a": record_bytes}), tasks)
+    assert [sum(map(len, group)) for group in groups] == lengths
+
+
+def test_names_of_segments_sort_by_offset() -> None:
+    starts = [0, 9, 10, 99, 10**6, 2**62]
+    names = [OffsetRange(LogPartition("a.b-c_d", 12), start, start + 1, 1).segment for start in starts]
+    assert names == sorted(names) and names[1] == "a.b-c_d/12/00000000000000000009"
