@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], object], seconds: float = 120) -> None:
-    """Until the condition holds, or the time is over: whoever waits then looks."""
+def until(condition: Callable[[], object], seconds: float = 120, *, shown: Callable[[], object] = lambda: "") -> None:
+    """Wait until the condition holds. Fails when the time is over, with the condition and what `shown` gives."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"after {seconds} seconds not yet: {_source(condition)}\n{shown()}")
         time.sleep(0.05)
+
+
+def _source(condition: Callable[[], object]) -> str:
+    try:
+        return inspect.getsource(condition).strip()
+    except (OSError, TypeError):
+        return repr(condition)
