@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cdc_lakehouse.commands
-from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.cli import main
+from tests.kit.dagster_feed import FEED_TAG
 from tests.kit.lakes import TestLake
 
 HEAVY = {"dagster", "pyspark", "pyiceberg"}

@@ -1,4 +1,4 @@
-"""`canal tail` as a script sees it."""
+"""`canal tail` as a script sees it, and `status` and `plan` of a feed of a Canal server, which disturb no run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +18,11 @@ from cdc_lakehouse.sources.canal.connection import scrambled
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import capture
 from tests.commands import call
+from tests.pipeline import lake_in
 from tests.sources.canal import servers
+from tests.sources.canal.binlogs import binlog_of
 from tests.sources.canal.hand_made import HandMadeCanal
-from tests.sources.canal.servers import OPENING, Handler, conversation, refusal, serving
+from tests.sources.canal.servers import HANDSHAKE, OPENING, Handler, conversation, refusal, serving
 
 ENTRIES = capture("mysql8.0.12").entries
 
@@ -50,7 +52,7 @@ def test_entries_are_lines() -> None:
     assert row["after"]["c_varchar"] == 'vär 中文 😀 "q" \\ \n\t' and row["types"]["c_tiny"] == "tinyint(4)"
 
 
-def test_what_a_terminal_would_carry_out_is_escaped() -> None:
+def test_commands_for_a_terminal_are_escaped() -> None:
     with serving(HandMadeCanal(ENTRIES)) as address:
         result = tail(address, "--limit", "8")
     assert all(character == "\n" or character.isprintable() for character in result.stdout)
@@ -58,7 +60,7 @@ def test_what_a_terminal_would_carry_out_is_escaped() -> None:
     assert blobs[0] == bytes(range(256)).decode("latin-1")
 
 
-def test_nothing_is_acknowledged_unless_asked_for() -> None:
+def test_nothing_is_acknowledged_without_ack() -> None:
     canal = HandMadeCanal(ENTRIES[:10])
     with serving(canal) as address:
         first, second = (tail(address, "--seconds", "1", "--batch-size", "4") for _ in range(2))
@@ -70,7 +72,7 @@ def test_nothing_is_acknowledged_unless_asked_for() -> None:
     assert canal.acked == 10
 
 
-def test_a_lost_connection_is_told_and_gone_on_with() -> None:
+def test_lost_connection_is_reported_and_resumed() -> None:
     canal = HandMadeCanal(ENTRIES[:3], cuts=[40, 800])
     with serving(canal) as address:
         result = tail(address, "--seconds", "3", "--batch-size", "1", "--ack")
@@ -79,7 +81,7 @@ def test_a_lost_connection_is_told_and_gone_on_with() -> None:
     assert {line["log_offset"] for line in lines(result)} == {6067, 6270, 6483}
 
 
-def test_an_entry_that_cannot_be_read_is_shown() -> None:
+def test_unreadable_entry_is_shown() -> None:
     canal = HandMadeCanal([ENTRIES[0], b"\xff\xff", ENTRIES[1]])
     with serving(canal) as address:
         result = tail(address, "--limit", "3")
@@ -117,7 +119,7 @@ def test_user_password_destination_and_filter(monkeypatch: pytest.MonkeyPatch) -
         (conversation(b"\xff\xff\xff\xff"), "announces a packet of 4294967295 bytes"),
     ],
 )
-def test_a_server_that_refuses_is_an_error_in_a_line(handler: Handler, words: str) -> None:
+def test_refusing_server_is_an_error_in_a_line(handler: Handler, words: str) -> None:
     with serving(handler) as address:
         result = tail(address, "--seconds", "0.2")
     assert result.exit_code == 1
@@ -133,13 +135,15 @@ def test_a_server_that_refuses_is_an_error_in_a_line(handler: Handler, words: st
     ],
     ids=["not there", "no host", "a password on the command line"],
 )
-def test_what_cannot_be_asked_at_all(address: str | None, options: list[str], code: int, words: str) -> None:
+def test_unusable_address_and_options_are_refused(
+    address: str | None, options: list[str], code: int, words: str
+) -> None:
     result = tail(address or servers.closed_port(), *options)
     assert result.exit_code == code and words in result.stderr
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_interrupted_it_stops() -> None:
+def test_interrupt_stops_tail() -> None:
     canal = HandMadeCanal(ENTRIES[:2])
     with serving(canal) as address:
         host, _, port = address.rpartition(":")
@@ -149,7 +153,38 @@ def test_interrupted_it_stops() -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["batch"] == 1
         process.stdout.readline()
-        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (0, "stopped\n")
+
+
+# --- A feed of a Canal server ---
+
+LOG = binlog_of([{"kind": "mysql", "rows": 40, "seconds": 1, "rotated": False}]).entries
+
+
+def test_status_and_plan_ask_nothing_of_the_destination(tmp_path: Path) -> None:
+    server = HandMadeCanal(list(LOG))
+    with serving(server) as address:
+        source = {"type": "canal", "destination": "example", "addresses": [address]}
+        lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
+        assert "reachable; 0 entries are landed\n" in call("status", config=lake.config_path).output
+        lake.run().source.land()
+        server.heard.clear()
+        told = call("status", "--json", config=lake.config_path)
+        assert set(server.heard) == {wire.CLIENT_AUTHENTICATION}
+        planned = call("plan", config=lake.config_path)
+        assert planned.exit_code == 0 and set(server.heard) == {wire.CLIENT_AUTHENTICATION}
+    (feed,) = json.loads(told.stdout)["feeds"]
+    assert feed["landed_entries"] == len(LOG) and feed["landed_position"].startswith("bin.000001:")
+    gone = call("status", config=lake.config_path)
+    assert gone.exit_code == 3 and f"cannot be used; {len(LOG)} entries are landed, the last one at" in gone.output
+
+
+def test_status_shows_a_refused_user(tmp_path: Path) -> None:
+    handler: Handler = conversation(HANDSHAKE, wire.CLIENT_AUTHENTICATION, refusal("auth failed for user:me"))
+    with serving(handler) as address:
+        source = {"type": "canal", "addresses": [address], "destination": "example"}
+        lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
+        told = call("status", config=lake.config_path)
+    assert told.exit_code == 0 and "refuses the user" in told.output

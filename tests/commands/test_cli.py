@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.commands import common
-from cdc_lakehouse.lake.tables.lease import Lease
 from tests import commands
 from tests.commands import HEAVY, imported_by
+from tests.kit import scripted_lake as script
 from tests.kit.lakes import TestLake
+from tests.kit.leases import lease_of
+from tests.kit.terminals import Terminal, find_home, log_lines, os_user, say, shown_by_progress
 from tests.pipeline import Sink
 
 Call = Callable[..., Result]
@@ -58,7 +61,7 @@ def edited(lake: TestLake, where: str, value: object) -> Path:
         ("status", "lake.catalog", {"type": "sql"}),
     ],
 )
-def test_a_bad_configuration_is_2_and_names_the_key(
+def test_bad_configuration_is_2_and_names_the_key(
     lake: TestLake, call: Call, command: str, where: str, value: object
 ) -> None:
     result = call(command, config=edited(lake, where, value))
@@ -67,9 +70,7 @@ def test_a_bad_configuration_is_2_and_names_the_key(
 
 
 @pytest.mark.parametrize("command", ["run", "status", "show"])
-def test_a_configuration_or_a_feed_that_is_not_there_is_2_and_named(
-    lake: TestLake, call: Call, tmp_path: Path, command: str
-) -> None:
+def test_missing_configuration_or_feed_is_2_and_named(lake: TestLake, call: Call, tmp_path: Path, command: str) -> None:
     absent = tmp_path / "absent.yaml"
     result = call(command, config=absent)
     assert result.exit_code == 2 and str(absent) in result.stderr
@@ -78,12 +79,12 @@ def test_a_configuration_or_a_feed_that_is_not_there_is_2_and_named(
 
 
 @pytest.mark.parametrize("partition", ["2025-12-31", "2026-06", "today", "2026-02-30", "2999-01-01"])
-def test_a_partition_that_is_not_the_feeds_is_2(lake: TestLake, call: Call, partition: str) -> None:
+def test_unknown_partition_is_2(lake: TestLake, call: Call, partition: str) -> None:
     result = call("run", "--partition", partition)
     assert result.exit_code == 2 and partition in result.stderr and lake.name in result.stderr
 
 
-def test_a_source_that_is_not_there_is_3_and_told_as_json_and_in_words(lake: TestLake, call: Call) -> None:
+def test_missing_source_is_3_in_json_and_words(lake: TestLake, call: Call) -> None:
     result = call("run", "--json")
     (feed,) = json.loads(result.stdout)["feeds"]
     told = (feed["feed"], feed["exit_code"], feed["run_id"], feed["published"])
@@ -93,15 +94,13 @@ def test_a_source_that_is_not_there_is_3_and_told_as_json_and_in_words(lake: Tes
     assert f"feed {lake.name}" in result.stdout and f"{lake.sink} is not a directory" in result.stdout
 
 
-def test_a_storage_that_is_not_supported_is_2(lake: TestLake, call: Call) -> None:
+def test_unsupported_storage_is_2(lake: TestLake, call: Call) -> None:
     result = call("run", config=edited(lake, "feeds[0].source.uri", "ftp://host/sink"))
     assert result.exit_code == 2 and "ftp://" in result.stdout
 
 
 @pytest.mark.parametrize("command", ["status", "run", "show"])
-def test_a_catalog_that_cannot_be_opened_is_2_and_a_sentence(
-    lake: TestLake, call: Call, tmp_path: Path, command: str
-) -> None:
+def test_unusable_catalog_is_2_and_a_sentence(lake: TestLake, call: Call, tmp_path: Path, command: str) -> None:
     (tmp_path / "catalog.db").mkdir()
     result = call(
         command, config=edited(lake, "lake.catalog", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
@@ -110,9 +109,9 @@ def test_a_catalog_that_cannot_be_opened_is_2_and_a_sentence(
     assert "lake.catalog.uri: the database cannot be used: unable to open database file" in result.output
 
 
-def test_a_feed_that_another_run_has_is_left_alone(lake: TestLake, call: Call) -> None:
+def test_feed_of_another_run_is_left_alone(lake: TestLake, call: Call) -> None:
     Sink(lake.sink).checkpoint(10)
-    lease = Lease(lake.lake, lake.name, "another", utc_now)
+    lease = lease_of(lake, "another")
     lease.take()
     result = call("run")
     assert result.exit_code == 1 and "run another on" in result.stdout and "is not finished" in result.stdout
@@ -120,7 +119,7 @@ def test_a_feed_that_another_run_has_is_left_alone(lake: TestLake, call: Call) -
     assert set(lake.metadata()) == {f"cdc_{lake.name}.lease"}
 
 
-def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME")
     # Set by the command itself: put back when the test ends.
     monkeypatch.setattr(os, "environ", os.environ.copy())
@@ -128,18 +127,16 @@ def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monke
     assert not (tmp_path / "mistyped").exists()
 
 
-def test_dagster_home_of_a_configuration_in_the_checkout_is_the_checkouts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dagster_home_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     root = Path(__file__).parents[2]
     for directory, home in ((root / "demo", root), (root, root), (tmp_path, tmp_path)):
         monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(directory / "lakehouse.yaml"))
-        assert common.find_home() == home / "dagster_home"
+        assert find_home() == home / "dagster_home"
     assert "concurrency" in (root / "dagster_home/dagster.yaml").read_text(encoding="utf-8")
 
 
-def test_help_is_quick_for_it_loads_nothing_heavy() -> None:
+def test_help_loads_nothing_heavy() -> None:
     # In one process, which keeps what it has loaded: those that may load the least come first.
     may_not_load: list[tuple[tuple[str, ...], set[str]]] = [
         (("ddl", "apply", "--help"), HEAVY | {"pyarrow", "pymysql"}),
@@ -156,7 +153,7 @@ def test_help_is_quick_for_it_loads_nothing_heavy() -> None:
         assert not loaded & heavy, arguments
 
 
-def test_help_has_every_command_and_an_unknown_one_is_refused(call: Call) -> None:
+def test_help_has_every_command(call: Call) -> None:
     result = call("--help")
     assert result.exit_code == 0
     assert all(f"\n  {command} " in result.stdout for command in ("ddl", "run", "sample", "show", "status"))
@@ -173,7 +170,7 @@ def leaves(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], c
             yield (*above, name), command
 
 
-def test_every_command_has_examples_with_options_that_it_has() -> None:
+def test_every_command_has_valid_examples() -> None:
     for names, command in leaves(main):
         assert "-h, --help" in CliRunner().invoke(main, [*names, "-h"]).stdout, names
         examples = re.findall(rf"cdc-lakehouse {' '.join(names)}(?= |$)(.*)", command.help or "", re.MULTILINE)
@@ -184,13 +181,13 @@ def test_every_command_has_examples_with_options_that_it_has() -> None:
             assert set(used) <= options, (names, example)
 
 
-def test_what_is_printed_is_there_as_json() -> None:
+def test_every_command_has_json() -> None:
     without = {names for names, command in leaves(main) if not any("--json" in each.opts for each in command.params)}
     # The schema and entries are JSON anyway, and metrics have a form of their own.
     assert without == {("config", "schema"), ("canal", "tail"), ("metrics",)}
 
 
-def test_the_option_names_the_configuration_before_the_environment_does(
+def test_option_config_precedes_the_environment(
     lake: TestLake, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     Sink(lake.sink).checkpoint(10)
@@ -219,3 +216,73 @@ def test_names_are_completed_without_loading_commands() -> None:
     found, loaded = complete("cdc-lakehouse re")
     assert found == ["plain,rebuild", "plain,report", "plain,resume"] and not loaded & HEAVY
     assert complete("cdc-lakehouse --con")[0] == ["plain,--config"]
+
+
+# --- Text for a terminal ---
+
+
+@pytest.mark.parametrize(
+    "escape", ["\x1b[2J", "\x1b]0;title\x07", "\x1b[8m", "\x9b31m", "\r", "\x7f", "\u202e", "\udcff"]
+)
+def test_commands_for_a_terminal_are_escaped(escape: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = say(f"a table t{escape}, and its statement", capsys)
+    assert not any(each in said for each in escape if not each.isprintable())
+    assert escape.encode("unicode_escape").decode() in said
+
+
+def test_names_with_escapes_are_escaped_in_pages(lake: TestLake, call: Call) -> None:
+    escape = "\x1b[2J"
+    Sink(lake.sink).checkpoint(10)
+    script.publish(lake, {f"t{escape}": 1}, {f"d.x{escape}": f"why {escape}"})
+    script.quarantine(lake, script.Rejected("s", 1, "NotJson", f"it is {escape}", b"x", "d", f"y{escape}"))
+    pages = [call(*words).output for words in (["status", "--check"], ["quarantine", "list"], ["plan"], ["show"])]
+    assert not any("\x1b" in page for page in pages)
+    assert [r"\x1b[2J" in page for page in pages[:2]] == [True, True]
+
+
+def test_text_of_any_language_and_colours_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert say("größe 表 😀\nnext", capsys) == "größe 表 😀\nnext\n"
+    coloured = click.style("a", fg="green") + click.style("b", fg="red") + click.style("c", fg="yellow")
+    assert say(coloured, capsys, color=True) == f"{coloured}\n"
+
+
+def test_progress_line_shows_the_last_message_and_is_cleared() -> None:
+    written = shown_by_progress(Terminal(), "line")
+    assert re.search(r"\d:\d\d of \[31ma name", written)
+    assert written.endswith("\r\x1b[K\r") and "\n" not in written and "\x1b[31m" not in written
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal(), "nothing"), (io.StringIO(), "line")])
+def test_progress_is_silent_when_quiet_or_off_a_terminal(stream: io.StringIO, shown: Any) -> None:
+    assert shown_by_progress(stream, shown) == ""
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["a terminal", "a file"])
+def test_progress_log_has_a_line_for_each_message(stream: io.StringIO) -> None:
+    first, last = log_lines(shown_by_progress(stream, "log"))
+    assert "segments are decoded" in first and last == "of [31ma name"
+
+
+def test_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> pwd.struct_passwd:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert os_user() == f"uid {os.getuid()}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "no source database is configured: set verify.url of the feed"),
+        ({"verify": {"url": "mysql://nobody@127.0.0.1:1"}}, "no cut is published"),
+    ],
+)
+def test_verify_without_a_database_or_a_cut_is_2(
+    lake: TestLake, call: Call, settings: dict[str, Any], words: str
+) -> None:
+    lake.configure(**settings)
+    result = call("verify")
+    assert result.exit_code == 2 and words in result.output

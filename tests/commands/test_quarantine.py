@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import getpass
 import json
 from dataclasses import replace
@@ -12,13 +13,11 @@ import pyarrow as pa
 import pytest
 from click.testing import Result
 
-from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.lake.tables.lease import Lease
-from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from tests.boundaries.change_log import utc_now
 from tests.commands import call
 from tests.kit.lakes import TestLake
-from tests.lake import LATER, NOON
+from tests.kit.leases import lease_of
+from tests.kit.scripted_lake import NOON, Rejected, quarantined
 from tests.pipeline import Sink
 
 ROWS = (
@@ -27,6 +26,7 @@ ROWS = (
     Rejected("d/u/CDC1.json", None, "UnreadableSegment", "it cannot be read", None, "d", "u"),
     Rejected("t/0/7", 7, "BadMessage", "no message", b"?"),
 )
+LATER = NOON + datetime.timedelta(hours=1)
 WHY = ("--reason", "test data")
 
 
@@ -55,11 +55,11 @@ def places(*arguments: str) -> list[tuple[str, int | None]]:
 
 def ids(lake: TestLake) -> list[str]:
     """In the order of `ROWS`."""
-    found = {(row.segment, row.line): row.id for row in Quarantine(lake.lake, lake.name).rows}
+    found = {(row.segment, row.line): row.id for row in quarantined(lake).rows}
     return [found[row.segment, row.line] for row in ROWS]
 
 
-def test_a_list_has_each_open_row_with_all_that_is_known(lake: TestLake) -> None:
+def test_list_has_open_rows_with_all_fields(lake: TestLake) -> None:
     feed = listed()
     assert (feed["feed"], feed["open"], feed["discarded"]) == (lake.name, 8, 0)
     assert feed["rows"][1] == {
@@ -68,8 +68,7 @@ def test_a_list_has_each_open_row_with_all_that_is_known(lake: TestLake) -> None
         "discarded_by": None, "discard_reason": None,
     }  # fmt: skip
     text = quarantine("list").stdout
-    assert f"{ids(lake)[1]}  NotJson  d.t  5 rows since 2026-06-01 12:00:00 UTC" in text
-    assert "d/t/CDC1.json line 18: not JSON" in text and "8 open, 0 discarded" in text
+    assert "d.t  5 rows since 2026-06-01 12:00:00 UTC" in text and "8 open, 0 discarded" in text
     assert f"{ids(lake)[3]}  BadMessage  *.*  1 row " in text
     assert "\x1b" not in text and "\\x1b[2J" in text
 
@@ -83,11 +82,11 @@ def test_a_list_has_each_open_row_with_all_that_is_known(lake: TestLake) -> None
         (("--table", "*.*"), [3]),
     ],
 )
-def test_a_list_of_a_table_or_a_class(lake: TestLake, arguments: tuple[str, ...], rows: list[int]) -> None:
+def test_list_is_limited_to_a_table_or_a_class(lake: TestLake, arguments: tuple[str, ...], rows: list[int]) -> None:
     assert places(*arguments) == [(ROWS[n].segment, ROWS[n].line) for n in rows]
 
 
-def test_with_all_there_is_what_was_resolved_and_discarded(lake: TestLake) -> None:
+def test_list_all_has_resolved_and_discarded_rows(lake: TestLake) -> None:
     lake.run().quarantine.replace(lambda row: row.table == "u", [], LATER)
     quarantine("discard", ids(lake)[1], "--by", "ann", *WHY)
     assert (len(places()), len(places("--all"))) == (2, 4)
@@ -98,7 +97,7 @@ def test_with_all_there_is_what_was_resolved_and_discarded(lake: TestLake) -> No
     assert "UTC; discarded by ann: test data" in text and "replayed at 2026-06-01 13:00:00 UTC" in text
 
 
-def test_a_row_is_shown_whole_and_its_bytes_escaped_or_as_they_were(lake: TestLake, tmp_path: Path) -> None:
+def test_row_is_shown_with_escaped_or_raw_bytes(lake: TestLake, tmp_path: Path) -> None:
     place = tmp_path / "raw"
     text = quarantine("show", ids(lake)[0], "--raw", str(place)).stdout
     assert place.read_bytes() == ROWS[0].raw
@@ -110,25 +109,25 @@ def test_a_row_is_shown_whole_and_its_bytes_escaped_or_as_they_were(lake: TestLa
     assert "has no bytes" in refused.stderr and not (tmp_path / "none").exists()
 
 
-def test_of_rows_with_one_id_the_one_that_is_not_over_is_shown(lake: TestLake) -> None:
+def test_open_row_of_one_id_is_shown(lake: TestLake) -> None:
     lake.run().quarantine.replace(lambda row: row.line == 17, [], LATER)
     lake.run().quarantine.replace(lambda _: False, [replace(ROWS[0], message="again")], LATER)
     assert "again" in quarantine("show", ids(lake)[0]).stdout
 
 
 @pytest.mark.parametrize("arguments", [("show",), ("discard", *WHY), ("replay",)])
-def test_an_id_that_is_not_there_is_2_and_nothing_is_done(lake: TestLake, arguments: tuple[str, ...]) -> None:
+def test_unknown_id_is_2_and_changes_nothing(lake: TestLake, arguments: tuple[str, ...]) -> None:
     known = ids(lake)[:1] if arguments[0] != "show" else []
     before = lake.metadata()
     assert "123456789abc" in quarantine(*arguments, *known, "123456789abc", code=2).stderr
     assert lake.metadata() == before
 
 
-def test_rows_are_discarded_by_id_with_who_when_and_why(lake: TestLake) -> None:
+def test_rows_are_discarded_by_id_with_who_when_why(lake: TestLake) -> None:
     before = utc_now()
     text = quarantine("discard", ids(lake)[0], ids(lake)[1], *WHY).stdout
     assert "discarded 6 rows" in text
-    rows = Quarantine(lake.lake, lake.name).discarded()
+    rows = quarantined(lake).discarded()
     assert sorted(row.id for row in rows) == sorted(ids(lake)[:2])
     assert {(row.discarded_by, row.discard_reason) for row in rows} == {(getpass.getuser(), "test data")}
     assert all(row.resolved_at is not None and before <= row.resolved_at <= utc_now() for row in rows)
@@ -148,21 +147,21 @@ def test_rows_are_discarded_by_table_and_class(lake: TestLake) -> None:
 @pytest.mark.parametrize(
     "arguments", [WHY, ("--table", "d.t", *WHY), ("--class", "NotJson", *WHY), ("--table", "d.t", "--class", "NotJson")]
 )
-def test_what_is_meant_and_why_must_be_said(lake: TestLake, arguments: tuple[str, ...]) -> None:
+def test_discard_without_rows_or_reason_is_2(lake: TestLake, arguments: tuple[str, ...]) -> None:
     quarantine("discard", *arguments, code=2)
     quarantine("discard", ids(lake)[0], "--reason", " ", code=2)
     assert len(places()) == len(ROWS)
 
 
-def test_giving_up_missing_input_is_told_what_it_means(lake: TestLake) -> None:
+def test_discard_of_missing_input_warns(lake: TestLake) -> None:
     text = quarantine("discard", ids(lake)[2], *WHY).stdout
     assert "d/u/CDC1.json: its rows are missing from the tables" in text
     assert "missing" not in quarantine("discard", ids(lake)[0], *WHY).stdout
 
 
 @pytest.mark.parametrize("arguments", [("discard", *WHY), ("replay",)])
-def test_beside_a_run_nothing_is_decided(lake: TestLake, arguments: tuple[str, ...]) -> None:
-    lease = Lease(lake.lake, lake.name, "another", utc_now)
+def test_decisions_wait_for_a_run(lake: TestLake, arguments: tuple[str, ...]) -> None:
+    lease = lease_of(lake, "another")
     lease.take()
     before = lake.metadata()
     result = quarantine(*arguments, ids(lake)[0], code=1)
@@ -174,20 +173,21 @@ def test_beside_a_run_nothing_is_decided(lake: TestLake, arguments: tuple[str, .
     quarantine(*arguments, ids(lake)[0])
 
 
-def test_a_run_that_came_between_is_told(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_between_look_and_write_is_reported(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It began after the look for a lease, and wrote first."""
-    write = Quarantine.discard
+    table = type(quarantined(lake))
+    write = table.discard
 
-    def later(self: Quarantine, *arguments: Any) -> Any:
+    def later(self: Any, *arguments: Any) -> Any:
         lake.run().quarantine.replace(lambda _: False, [Rejected("s", 1, "NotJson", "m")], NOON)
         return write(self, *arguments)
 
-    monkeypatch.setattr(Quarantine, "discard", later)
+    monkeypatch.setattr(table, "discard", later)
     assert "another run has written to" in quarantine("discard", ids(lake)[0], *WHY, code=1).stderr
-    assert Quarantine(lake.lake, lake.name).discarded() == []
+    assert quarantined(lake).discarded() == []
 
 
-def test_a_replay_lands_segments_and_says_what_needs_none(lake: TestLake) -> None:
+def test_replay_lands_segments_and_names_others(lake: TestLake) -> None:
     sink = Sink(lake.sink, "t", checkpoint=10)
     path = sink.file("t")
     run = lake.run()
@@ -205,7 +205,7 @@ def test_a_replay_lands_segments_and_says_what_needs_none(lake: TestLake) -> Non
     quarantine("replay", "--table", "d.none", code=1)
 
 
-def test_a_replay_by_id_takes_a_decision_back_and_one_by_table_does_not(lake: TestLake) -> None:
+def test_replay_by_id_revokes_a_discard(lake: TestLake) -> None:
     quarantine("discard", "--table", "d.t", "--class", "NotJson", *WHY)
     quarantine("replay", "--table", "d.t", code=1)
     assert len(places()) == 2

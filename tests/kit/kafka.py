@@ -23,6 +23,12 @@ def with_timeout(client: KafkaClient, seconds: float) -> KafkaClient:
     return dataclasses.replace(client, timeout_seconds=seconds, patience_seconds=seconds)
 
 
+def impatient_client(monkeypatch: pytest.MonkeyPatch, source: KafkaSource, seconds: float) -> None:
+    """The product's client of a source gives up after so many seconds."""
+    client = with_timeout(KafkaClient.of(source), seconds)
+    monkeypatch.setattr(KafkaClient, "of", lambda _: client)
+
+
 class MemoryTopic:
     """A topic in memory in place of brokers, read through everything above the client."""
 

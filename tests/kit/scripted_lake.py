@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +14,13 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.pipeline.database_progress import location_of
 from tests.kit.lakes import TestLake
 
 NOON = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
@@ -91,6 +94,11 @@ def quarantine(lake: TestLake, *rows: Rejected, at: datetime.datetime = NOON) ->
     lake.run().quarantine.replace(lambda _: False, rows, at)
 
 
+def quarantined(lake: TestLake) -> Quarantine:
+    """The quarantine as another process reads it."""
+    return Quarantine(lake.lake, lake.name)
+
+
 def bad_rows(lake: TestLake, table: str = "x", *, kind: str = "BadLine", count: int = 1) -> None:
     quarantine(lake, Rejected("s", 1, kind, "it is bad", None, "d", table, count))
 
@@ -117,10 +125,32 @@ def land(lake: TestLake, *segments: Segment) -> None:
     lake.run().segments.land(segments)
 
 
+def events(lake: TestLake, rows: list[tuple[str | None, str, str]]) -> None:
+    """Rows of `events` in database `d`: date, table and op."""
+    table = pa.table({
+        "feed_date": [date for date, _, _ in rows],
+        "schema_name": ["d"] * len(rows),
+        "table_name": [name for _, name, _ in rows],
+        "op": [op for _, _, op in rows],
+    })  # fmt: skip
+    lake.lake.catalog.create_table(system_table(lake.name, "events").parts, table.schema).append(table)
+
+
 def contradict(lake: TestLake, reason: str | None, messages: int = 1) -> None:
     """Messages of topic `t` from offset 17 on contradict an option; None: they were read again, and do not."""
     conflict = None if reason is None else OptionConflict("t", 0, 17, reason, messages)
     lake.run().signals.write(1, {("t", 0, 1): PartitionSummary(0, 0, option_conflict=conflict)})
+
+
+def write_database_progress(lake: TestLake, *, rows: int = 0, estimated: int = 0, ended: bool = False) -> None:
+    """How far the source database is read, which the feed begins with: one of two ranges of a table."""
+    root = f"{location_of(lake.lake, lake.name)}/000001"
+    if ended:
+        lake.lake.write(f"{root}/dump.json", b"{}")
+        return
+    table = {"directory": "t000001/", "ranges": [[None, ["5"]], [["5"], None]], "estimated_rows": estimated}
+    lake.lake.write(f"{root}/plan.json", json.dumps({"tables": [table]}).encode())
+    lake.lake.write(f"{root}/t000001/000000000-aa.{rows}.done", b"done")
 
 
 def current_table(lake: TestLake, table: str, schema: pa.Schema, **properties: str) -> Any:
