@@ -100,6 +100,7 @@ def configuration_of(feed: str) -> LakehouseConfig:
 
 def pop_steps(run_id: str) -> Steps | None:
     """Return and forget the steps of a run of this process that has ended; None when none of its ops began."""
+    _REPAIRS.pop(run_id, None)
     return _STEPS.pop(run_id, None)
 
 

@@ -261,8 +261,8 @@ class _Runner:
             executed = self._execute(self._job(feed, job), feed, run_id, tags, settings)
         finally:
             release_leases()
+            steps = pop_steps(run_id)
         result = RunResult(feed.name, run_id)
-        steps = pop_steps(run_id)
         if not executed.success:
             result.error, result.error_class = _failure(executed)
             result.exit_code = exit_code_named(result.error_class)

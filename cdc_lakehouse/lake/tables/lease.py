@@ -118,7 +118,7 @@ class Lease:
                 self._lake.ensure_namespace(identifier.namespace)
                 # This is a run's first write, which shows problems with the warehouse.
                 with writing_to_warehouse():
-                    table = self._lake.catalog.create_table(identifier.parts, _SCHEMA, properties=_PROPERTIES)
+                    table = self._lake.catalog.create_table(identifier.parts, _SCHEMA, properties=dict(_PROPERTIES))
             self._table = table
             self._write(now + LEASE)
         except (TableAlreadyExistsError, CommitFailedException) as error:

@@ -116,7 +116,7 @@ class RecordCommits:
         self._lake.ensure_namespace(self.identifier.namespace)
         try:
             return self._lake.catalog.create_table(
-                self.identifier.parts, SCHEMA, partition_spec=SPEC, properties=_PROPERTIES
+                self.identifier.parts, SCHEMA, partition_spec=SPEC, properties=dict(_PROPERTIES)
             )
         except TableAlreadyExistsError:
             raise self.too_late() from None

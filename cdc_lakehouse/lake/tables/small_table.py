@@ -203,7 +203,7 @@ class SmallTable:
             self._lake.ensure_namespace(self._identifier.namespace)
             try:
                 self._table = self._lake.catalog.create_table(
-                    self._identifier.parts, self._schema, properties=_PROPERTIES
+                    self._identifier.parts, self._schema, properties=dict(_PROPERTIES)
                 )
             except TableAlreadyExistsError as error:
                 raise ConcurrentRunError(f"another run has just made {self._identifier}") from error
