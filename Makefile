@@ -3,6 +3,12 @@ BIN := .venv/bin
 # Tests side by side. Each worker of those in Spark has a session (2 GiB), and waits a third of the time for servers.
 WORKERS ?= 2
 SPARK_WORKERS ?= 4
+# What a run plays that none before has: histories and examples. `make test SEED=7` plays those of another run again.
+SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+# Where runs write each test's outcome and seconds.
+REPORTS ?= .reports
+# A run that hangs ends, with what it was about. A single test ends after `faulthandler_timeout` (pyproject.toml).
+WITHIN := $(if $(shell command -v timeout),timeout --kill-after 60)
 # Each of the many processes that tests start would compile all that it imports: 7 s for a command that starts Spark.
 export PYTHONDONTWRITEBYTECODE =
 # `time` is bash's: what each part of a target costs.
@@ -32,11 +38,11 @@ demo: setup ## The sample changefeed through the main job, with the result shown
 dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample changefeed alive
 	@./scripts/dev
 
-test: setup servers check all pythons ## Set up, then lint, types, import rules, all tests, and other versions of Python
+test: setup check servers all pythons ## Set up, then lint, types, import rules, all tests, and other versions of Python
 
 quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed through Spark
 	time $(BIN)/ruff check .
-	time $(BIN)/pytest -q -n $(WORKERS) -m "smoke or not (spark or server or slow)"
+	time $(WITHIN) 900 $(BIN)/pytest -q -n $(WORKERS) -m "smoke or not (spark or server or slow)"
 
 near: ## The tests that reach what was changed, for LIMIT (10) seconds, and one feed through Spark
 	time $(BIN)/python -m tests.near $(if $(LIMIT),--seconds $(LIMIT))
@@ -44,8 +50,13 @@ near: ## The tests that reach what was changed, for LIMIT (10) seconds, and one 
 museum: setup servers ## Real faults, put into the product again one at a time: the tests named for each should fail
 	time $(BIN)/python -m tests.museum $(NAMES)
 
-test-long: setup servers ## All of them and the large products, with random examples: hours
-	time CDC_TESTS=long $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --durations=30
+# A part of the large products, PART of PARTS; each time another one, if none is named.
+PARTS ?= 12
+PART ?= $(shell expr $(SEED) % $(PARTS))
+test-long: setup servers ## A part (PART of PARTS, 12) of all tests and the large products, with random examples: an hour
+	@echo "PART=$(PART) PARTS=$(PARTS) SEED=$(SEED)"
+	time CDC_TESTS=long CDC_TESTS_PART=$(PART)/$(PARTS) CDC_TESTS_SEED=$(SEED) $(BIN)/pytest -q -n $(WORKERS) \
+	  --dist loadgroup --durations=30 --hypothesis-seed=$(SEED) --junitxml=$(REPORTS)/long.xml $(TESTS)
 
 MINUTES ?= 10
 chaos: setup ## Random histories and faults for MINUTES (10), the first one of SEED (a random one)
@@ -72,8 +83,10 @@ types:
 imports:
 	time $(BIN)/lint-imports
 
-all: ## All tests, and which modules each reaches, for `make near`
-	time CDC_TESTS_MAP=1 $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup --durations=20
+all: ## All tests, with the random examples and histories of SEED. Writes which modules each test reaches, for `make near`
+	@echo "SEED=$(SEED)"
+	time CDC_TESTS_MAP=1 CDC_TESTS_SEED=$(SEED) $(WITHIN) 2700 $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup \
+	  --hypothesis-seed=$(SEED) --durations=20 --junitxml=$(REPORTS)/all.xml
 
 unit: ## The tests that need no JVM
 	time $(BIN)/pytest -q -n $(WORKERS) --ignore tests/spark --ignore tests/servers

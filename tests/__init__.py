@@ -1,4 +1,4 @@
-"""Tests. `CDC_TESTS=long` are those of `make test-long`."""
+"""Tests. `CDC_TESTS=long` are those of `make test-long`, `CDC_TESTS=few` have few random examples."""
 
 from __future__ import annotations
 
@@ -7,3 +7,5 @@ from typing import Final
 
 LONG: Final = os.environ.get("CDC_TESTS") == "long"
 """Large products, and other random examples each time."""
+SEED: Final = int(os.environ["CDC_TESTS_SEED"]) if os.environ.get("CDC_TESTS_SEED") else None
+"""Chooses the order of tests, examples and histories. None: the same each time."""

@@ -3,11 +3,15 @@ parser starts without them."""
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
+import random
 import shutil
 import signal
+import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,25 +19,28 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests import LONG
+from tests import LONG, SEED
 from tests.near import Recorder
 
 # Before anything of the product is imported.
 _RECORDER = Recorder() if os.environ.get("CDC_TESTS_MAP") else None
 
 from tests.kit.data_sets import unpack  # noqa: E402
+from tests.kit.hygiene import left_behind, state  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.kit.lakes import TestLake
 
-# `same`: the same examples each time, so that a change is judged by what it changes. `long`: others each time, and many
-# more where a test does not say how many. How long one takes says how busy the machine is, not whether it is
-# right.
+# `same`: the same examples each time, so that a change is judged by what it changes. `new`: those of the seed, with
+# `--hypothesis-seed`. `long`: many more where a test does not say how many. How long one takes says how busy the
+# machine is, not whether it is right.
 settings.register_profile("same", derandomize=True, deadline=None, max_examples=50)
-settings.register_profile("long", deadline=None, max_examples=1000, print_blob=True)
-settings.load_profile("long" if LONG else "same")
+settings.register_profile("few", settings.get_profile("same"), max_examples=10)
+settings.register_profile("new", deadline=None, max_examples=50, print_blob=True, database=None)
+settings.register_profile("long", settings.get_profile("new"), max_examples=1000)
+settings.load_profile(os.environ.get("CDC_TESTS") or ("same" if SEED is None else "new"))
 
 # A lake in memory: each commit of SQLite waits for the disk.
 _MEMORY, _MEMORY_NEEDED = Path("/dev/shm"), 4 << 30
@@ -52,6 +59,13 @@ def update(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--update"))
 
 
+# Directories of its own for each process, so that what is left there is its own. Not pytest's: their paths are too long
+# for sockets.
+tempfile.tempdir = tempfile.mkdtemp(prefix="tests-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+Path(tempfile.tempdir).chmod(0o755)
+atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """SIGTERM ends the tests as an interrupt does, so that what they started ends too."""
     if _RECORDER is not None:
@@ -62,14 +76,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # The targets of the Makefile look for tests of Spark and of servers here alone, and for the others elsewhere: to import
 # all of them takes each worker seconds.
-_NOT_UNITS = [Path(__file__).with_name(name) for name in ("spark", "servers")]
+_NOT_UNITS = ("tests/spark/", "tests/servers/")
 
 
 def _is_unit(item: pytest.Item) -> bool:
-    return not any(place in item.path.parents for place in _NOT_UNITS)
+    return not item.nodeid.startswith(_NOT_UNITS)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if SEED is not None:
+        _shuffle(items, SEED)
     # Those that wait for servers first: the others fill the gaps, and no long one is left for the end.
     items.sort(key=_is_unit)
     for item in items:
@@ -82,6 +98,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("long") is not None]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+    if part := os.environ.get("CDC_TESTS_PART"):
+        number, parts = map(int, part.split("/"))
+        items[:] = [item for item in items if zlib.crc32(_function(item).encode()) % parts == number]
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _shuffle(items: list[pytest.Item], seed: int) -> None:
+    """By file and by function: the cases of one, and what a file sets up for all of its tests, stay together."""
+    chance = random.Random(seed)
+    order = {key: chance.random() for item in items for key in (item.path, _function(item))}
+    items.sort(key=lambda item: (order[item.path], order[_function(item)]))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:  # By its name the first, so that it ends last.
+    before = state()
+    yield
+    if request.node.get_closest_marker("server") is not None:
+        return
+    left = left_behind(before)
+    assert not left, "the test left behind: " + "; ".join(left)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Some histories of `make chaos`, the same each time: whatever goes wrong, every table and every cut is right."""
+"""Some histories of `make chaos`, the same each time, and some of the run's seed: whatever goes wrong, every table and
+every cut is right."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import SEED
 from tests.chaos.faults import FAULTS
 from tests.chaos.scenario import Pass, Protocol, scenario
 from tests.chaos.world import Tally, play
@@ -17,6 +19,8 @@ pytestmark = pytest.mark.spark
 
 PLAYED: tuple[tuple[int, Protocol], ...] = ((9, "canal-json"), (30, "csv"), (46, "canal-json"))
 HISTORIES = 2
+NEW = 8
+"""Histories of a new seed: half a minute."""
 EARLY = 4
 """The latest commit that is hit: each run has so many."""
 WANTED = [name for name in FAULTS if name != "none"]
@@ -36,3 +40,12 @@ def test_every_fault_in_short_histories(new_lake: Callable[..., TestLake]) -> No
         play(replace(played, steps=steps, maintained=protocol == "csv"), FAULTS, new_lake, tally)
     assert tally.superseded, "maintenance had no event to remove"
     assert set(tally.faults) == set(WANTED), f"did not happen: {set(WANTED) - set(tally.faults)}"
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "csv"])
+def test_histories_of_runs_seed_are_right(new_lake: Callable[..., TestLake], protocol: Protocol) -> None:
+    seed = 1 if SEED is None else SEED
+    print(f"CDC_TESTS_SEED={seed} plays these again")  # noqa: T201
+    tally = Tally()
+    play(scenario(seed, list(FAULTS), [protocol], NEW), FAULTS, new_lake, tally)
+    assert tally.histories == NEW and tally.cuts
