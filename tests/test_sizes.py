@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (2_542, 17),
+    "cdc_lakehouse/assets": (2_543, 17),
     "cdc_lakehouse/changelog": (6_436, 30),
     "cdc_lakehouse/commands": (3_707, 22),
     "cdc_lakehouse/config": (2_082, 17),
@@ -23,7 +23,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_123, 54),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (50_890, 329),
+    "tests": (51_046, 330),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
