@@ -12,6 +12,7 @@ from cdc_lakehouse.sources.database.snapshot import position_of, ranges_of, wait
 from cdc_lakehouse.sources.database.statements import begin_statements, end_statements, session_statements
 from cdc_lakehouse.sources.database.table_reading import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump.contents import DumpPosition
+from cdc_lakehouse.sources.dump.listing import list_objects
 from cdc_lakehouse.sources.kafka import (
     Bounds,
     Topic,
@@ -22,7 +23,17 @@ from cdc_lakehouse.sources.kafka import (
     split_ranges,
 )
 from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
-from cdc_lakehouse.sources.object_store import LocalStore, Location
+from cdc_lakehouse.sources.object_store import (
+    LocalStore,
+    Location,
+    ObjectStore,
+    StoredObject,
+    UnreadableDirectory,
+    UnreadableName,
+    open_store,
+    read_segment,
+    segment_pieces,
+)
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink, read_checkpoint, read_index
 from cdc_lakehouse.sources.sink.schema_file import SIZE_LIMIT as SCHEMA_FILE_LIMIT

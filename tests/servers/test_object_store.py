@@ -9,14 +9,7 @@ import pytest
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ConfigurationError, ObjectChangedError, ObjectMissingError, SourceError
-from cdc_lakehouse.sources.object_store import (
-    ObjectStore,
-    StoredObject,
-    UnreadableName,
-    open_store,
-    read_segment,
-    segment_pieces,
-)
+from tests.boundaries.sources import ObjectStore, StoredObject, UnreadableName, open_store, read_segment, segment_pieces
 from tests.servers.buckets import PREFIX, Bucket, store_config
 
 pytestmark = pytest.mark.server
@@ -87,6 +80,7 @@ def listed(store: ObjectStore, prefix: str = "", after: str | None = None) -> di
 def test_every_name_is_listed_and_read(filled: ObjectStore) -> None:
     found = listed(filled)
     assert sorted(found) == sorted(NAMES)
+    assert listed(filled) == found
     for name, each in found.items():
         content = name.encode()
         assert each.size == len(content)
@@ -97,12 +91,8 @@ def test_every_name_is_listed_and_read(filled: ObjectStore) -> None:
         assert b"".join(filled.pieces(name, 5, etag=each.etag)) == b"".join(filled.pieces(name, 5)) == content
 
 
-def test_listing_again_gives_the_same(filled: ObjectStore) -> None:
-    assert listed(filled) == listed(filled)
-
-
 @pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "db/slash/", "no/", "ü中/"])
-def test_what_is_listed_after_a_path(filled: ObjectStore, prefix: str) -> None:
+def test_listing_after_a_path_has_the_later_ones(filled: ObjectStore, prefix: str) -> None:
     for after in (None, "", "a", "a/", "a/b", "a/b/", "a/b/1", "a/b/1x", "db/t", "ü中/zzz", "\U0010ffff", *NAMES):
         wanted = {
             name for name in NAMES if name.startswith(prefix) and (after is None or name.encode() > after.encode())
@@ -110,14 +100,17 @@ def test_what_is_listed_after_a_path(filled: ObjectStore, prefix: str) -> None:
         assert set(listed(filled, prefix, after)) == wanted, after
 
 
-def test_directories(filled: ObjectStore) -> None:
+def test_directories_of_a_prefix_are_listed(filled: ObjectStore) -> None:
     assert filled.directories() == tuple(sorted({name.split("/")[0] for name in NAMES if "/" in name}))
     assert filled.directories("a/") == ("b", "b-c")
     assert filled.directories("db/slash/table/") == ("458", "meta")
-    assert filled.directories("db/slash/table/meta/") == filled.directories("no/") == ()
+    assert filled.directories("db/slash/table/meta/") == filled.directories("no/") == filled.directories("A/") == ()
+    for call in (filled.directories, lambda prefix: list(filled.list(prefix))):
+        with pytest.raises(ValueError, match="'a/b'"):
+            call("a/b")
 
 
-def test_the_root_of_a_bucket(new_bucket: Callable[..., Bucket]) -> None:
+def test_root_of_a_bucket_can_be_the_source(new_bucket: Callable[..., Bucket]) -> None:
     for service in ("s3", "gcs", "azure"):
         bucket = new_bucket(service, prefix="")
         bucket.put("a/b", b"1")
@@ -128,7 +121,7 @@ def test_the_root_of_a_bucket(new_bucket: Callable[..., Bucket]) -> None:
         assert store.read("metadata", limit=2) == b"22"
 
 
-def test_more_than_one_page(bucket: Bucket, store: ObjectStore) -> None:
+def test_listing_of_many_objects_is_complete(bucket: Bucket, store: ObjectStore) -> None:
     names = [f"t/{number:05}" for number in range(1100)]
     for name in names:
         bucket.put(name, b"")
@@ -136,13 +129,13 @@ def test_more_than_one_page(bucket: Bucket, store: ObjectStore) -> None:
     assert sorted(listed(store, "t/", "t/00998")) == names[999:]
 
 
-def test_a_prefix_that_begins_alike_is_another(bucket: Bucket, store: ObjectStore) -> None:
+def test_prefix_ends_at_a_slash(bucket: Bucket, store: ObjectStore) -> None:
     bucket.put("sink/f", b"")
     bucket.put("sink2/f", b"")
     assert list(listed(store, "sink/")) == ["sink/f"]
 
 
-def test_an_empty_object(bucket: Bucket, store: ObjectStore) -> None:
+def test_empty_object_is_read(bucket: Bucket, store: ObjectStore) -> None:
     bucket.put("empty", b"")
     (found,) = listed(store).values()
     assert found.size == 0
@@ -150,7 +143,7 @@ def test_an_empty_object(bucket: Bucket, store: ObjectStore) -> None:
     assert list(store.pieces("empty", 5)) == list(store.pieces("empty", 5, etag=found.etag)) == []
 
 
-def test_an_object_that_is_not_there(filled: ObjectStore) -> None:
+def test_missing_object_is_reported(filled: ObjectStore) -> None:
     for call in (
         lambda: filled.read("a/none", limit=1),
         lambda: filled.head("a/none", 1),
@@ -160,12 +153,12 @@ def test_an_object_that_is_not_there(filled: ObjectStore) -> None:
             call()
 
 
-def test_an_object_above_the_limit(filled: ObjectStore) -> None:
+def test_object_above_the_limit_is_refused(filled: ObjectStore) -> None:
     with pytest.raises(SourceError, match=r"larger than 7 bytes \[segment metadata\]"):
         filled.read("metadata", limit=7)
 
 
-def test_an_object_that_changed_since_it_was_listed(bucket: Bucket, store: ObjectStore) -> None:
+def test_object_changed_since_the_listing_is_refused(bucket: Bucket, store: ObjectStore) -> None:
     bucket.put("f", b"first")
     before = listed(store)["f"]
     bucket.put("f", b"other")
@@ -182,7 +175,7 @@ def test_an_object_that_changed_since_it_was_listed(bucket: Bucket, store: Objec
     assert read_segment(bucket.uri, store_config(bucket), "f", now.etag) == b"other"
 
 
-def test_a_large_object(bucket: Bucket, store: ObjectStore) -> None:
+def test_large_object_is_read_in_pieces(bucket: Bucket, store: ObjectStore) -> None:
     content = bytes(range(256)) * 40_000
     bucket.put("large", content)
     (found,) = listed(store).values()
@@ -194,7 +187,7 @@ def test_a_large_object(bucket: Bucket, store: ObjectStore) -> None:
         assert {len(piece) for piece in pieces[:-1]} <= {size} and len(pieces[-1]) <= size
 
 
-def test_an_object_that_changes_between_its_pieces(bucket: Bucket, store: ObjectStore) -> None:
+def test_object_changed_between_pieces_is_refused(bucket: Bucket, store: ObjectStore) -> None:
     bucket.put("f", b"first")
     pieces = store.pieces("f", 2)
     assert next(pieces) == b"fi"
@@ -207,7 +200,7 @@ def test_an_object_that_changes_between_its_pieces(bucket: Bucket, store: Object
 
 
 @pytest.mark.parametrize("service", ["s3", "gcs"])
-def test_directories_that_a_console_made_are_no_objects(service: str, new_bucket: Callable[..., Bucket]) -> None:
+def test_directories_made_by_a_console_are_not_objects(service: str, new_bucket: Callable[..., Bucket]) -> None:
     bucket = new_bucket(service, prefix="sink")
     for name in ("", "db/", "db/t/"):
         bucket.put(name, b"")
@@ -219,7 +212,7 @@ def test_directories_that_a_console_made_are_no_objects(service: str, new_bucket
 
 
 @pytest.mark.parametrize("service", ["gcs", "azure"])  # The server of S3 keeps objects as files.
-def test_names_that_no_request_can_be_made_for(service: str, new_bucket: Callable[..., Bucket]) -> None:
+def test_unreadable_names_are_reported(service: str, new_bucket: Callable[..., Bucket]) -> None:
     bucket = new_bucket(service)
     good = {"metadata", "a/0", "a/b/1", "a/b/2", "h/ok"}
     for name in (*good, "a//b", "a/./c", "a/../d", "f//", "h/..", "/e"):
@@ -234,17 +227,14 @@ def test_names_that_no_request_can_be_made_for(service: str, new_bucket: Callabl
         assert store.read(found.path, limit=1, etag=found.etag) == b"x"
 
 
-def test_a_root_without_objects(store: ObjectStore) -> None:
+def test_root_without_objects_is_empty(bucket: Bucket, store: ObjectStore) -> None:
     store.check()
+    assert store.uri == bucket.uri
     assert listed(store) == {} and store.directories() == ()
 
 
-def test_the_uri_is_the_one_that_was_given(bucket: Bucket, store: ObjectStore) -> None:
-    assert store.uri == bucket.uri
-
-
 @pytest.mark.parametrize("service", ["s3", "azure"])
-def test_a_bucket_that_is_not_there(service: str, new_bucket: Callable[..., Bucket]) -> None:
+def test_missing_bucket_is_reported(service: str, new_bucket: Callable[..., Bucket]) -> None:
     bucket = new_bucket(service)
     store = open_store(bucket.uri.replace(bucket.name, "no-such-bucket"), store_config(bucket))
     for call in (store.check, store.directories, lambda: store.read("f", limit=1)):
@@ -253,7 +243,7 @@ def test_a_bucket_that_is_not_there(service: str, new_bucket: Callable[..., Buck
         assert told.value.segment is None and not isinstance(told.value, ObjectMissingError)
 
 
-def test_azure_by_an_abfss_uri(new_bucket: Callable[..., Bucket]) -> None:
+def test_azure_is_opened_by_an_abfss_uri(new_bucket: Callable[..., Bucket]) -> None:
     bucket = new_bucket("azure")
     bucket.put("metadata", b"x")
     settings = {**bucket.storage["azure"], "account": None}
