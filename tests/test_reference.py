@@ -1,38 +1,90 @@
-"""Pages that are made from the code are up to date, and messages that other pages quote are in it."""
+"""Pages that are made from the code are up to date; names that other pages list or quote are those of the code."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from types import ModuleType
+from typing import Any, Final, get_args, get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "scripts" / "reference.py"
+from cdc_lakehouse.changelog.events import RowChange
+from cdc_lakehouse.changelog.schema import ChangeKind, SchemaChange, TableName, TableVersion
+from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
+from cdc_lakehouse.lake import properties
+from cdc_lakehouse.lake.tables import lease, segments, source_metadata
+from tests.kit.dagster_feed import keys
+
+ROOT: Final = Path(__file__).parents[1]
+TABLES, ARCHITECTURE, OPERATIONS, TROUBLESHOOTING = (
+    (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    for name in ("tables", "architecture", "operations", "troubleshooting")
+)
+CODE: Final = {path: path.read_text("utf-8") for path in (ROOT / "cdc_lakehouse").rglob("*.py")}
 
 
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", SCRIPT)
+def _reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-@pytest.mark.slow
-def test_pages_that_are_made_from_the_code_are_up_to_date(reference: ModuleType) -> None:
-    assert reference.stale() == [], "run `make reference`"
+REFERENCE: Final = _reference()
+
+
+def section(page: str, heading: str) -> str:
+    return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of tables, without headings."""
+    for line in re.findall(r"^\| (`.*) \|$", text, re.MULTILINE):
+        yield re.split(r" \| ", line)
+
+
+def names(cell: str) -> list[str]:
+    """Of a cell that is names alone."""
+    return re.findall(r"`([^`]+)`", cell) if re.fullmatch(r"`[^`]+`(, `[^`]+`)*", cell) else []
+
+
+def first_cells(text: str) -> set[str]:
+    return {name for cell, *_ in rows(text) for name in names(cell)}
+
+
+def word(name: str) -> str:
+    """What the architecture says of a word."""
+    return re.split(r"\n- |\n\n", ARCHITECTURE.partition(f"**{name}**")[2])[0].partition("**")[0]
+
+
+def meaning(text: str, name: str) -> str:
+    """The last cell of the row of a name."""
+    (found,) = [cells[-1] for cells in rows(text) if cells[0] == f"`{name}`"]
+    return found
+
+
+def found(pattern: str, text: str, flags: int = 0) -> set[Any]:
+    return set(re.findall(pattern, text, flags))
+
+
+# --- Pages that are made ---
 
 
 @pytest.mark.slow
-def test_messages_are_read_as_people_see_them(
-    reference: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_made_pages_are_up_to_date() -> None:
+    assert REFERENCE.stale() == [], "run `make reference`"
+
+
+@pytest.mark.slow
+def test_messages_are_read_as_people_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some.py").write_text(
         "_ADVICE = 'do this'\n"
         "def f(path, known):\n"
@@ -41,28 +93,145 @@ def test_messages_are_read_as_people_see_them(
         "    raise SourceError('says no advice')\n"
         "    raise SourceError(known, advice='of which nothing is known')\n"
     )
-    monkeypatch.setattr(reference, "PACKAGE", tmp_path)
-    assert reference.messages() == [
+    monkeypatch.setattr(REFERENCE, "PACKAGE", tmp_path)
+    assert REFERENCE.messages() == [
         ("ConfigurationError", [["`cannot read …`", "`do this`"]]),
         ("SourceError", [["`nothing there`", "`wait / look`"]]),
     ]
 
 
 @pytest.mark.slow
-def test_messages_of_troubleshooting_are_in_the_code(reference: ModuleType) -> None:
-    said = list(texts(reference))
-    unknown = []
-    for row in re.findall(r"^\| (`.+?) \|", (ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), re.MULTILINE):
-        for message in (span for span in re.findall(r"`([^`]+)`", row) if " " in span):
-            pieces = [piece.strip(" :'") for piece in message.split("…") if len(piece.strip(" :?'")) > 2]
-            if not any(all(piece in text for piece in pieces) for text in said):
-                unknown.append(message)
-    assert unknown == []
+def test_messages_of_troubleshooting_are_in_the_code() -> None:
+    said = [
+        REFERENCE._words(node, {})
+        for text in CODE.values()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    ]
+    quoted = [
+        message
+        for row in re.findall(r"^\| (`.+?) \|", TROUBLESHOOTING, re.MULTILINE)
+        for message in re.findall(r"`([^`]+)`", row)
+        if " " in message
+    ]
+    assert len(quoted) > 20
+    for message in quoted:
+        pieces = [piece.strip(" :'") for piece in message.split("…") if len(piece.strip(" :?'")) > 2]
+        assert any(all(piece in text for piece in pieces) for text in said), message
 
 
-def texts(reference: ModuleType) -> Iterator[str]:
-    """Every text in the package, with `…` for what is put into it."""
-    for path in sorted((ROOT / "cdc_lakehouse").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
-                yield reference._words(node, {})
+# --- Names that pages list ---
+
+
+def made_tables() -> set[str]:
+    return found(r'\b(?:SmallTable|system_table)\([^()"]*"(\w+)"', "\n".join(CODE.values()))
+
+
+def asset_keys() -> set[tuple[str, ...]]:
+    return {
+        tuple(key("feed", *([TableName("db", "table")] if "table" in get_type_hints(key) else [])).path)
+        for name, key in vars(keys).items()
+        if name.endswith("_key") and not name.startswith("_")
+    }
+
+
+def checks_of_assets() -> set[tuple[str, str]]:
+    return {(name.strip("`"), asset.strip("`")) for name, asset, _ in REFERENCE.check_rows()}
+
+
+def error_classes() -> set[str]:
+    files = [path for path in CODE if path.name == "problems.py" or path.parent.name == "pipeline"]
+    pattern = r'^[A-Z\d_]+: Final = "([A-Z][a-z]+[A-Z]\w+)"$'
+    return found(pattern, "\n".join(CODE[path] for path in files), re.MULTILINE)
+
+
+STORED: Final = section(TABLES, "Stored form")
+DEFINITION, _, CHANGE = STORED.partition("\n`change`, in form")
+OPS: Final = {*get_args(get_type_hints(RowChange)["op"]), "R"}  # Rows of an initial load have R; no message has.
+
+NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
+    "machinery tables": (
+        lambda: found(r"^## `(\w+)`$", TABLES, re.MULTILINE),
+        lambda: made_tables() | {*REFERENCE.TABLES, "lease"},
+    ),
+    "column of the lease": (
+        lambda: found(r"`(\w+)` \(string\)", section(TABLES, "`lease`")),
+        lambda: {*lease._SCHEMA.names},
+    ),
+    "kinds of segments": (
+        lambda: found(r"(?:^|; )`(\w+)`(?= of|:)", meaning(section(TABLES, "`segments`"), "kind")),
+        lambda: {*get_args(segments.Kind)},
+    ),
+    "kinds of segments in the architecture": (
+        lambda: found(r"`(\w+)` \(", word("segment")),
+        lambda: {*get_args(segments.Kind)},
+    ),
+    "kinds of signals": (
+        lambda: first_cells(section(TABLES, "`signals`").partition("| kind |")[2]),
+        lambda: {*get_args(get_type_hints(source_metadata.Signal)["kind"])},
+    ),
+    "properties": (
+        lambda: found(r"`(cdc\.[a-z-]+\.?)(?:<topic>)?`", TABLES),
+        lambda: {each for each in vars(properties).values() if isinstance(each, str) and each.startswith("cdc.")},
+    ),
+    "kinds of changes": (
+        lambda: found(r"(?:^|; )`(\w+)`:", meaning(CHANGE, "kind")),
+        lambda: {*get_args(ChangeKind)},
+    ),
+    "ops of events": (lambda: found(r"`([A-Z])`", meaning(section(TABLES, "`events`"), "op")), lambda: OPS),
+    "ops of events in the architecture": (lambda: found(r"`([A-Z])`", word("event")), lambda: OPS),
+    "asset keys": (
+        lambda: {tuple(each.split(", ")) for each in re.findall(r"`\[(feed, [^\]]+)\]`", ARCHITECTURE)},
+        asset_keys,
+    ),
+    "assets with metadata": (
+        lambda: {name.split("/")[0] for name in first_cells(section(OPERATIONS, "What assets show"))},
+        lambda: {kind for _, kind, *_ in asset_keys()},
+    ),
+    "checks": (
+        lambda: {(check.strip("`"), asset.strip("`")) for asset, check, *_ in rows(section(OPERATIONS, "Checks"))},
+        checks_of_assets,
+    ),
+    "classes of the quarantine": (
+        lambda: first_cells(section(OPERATIONS, "Quarantine")) - {"error_class"},
+        error_classes,
+    ),
+}
+"""What a page lists, and what the code has."""
+
+
+@pytest.mark.parametrize("listed", NAMED)
+def test_page_lists_the_names_of_the_code(listed: str) -> None:
+    page, code = NAMED[listed]
+    assert page() == code() != set()
+
+
+@pytest.mark.parametrize("table", REFERENCE.TABLES)
+def test_every_column_has_its_row_type_and_fields(table: str) -> None:
+    documented: dict[str, tuple[str, str]] = {}
+    for cell, kind, *others in rows(section(TABLES, f"`{table}`").partition("| kind |")[0]):
+        of_cell = names(cell)
+        kinds = kind.split(", ") if "<" not in kind and len(of_cell) > 1 else [kind]
+        for name, own in zip(of_cell, kinds * (len(of_cell) // len(kinds)), strict=True):
+            documented[name] = own, kind + " ".join(others)
+    assert documented.keys() == set(REFERENCE.TABLES[table].names)
+    for column in REFERENCE.TABLES[table]:
+        outer, _, inner = REFERENCE.iceberg_type(column.type).partition("<")
+        own, text = documented[column.name]
+        assert re.match(rf"{outer}\b", own), column
+        fields = re.findall(r"(\w+): ", inner)
+        assert [name for name in fields if not re.search(rf"\b{name}\b", text)] == []
+
+
+def all_keys(stored: object) -> set[str]:
+    if isinstance(stored, list):
+        return set[str]().union(*map(all_keys, stored))
+    return set(stored).union(*map(all_keys, stored.values())) if isinstance(stored, dict) else set()
+
+
+@given(st.from_type(TableVersion), st.from_type(SchemaChange))
+def test_every_key_of_a_stored_form_is_listed(version: TableVersion, change: SchemaChange) -> None:
+    listed = found(r'[`"](\w+)[`"]', STORED)
+    for text, page in ((version_to_json(version), DEFINITION), (change_to_json(change), CHANGE)):
+        stored: dict[str, Any] = json.loads(text)
+        assert stored.keys() <= first_cells(page) and all_keys(stored) <= listed
