@@ -2,6 +2,7 @@
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages.ticdc_canal_json import FORMAT as TICDC_CANAL_JSON
+from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalProtocolError, CanalRedeliveryError, CanalRefusedError, Timeouts

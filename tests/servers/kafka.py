@@ -7,7 +7,6 @@ import contextlib
 import functools
 import itertools
 import subprocess
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -149,15 +148,14 @@ class Broker:
 
     def create_again(self, topic: str) -> None:
         """After it was deleted, which takes the broker a moment."""
-        deadline = time.monotonic() + 30
-        while True:
-            try:
+
+        def is_made() -> bool:
+            with contextlib.suppress(KafkaException):
                 self.create(topic)
-                return
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+                return True
+            return False
+
+        until(is_made)
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Brings it to as many."""

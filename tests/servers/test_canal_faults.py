@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError, Timeouts
 from tests import LONG
 from tests.canal_fold import Fold
+from tests.kit.waiting import until
 from tests.servers.canal import PASSWORD, USER, CanalServer, StartCanal, canal_source
 from tests.servers.canal_reader import Reader, Writer, check
 from tests.servers.tcp_proxy import Side, tcp_proxy
@@ -219,10 +219,7 @@ def tail(server: CanalServer, file: Path, *options: str) -> subprocess.Popen[byt
 
 
 def wait_for_lines(file: Path, count: int) -> None:
-    deadline = time.monotonic() + 30
-    while file.read_bytes().count(b"\n") < count:
-        assert time.monotonic() < deadline, "nothing was printed"
-        time.sleep(0.01)
+    until(lambda: file.read_bytes().count(b"\n") >= count, 60)
 
 
 def messages_of(file: Path) -> list[Message]:

@@ -13,7 +13,6 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline import database_progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps
-from tests import LONG
 from tests.kit.kills import KillAtCall, kill_further_and_further
 from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import StartCanal
@@ -177,7 +176,7 @@ def test_what_was_read_is_not_read_again(load: Load, writer: Writer) -> None:
     assert names < after and new.name.startswith("000000003-") and new.name != lost.name
 
 
-@pytest.mark.skipif(not LONG, reason="a run for each commit: CDC_TESTS=long")
+@pytest.mark.long  # A run for each commit.
 def test_a_kill_after_any_commit_changes_nothing(load: Load, writer: Writer) -> None:
     load.land()
     with Writes(writer, 0.05):

@@ -20,7 +20,6 @@ from pymysql.converters import escape_string
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
-from tests import LONG
 from tests.chaos.history import History
 from tests.commands import call
 from tests.kit.changefeed import statement
@@ -34,7 +33,7 @@ from tests.servers.tidb import TidbServer, tidb_server
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.server,
-    pytest.mark.skipif(not LONG, reason="TiDB is built from its source, for ten minutes: CDC_TESTS=long"),
+    pytest.mark.long,  # TiDB is built from its source, for ten minutes.
 ]
 
 READER, DATABASE = "reader", "shop"

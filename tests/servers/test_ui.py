@@ -150,15 +150,13 @@ def test_a_feed_is_worked_by_clicks(tmp_path: Path, page: Page, hook: HttpReceiv
         expect(check.locator("xpath=ancestor::*[3]")).to_contain_text("Failed")
         check.click()
         expect(page.get_by_text("Evaluation result").locator("..")).to_contain_text("Failed")
-        until(lambda: told(hook, "opened", "held", "shop.orders"), 60)
-        assert told(hook, "opened", "held", "shop.orders"), hook.documents
+        until(lambda: told(hook, "opened", "held", "shop.orders"), 60, shown=lambda: hook.documents)
 
         ui.launch(tables_job_name(lake.name), decide % "{resume: [shop.orders]}")
         finished(dev.home, 3)
         ui.asset("checkpoint", view="checks")
         expect(check.locator("xpath=ancestor::*[3]")).to_contain_text("Succeeded")
-        until(lambda: told(hook, "over", "held", "shop.orders"), 60)
-        assert told(hook, "over", "held", "shop.orders"), hook.documents
+        until(lambda: told(hook, "over", "held", "shop.orders"), 60, shown=lambda: hook.documents)
 
         ui.open(f"locations/{_LOCATION}/jobs/{dates_job_name(lake.name)}")
         page.get_by_role("button", name="Materialize all").click()

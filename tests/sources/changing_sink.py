@@ -1,4 +1,4 @@
-"""A sink that a changefeed goes on writing to, as far as its paths go: the files hold nothing of use."""
+"""A sink that a changefeed goes on writing to, as far as its paths and schema files go: data files hold nothing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
-from cdc_lakehouse.sources.sink.paths import SinkLayout
+from cdc_lakehouse.config import DateSeparator
+from tests.boundaries.change_log import SchemaChange, tso, utc_now
+from tests.boundaries.sample import sink_writer
+from tests.boundaries.sources import LocalStore, StoredObject, UnreadableDirectory
+from tests.kit.hand_sinks import CREATE, ID, RENAME
 
 FORMS = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y", "none": ""}
 FIRST_DAY = datetime.date(2026, 1, 30)
-NOW = datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC)
+_ADD_INDEX = 7
 
 
 class CountingStore(LocalStore):
@@ -53,18 +56,19 @@ class SinkTable:
 
 
 class ChangingSink:
-    """`ddl` has the newest DDL of each table's directory. What happens, happens to the first table and to its first
-    stream unless it is said to which."""
+    """What happens, happens to the first table and to its first stream unless it is said to which. Of several sinks in
+    one directory each has a clock of its own."""
 
-    def __init__(self, root: Path, layout: SinkLayout) -> None:
+    def __init__(self, root: Path, separator: DateSeparator = "day", clock: int = 466_000_000_000_000_000) -> None:
         self.root = root
-        self.layout = layout
+        self.separator = separator
         self.day = FIRST_DAY
-        self.ddl: dict[str, int] = {}
         self.tables: list[SinkTable] = []
-        self._clock = 466_000_000_000_000_000
+        self._clock = clock
         root.mkdir(parents=True, exist_ok=True)
-        (root / "metadata").write_text("{}")
+        # Later than all files of a test.
+        checkpoint = tso(utc_now() + datetime.timedelta(hours=1))
+        (root / "metadata").write_text(f'{{"checkpoint-ts": {checkpoint}}}')
 
     def tick(self) -> int:
         self._clock += 1_000
@@ -72,26 +76,25 @@ class ChangingSink:
 
     def create(self, directory: str, *, partitions: int = 0, dispatchers: int = 0) -> SinkTable:
         """A new table, or one that is called by an old name again."""
-        version = self.statement(directory)
+        version = self.schema(directory, CREATE, "CREATE TABLE `{}` (`id` BIGINT PRIMARY KEY)")
         parts = [100 + number for number in range(partitions)] or [None]
         nodes = [str(10 ** (20 - number)) for number in range(dispatchers)] or [None]
         table = SinkTable(directory, [Stream(version, part, node) for part in parts for node in nodes])
         self.tables = [each for each in self.tables if each.directory != directory] + [table]
         return table
 
-    def statement(self, directory: str) -> int:
-        version = self.schema(directory)
-        self.ddl[directory] = version
-        return version
-
-    def schema(self, directory: str) -> int:
+    def schema(self, directory: str, action: int = 0, query: str = "") -> int:
+        """A schema file; without a query one that a restart or a move writes. Without a table a database's."""
         version = self.tick()
-        self.write(f"{directory}/meta/schema_{version}_{1:010d}.json")
+        database, _, table = directory.partition("/")
+        query = query.format(table.replace("`", "``"))
+        change = SchemaChange(version, database, table, action, query, (ID,) if table else (), "")
+        self.write(sink_writer.schema_path(change), sink_writer.schema_document(change))
         return version
 
-    def alter(self, table: SinkTable | None = None) -> None:
+    def alter(self, table: SinkTable | None = None, action: int = _ADD_INDEX, query: str = "") -> None:
         table = table or self.tables[0]
-        version = self.statement(table.directory)
+        version = self.schema(table.directory, action, query or "ALTER TABLE `{}` ADD INDEX (`id`)")
         for stream in table.streams:
             stream.version = version
 
@@ -103,8 +106,8 @@ class ChangingSink:
     def rename(self, directory: str, table: SinkTable | None = None) -> None:
         table = table or self.tables[0]
         self.tables = [each for each in self.tables if each.directory != directory or each is table]
-        table.directory = directory
-        self.alter(table)
+        old, table.directory = table.directory.partition("/")[2], directory
+        self.alter(table, RENAME, f"RENAME TABLE `{old}` TO `{{}}`")
 
     def flush(
         self, table: SinkTable | None = None, stream: Stream | None = None, *, days: int = 0, files: int = 1
@@ -132,7 +135,7 @@ class ChangingSink:
     def place(self, table: SinkTable | None = None, stream: Stream | None = None, days: int = 0) -> str:
         table = table or self.tables[0]
         stream = stream or table.streams[0]
-        date = (self.day + datetime.timedelta(days=days)).strftime(FORMS[self.layout.separator])
+        date = (self.day + datetime.timedelta(days=days)).strftime(FORMS[self.separator])
         partition = None if stream.partition is None else str(stream.partition)
         return "/".join(filter(None, [table.directory, str(stream.version), partition, date]))
 
