@@ -178,19 +178,19 @@ def configuration_metadata(section: BaseModel) -> dg.MetadataValue[Any]:
 
 def held_list(held: Mapping[TableName, str]) -> dg.MetadataValue[Any]:
     """Format reasons by table as a list in Markdown."""
-    rows = (f"- **{_as_markdown(str(table))}**: {_as_markdown(why)}" for table, why in sorted(held.items(), key=str))
+    rows = (f"- **{as_markdown(str(table))}**: {as_markdown(why)}" for table, why in sorted(held.items(), key=str))
     return dg.MetadataValue.md("\n".join(rows))
 
 
 def markdown_list(items: Sequence[str], none: str = "") -> dg.MetadataValue[Any]:
     """Format plain texts, which are shown literally, as a list in Markdown; `none` is shown for an empty one."""
-    return dg.MetadataValue.md("\n".join(f"- {_as_markdown(item)}" for item in items) or none)
+    return dg.MetadataValue.md("\n".join(f"- {as_markdown(item)}" for item in items) or none)
 
 
 _OF_MARKDOWN: Final = re.compile(r"([\\`*\[\]<>])")
 
 
-def _as_markdown(text: str) -> str:
+def as_markdown(text: str) -> str:
     """Escape a text for Markdown so that it is shown literally: names and statements of the source must not link, load
     or format anything."""
     return _OF_MARKDOWN.sub(r"\\\1", " ".join(text.split()))

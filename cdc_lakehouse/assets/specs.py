@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.metadata import configuration_metadata, events_schema, table_name
+from cdc_lakehouse.assets.metadata import as_markdown, configuration_metadata, events_schema, table_name
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -78,7 +78,7 @@ def events_spec(feed: FeedConfig) -> Spec:
 def schema_spec(feed: FeedConfig, table: TableName, source: SourceMonitor) -> Spec:
     return Spec(
         key=keys.schema_key(feed.name, table),
-        description=f"DDL of {table}: statements, their effect, and the columns.",
+        description=f"DDL of {as_markdown(str(table))}: statements, their effect, and the columns.",
         kinds={source.database},
         **_of_table(feed, table, "schema"),
     )
@@ -88,7 +88,7 @@ def current_spec(lake: Lake, feed: FeedConfig, table: TableName) -> Spec:
     minutes = feed.settings_of(table.database, table.table).freshness_minutes
     return Spec(
         key=keys.current_key(feed.name, table),
-        description=f"{table}: one row a key, as of the published checkpoint.",
+        description=f"{as_markdown(str(table))}: one row a key, as of the published checkpoint.",
         kinds={"spark", "iceberg"},
         metadata=_stored(CurrentTables(lake, feed).identifier(table)),
         freshness_policy=None if minutes is None else _within(minutes),

@@ -51,11 +51,16 @@ COMMANDS = {
 }
 """Pages that change nothing, of the lake at the end of the story."""
 OF_RUNS = [
-    "run", "run_held", "run_held_json", "run_failed", "run_nothing", "assets", "checks", "report", "alerts",
+    "run", "run_held", "run_held_json", "run_failed", "run_nothing", "assets", "assets_of_the_first_run", "checks",
+    "report", "alerts",
     "definitions", "quarantine_discard", "quarantine_show", "show_as_of",
     "show_before_the_first_cut", "hold", "resume", "maintain_dry_run",
     "maintain_dry_run_json", "maintain_not_done", "maintain_table", "maintain_compact", "maintain_unknown",
 ]  # fmt: skip
+
+
+NO_KEY = "![no](key)<b>"
+"""Shown as it is: in Markdown an image, in HTML a tag."""
 
 
 def minutes(number: int) -> int:
@@ -117,10 +122,12 @@ def tell(story: Story) -> None:
     for table, ids in (("orders", (1, 2, 3)), ("customers", (1, 2)), ("old", (1,)), ("logs", (1,))):
         story.create(table, *ids)
     no_key = (integer("id"), integer("v"))
-    story.sink.schema("no_key", 1, *no_key, action=CREATE, query="CREATE TABLE `no_key` (`id` INT, `v` INT)")
+    query = f"CREATE TABLE `{NO_KEY}` (`id` INT COMMENT '```<b>', `v` INT)"
+    story.sink.schema(NO_KEY, 1, *no_key, action=CREATE, query=query)
     story.sink.checkpoint(minutes(1))
     story.now = START + datetime.timedelta(minutes=2)
     story.show("run", "run")
+    story.add("assets_of_the_first_run", as_json(logged(story.last_run())[0]))
 
     query = "ALTER TABLE `orders` ADD COLUMN `n` INT DEFAULT 7 COMMENT 'of the shop'"
     n = replace(integer("n"), default="7")
@@ -206,13 +213,14 @@ def maintain(story: Story) -> None:
 
 @pytest.fixture(scope="module")
 def pages(lake_root: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[dict[str, str]]:
-    tables = {"include": ["d.*", "d.oders"], "exclude": ["d.logs"], "settings": {"d.orders": {"freshness_minutes": 5}}}
+    of_orders = {"freshness_minutes": 5, "owners": ["a@example.com"], "tags": {"pii": True}}
+    tables = {"include": ["d.*", "d.oders"], "exclude": ["d.logs"], "settings": {"d.orders": of_orders}}
     with contextlib.ExitStack() as stack:
         hook = stack.enter_context(http_receiver())
         directory = tmp_path_factory.mktemp("pages")
         lake = TestLake(
             lake_root, directory, lambda: spark, name="shop", source=CSV, tables=tables, start_date=DAY,
-            owners=["team:shop"], maintenance={"min_small_files": 2},
+            owners=["team:shop"], tags={"tier": 1}, maintenance={"min_small_files": 2},
         )  # fmt: skip
         story = Story(lake, hook)
         tell(story)
