@@ -15,8 +15,8 @@ _OF_THE_STORE: Final = {
     "access-key": "storage.s3.access_key_id",
     "secret-access-key": "storage.s3.secret_access_key",
     "session-token": "storage.s3.session_token",
-    "role-arn": "storage.s3.role_arn",
-    "external-id": "storage.s3.external_id",
+    "role-arn": "storage.s3.profile (a profile can assume a role)",
+    "external-id": "storage.s3.profile (a profile can assume a role)",
     "region": "storage.s3.region",
     "force-path-style": "storage.s3.path_style",
     "credentials-file": "storage.gs.service_account_file",
@@ -25,7 +25,7 @@ _OF_THE_STORE: Final = {
     "sas-token": "storage.azure.sas_token",
 }
 """The configuration keys of the options for access to a bucket."""
-_SECRETS: Final = ("access_key_id", "secret_access_key", "session_token", "external_id", "account_key", "sas_token")
+_SECRETS: Final = ("access_key_id", "secret_access_key", "session_token", "account_key", "sas_token")
 
 
 def split_query(uri: str) -> tuple[str, dict[str, str]]:

@@ -120,17 +120,11 @@ _BUCKETS: Final = "What differs for one bucket (Azure: container): the same keys
 
 
 class _S3Settings(_Account):
-    CREDENTIALS: ClassVar[tuple[str, ...]] = (
-        "profile", "role_arn", "external_id", "web_identity_token_file",
-        "access_key_id", "secret_access_key", "session_token",
-    )  # fmt: skip
+    CREDENTIALS: ClassVar[tuple[str, ...]] = ("profile", "access_key_id", "secret_access_key", "session_token")
 
     region: str | None = Field(None, description="Region of the bucket.")
     path_style: bool = Field(False, description="The bucket is in the path of a URL, not in the host.")
-    profile: str | None = Field(None, description="Profile of the shared AWS configuration files.")
-    role_arn: str | None = Field(None, description="Role that is assumed with the credentials of the chain.")
-    external_id: str | None = Field(None, description="External id that the role asks for.", repr=False)
-    web_identity_token_file: str | None = Field(None, description="With role_arn: a token that the role trusts.")
+    profile: str | None = Field(None, description="Profile of the shared AWS files; it can assume a role.")
     access_key_id: str | None = Field(None, description="Access key.", repr=False)
     secret_access_key: str | None = Field(None, description="The access key's secret.", repr=False)
     session_token: str | None = Field(None, description="Session token of a temporary access key.", repr=False)
@@ -143,10 +137,6 @@ class _S3Settings(_Account):
             raise ValueError("session_token belongs to an access_key_id")
         if self.access_key_id is not None and self.profile is not None:
             raise ValueError("profile and access_key_id exclude each other")
-        if self.web_identity_token_file is not None and self.role_arn is None:
-            raise ValueError("web_identity_token_file needs the role_arn that it is for")
-        if self.external_id is not None and self.role_arn is None:
-            raise ValueError("external_id needs the role_arn that asks for it")
         return self
 
 

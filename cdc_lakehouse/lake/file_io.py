@@ -133,41 +133,15 @@ def _spark_s3(settings: S3Storage) -> SparkFileIO:
         catalog["client.region"] = region
     if settings.anonymous:
         return SparkFileIO({**catalog, "client.credentials-provider": f"{_AWS_PROVIDERS}.AnonymousCredentialsProvider"})
-    if settings.role_arn is not None and settings.web_identity_token_file is None:
-        catalog |= {
-            "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
-            "client.assume-role.arn": settings.role_arn,
-            "client.assume-role.region": region or _DEFAULT_REGION,
-            "client.assume-role.session-name": "cdc_lakehouse",
-        }
-        if settings.external_id is not None:
-            catalog["client.assume-role.external-id"] = settings.external_id
-        return SparkFileIO(catalog, _aws_system(settings))
     if settings.access_key_id is not None and settings.secret_access_key is not None:
         catalog |= {"s3.access-key-id": settings.access_key_id, "s3.secret-access-key": settings.secret_access_key}
         if settings.session_token is not None:
             catalog["s3.session-token"] = settings.session_token
         return SparkFileIO(catalog)
-    if settings.web_identity_token_file is not None:
-        provider = f"{_AWS_PROVIDERS}.WebIdentityTokenFileCredentialsProvider"
-        return SparkFileIO({**catalog, "client.credentials-provider": provider}, _aws_system(settings))
     if settings.profile is not None:
         provider = f"{_AWS_PROVIDERS}.ProfileCredentialsProvider"
-        return SparkFileIO({**catalog, "client.credentials-provider": provider}, _aws_system(settings))
+        return SparkFileIO({**catalog, "client.credentials-provider": provider}, {"aws.profile": settings.profile})
     return SparkFileIO(catalog)
-
-
-def _aws_system(settings: S3Storage) -> dict[str, str]:
-    """Return the settings that identify the client, under the SDK's own names."""
-    named = {
-        "aws.profile": settings.profile,
-        "aws.roleArn": settings.role_arn if settings.web_identity_token_file is not None else None,
-        "aws.webIdentityTokenFile": settings.web_identity_token_file,
-        "aws.accessKeyId": settings.access_key_id,
-        "aws.secretAccessKey": settings.secret_access_key,
-        "aws.sessionToken": settings.session_token,
-    }
-    return _given(**named)
 
 
 def _pyiceberg_gs(settings: GcsStorage) -> FileIO:

@@ -81,24 +81,6 @@ def test_s3_by_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert system == {"aws.profile": "p"}
 
 
-@pytest.mark.parametrize(
-    ("s3", "catalog", "system"),
-    [
-        ({"role_arn": "arn", "external_id": "x", "region": "r"},
-         {"client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory", "client.assume-role.arn": "arn",
-          "client.assume-role.external-id": "x"}, {}),
-        ({"role_arn": "arn", "web_identity_token_file": "/t"}, {},
-         {"aws.roleArn": "arn", "aws.webIdentityTokenFile": "/t"}),
-    ],
-    ids=["role", "web identity"],
-)  # fmt: skip
-def test_s3_by_a_role_for_spark(s3: dict[str, str], catalog: dict[str, str], system: dict[str, str]) -> None:
-    large = spark_file_io("s3://b/lake", StorageConfig.model_validate({"s3": s3}))
-    assert large.catalog.items() >= catalog.items() and large.system == system
-    provider = large.catalog.get("client.credentials-provider", "")
-    assert provider.endswith(".WebIdentityTokenFileCredentialsProvider") == bool(system)
-
-
 def test_s3_of_the_warehouses_own_bucket() -> None:
     own = {"access_key_id": "own", "secret_access_key": SECRET}
     small, large, _ = of("s3://b/lake", access_key_id="x", secret_access_key="y", region="r", buckets={"b": own})

@@ -169,31 +169,27 @@ def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str,
     server.server_close()
 
 
-def test_by_a_role(bucket: S3Bucket, sts: Callable[[], list[dict[str, str]]]) -> None:
-    keys = {"access_key_id": "who", "secret_access_key": "ever"}
-    check(bucket, s3_config(bucket, role_arn="arn:aws:iam::1:role/reader", external_id="ext", **keys))
-    assert {(each["Action"], each["RoleArn"], each["ExternalId"]) for each in sts()} == {
-        ("AssumeRole", "arn:aws:iam::1:role/reader", "ext")
-    }
-
-
-def test_by_a_web_identity(bucket: S3Bucket, sts: Callable[[], list[dict[str, str]]], tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("the-token\n")
-    settings = {"role_arn": "arn:aws:iam::1:role/web", "web_identity_token_file": str(tmp_path / "token")}
-    check(bucket, s3_config(bucket, **settings))
-    assert {(each["Action"], each["WebIdentityToken"]) for each in sts()} == {
-        ("AssumeRoleWithWebIdentity", "the-token")
-    }
-    (tmp_path / "token").unlink()
-    with pytest.raises(SourceError, match=r"token: No such file"):
-        open_store(bucket.uri, s3_config(bucket, **settings)).check()
-
-
-def test_a_role_that_is_refused(bucket: S3Bucket, sts: Callable[[], list[dict[str, str]]]) -> None:
-    keys = {"access_key_id": "who", "secret_access_key": "ever"}
-    store = open_store(bucket.uri, s3_config(bucket, role_arn="arn:aws:iam::1:role/refused", **keys))
-    with pytest.raises(SourceError, match=r"credentials for S3 are refused: AccessDenied.*role_arn"):
-        store.check()
+@pytest.mark.parametrize("kind", ["source_profile", "web_identity"])
+def test_profile_with_role_assumes_it(
+    kind: str, bucket: S3Bucket, sts: Callable[[], list[dict[str, str]]], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("the-token")
+    (tmp_path / "credentials").write_text("[who]\naws_access_key_id=who\naws_secret_access_key=ever\n")
+    by = (
+        "source_profile=who\nexternal_id=ext"
+        if kind == "source_profile"
+        else f"web_identity_token_file={tmp_path}/token"
+    )
+    roles = "".join(f"[profile {name}]\nrole_arn=arn:aws:iam::1:role/{name}\n{by}\n" for name in ("reader", "refused"))
+    (tmp_path / "config").write_text(roles)
+    check(bucket, s3_config(bucket, profile="reader"))
+    (asked,) = {(each["RoleArn"], each.get("ExternalId"), each.get("WebIdentityToken")) for each in sts()}
+    assert asked == (
+        "arn:aws:iam::1:role/reader",
+        *(("ext", None) if kind == "source_profile" else (None, "the-token")),
+    )
+    with pytest.raises(SourceError, match=r"credentials for S3 are refused: AccessDenied.*profile"):
+        open_store(bucket.uri, s3_config(bucket, profile="refused")).check()
 
 
 # --- Azure and GCS ---

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import boto3
 import botocore.exceptions
-from botocore import UNSIGNED
-from botocore.config import Config
-from obstore.auth.boto3 import Boto3CredentialProvider, StsCredentialProvider
+from obstore.auth.boto3 import Boto3CredentialProvider
 
 from cdc_lakehouse.config import S3Storage
 from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
 
 # Boto3 renews credentials 10 to 15 minutes before they expire: with this interval, no expired ones are used.
 _TTL: Final = datetime.timedelta(minutes=5)
-_SESSION: Final = "cdc_lakehouse"
 
 
 class S3Credentials:
@@ -73,10 +69,6 @@ def s3_credentials(settings: S3Storage) -> S3Credentials | None:
             region_name=settings.region,
             profile_name=settings.profile,
         )
-        if settings.web_identity_token_file is not None:
-            return S3Credentials(session.region_name, _web_identity(session, settings))
-        if settings.role_arn is not None:
-            return S3Credentials(session.region_name, _role(session, settings))
         if session.get_credentials() is None:
             raise ConfigurationError(
                 "no credentials for S3 were found", advice="set storage.s3.profile or access_key_id, or anonymous: true"
@@ -84,30 +76,6 @@ def s3_credentials(settings: S3Storage) -> S3Credentials | None:
         return S3Credentials(session.region_name, Boto3CredentialProvider(session, ttl=_TTL))
     except botocore.exceptions.BotoCoreError as error:
         raise ConfigurationError(f"credentials for S3: {_words(error)}", advice="correct storage.s3") from None
-
-
-def _role(session: boto3.Session, settings: S3Storage) -> Callable[[], S3Credential]:
-    external: dict[str, Any] = {} if settings.external_id is None else {"ExternalId": settings.external_id}
-    return StsCredentialProvider(session, RoleArn=settings.role_arn or "", RoleSessionName=_SESSION, **external)
-
-
-def _web_identity(session: boto3.Session, settings: S3Storage) -> Callable[[], S3Credential]:
-    def provide() -> S3Credential:
-        # The token's file is rewritten before the token expires, so it is read each time.
-        token = Path(settings.web_identity_token_file or "").read_text(encoding="utf-8").strip()
-        sts = session.client("sts", config=Config(signature_version=UNSIGNED))
-        answer = sts.assume_role_with_web_identity(
-            RoleArn=settings.role_arn or "", RoleSessionName=_SESSION, WebIdentityToken=token
-        )
-        found = answer["Credentials"]
-        return {
-            "access_key_id": found["AccessKeyId"],
-            "secret_access_key": found["SecretAccessKey"],
-            "token": found["SessionToken"],
-            "expires_at": found["Expiration"],
-        }
-
-    return provide
 
 
 _UNREACHABLE: Final = (botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError)
@@ -122,7 +90,7 @@ def _failure(error: Exception) -> CdcError:
             return SourceUnreachableError(f"credentials for S3: {answer.get('Code')}")
         return SourceError(
             f"credentials for S3 are refused: {answer.get('Code')}",
-            advice="look at storage.s3: role_arn and external_id, and what the role trusts",
+            advice="look at storage.s3.profile: its role, and what the role trusts",
         )
     return SourceError(f"credentials for S3: {_words(error)}", advice="correct storage.s3")
 
