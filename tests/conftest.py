@@ -118,9 +118,7 @@ def _shuffle(items: list[pytest.Item], seed: int) -> None:
 def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:  # By its name the first, so that it ends last.
     before = state()
     yield
-    if request.node.get_closest_marker("server") is not None:
-        return
-    left = left_behind(before)
+    left = left_behind(before, processes=request.node.get_closest_marker("server") is None)
     assert not left, "the test left behind: " + "; ".join(left)
 
 

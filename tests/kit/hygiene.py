@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -34,7 +35,7 @@ def state() -> dict[str, object]:
     """Return what a test must not change, by what it is called in a message."""
     found: dict[str, object] = {f"{name} has entries": len(each) for name, each in _product_state()}
     found |= {f"thread {each.name}": True for each in threading.enumerate() if _is_of_test(each)}
-    found |= {f"process {each}": True for each in _children()}
+    found |= {f"process {name} ({number})": True for number, name in _children()}
     found |= {f"temporary {each.name}": True for each in Path(tempfile.gettempdir()).glob("cdc-lakehouse-*")}
     found |= {f"variable {k}": v for k, v in os.environ.items() if not k.startswith(_LASTING_VARIABLES)}
     for name in ("", *(name for name in logging.root.manager.loggerDict if name.startswith("cdc_lakehouse"))):
@@ -46,8 +47,9 @@ def state() -> dict[str, object]:
     return found
 
 
-def left_behind(before: dict[str, object]) -> list[str]:
-    """Return what is not as before. What is about to end has time for it."""
+def left_behind(before: dict[str, object], *, processes: bool = True) -> list[str]:
+    """Return what is not as before. What is about to end has time for it. `processes`: not of tests that may start a
+    server for all that follow."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         after = state()
@@ -55,6 +57,7 @@ def left_behind(before: dict[str, object]) -> list[str]:
             f"{name}: {before.get(name)!r} became {after.get(name)!r}"
             for name in sorted({*before, *after})
             if before.get(name) != after.get(name) and _counts(name, before, after)
+            if processes or not name.startswith("process")
         ]
         if not any(each.startswith(("thread", "process")) for each in differences) or time.monotonic() > deadline:
             return differences
@@ -92,11 +95,10 @@ def _handler(number: signal.Signals) -> object:
     return signal.default_int_handler if getattr(handler, "__module__", "").startswith("pyspark.") else handler
 
 
-def _children() -> set[str]:
-    found: set[str] = set()
+def _children() -> set[tuple[str, str]]:
+    found: set[tuple[str, str]] = set()
     for task in Path("/proc/self/task").glob("*/children"):
-        try:
-            found.update(task.read_text().split())
-        except OSError:  # The thread has ended.
-            continue
+        with contextlib.suppress(OSError):  # The thread or the process has ended.
+            for number in task.read_text().split():
+                found.add((number, Path("/proc", number, "comm").read_text().strip()))
     return found
