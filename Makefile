@@ -42,7 +42,8 @@ test: setup check servers all pythons ## Set up, then lint, types, import rules,
 
 quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed through Spark
 	time $(BIN)/ruff check .
-	time $(WITHIN) 900 $(BIN)/pytest -q -n $(WORKERS) -m "smoke or not (spark or server or slow)"
+	time $(WITHIN) 900 $(BIN)/pytest -q -n $(WORKERS) --ignore tests/servers \
+	  -m "smoke or not (spark or server or slow)"
 
 near: ## The tests that reach what was changed, for LIMIT (10) seconds, and one feed through Spark
 	time $(BIN)/python -m tests.near $(if $(LIMIT),--seconds $(LIMIT))

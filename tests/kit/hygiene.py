@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -22,8 +23,8 @@ _CACHES: Final = {
     "cdc_lakehouse.duckdb_sql._idle",
     "cdc_lakehouse.lake.tables.small_table._UP_TO_DATE",
 }
-# Of the session's JVM, which lives as long as the process, and of libraries' pools.
-_LASTING_THREADS: Final = ("stderr of the JVM", "ThreadPoolExecutor-")
+# Of the session's JVM, which lives as long as the process, of libraries' pools, and of connections that a client keeps.
+_LASTING_THREADS: Final = re.compile(r"stderr of the JVM|ThreadPoolExecutor-|.*\(process_request_thread\)")
 _LASTING_VARIABLES: Final = ("PYTEST_", "PYSPARK_", "SPARK_", "HYPOTHESIS")
 _PATIENCE_SECONDS: Final = 5
 
@@ -86,7 +87,7 @@ def _product_state() -> list[tuple[str, Any]]:
 
 
 def _is_of_test(thread: threading.Thread) -> bool:
-    return thread is not threading.main_thread() and not thread.name.startswith(_LASTING_THREADS)
+    return thread is not threading.main_thread() and _LASTING_THREADS.match(thread.name) is None
 
 
 def _handler(number: signal.Signals) -> object:
