@@ -40,9 +40,9 @@ dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample ch
 
 test: setup check servers all pythons ## Set up, then lint, types, import rules, all tests, and other versions of Python
 
-quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed through Spark
+quick: setup ## Lint, unit tests but the slow ones and with few random examples, one feed through Spark
 	time $(BIN)/ruff check .
-	time $(WITHIN) 900 $(BIN)/pytest -q -n $(WORKERS) --ignore tests/servers \
+	time CDC_TESTS=few $(WITHIN) 900 $(BIN)/pytest -q -n $(WORKERS) --ignore tests/servers \
 	  -m "smoke or not (spark or server or slow)"
 
 near: ## The tests that reach what was changed, for LIMIT (10) seconds, and one feed through Spark

@@ -58,9 +58,8 @@ def take_elsewhere(lake: TestLake, run: str) -> str:
 
 def take_on_a_lost_machine(lake: TestLake, run: str) -> None:
     """Take the lease as a process that cannot be seen from here, and that renews nothing any more."""
-    lost = lease_of(lake, run)
     with mock.patch.object(module, "this_process", _elsewhere), mock.patch.object(module.Lease, "_renew", _nothing):
-        lost.take()
+        lease_of(lake, run).take()
 
 
 def _elsewhere() -> str:
