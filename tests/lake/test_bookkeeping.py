@@ -1,0 +1,536 @@
+"""The feed's own tables, as the next run finds them: segments, quarantine, cuts, schema history, the frontier."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.errors import ConcurrentRunError
+from tests.boundaries.small_tables import (
+    QUARANTINE_SCHEMA,
+    Appended,
+    Checkpoints,
+    Cut,
+    CutRow,
+    FileSequence,
+    Frontier,
+    Frontiers,
+    KnownTable,
+    Lake,
+    Quarantine,
+    Quarantined,
+    Rejected,
+    SchemaChange,
+    SchemaHistory,
+    Segment,
+    Segments,
+    SmallTable,
+    TableName,
+    Totals,
+    applied_content,
+    as_rows,
+    as_segments,
+    contents_of,
+    has_other_content,
+    index_gaps,
+    may_hold,
+    replaced_contents,
+    replayed_segment,
+    table_versions,
+    totals,
+)
+from tests.kit.lakes import lake_config
+from tests.kit.other_writer import rewrite
+from tests.lake import (
+    ADD_COLUMN,
+    CREATE,
+    DROP,
+    DROP_DATABASE,
+    ID,
+    LATER,
+    NOON,
+    RENAME,
+    TRUNCATE,
+    change,
+    runs,
+    segment,
+    stored,
+    text,
+)
+
+# --- Segments ---
+
+A, B, C = (segment(f"d/t/1/CDC00000{number}.json", file_index=number) for number in (1, 2, 3))
+FULL = segment(
+    "d b/订'单/7/2026-06-01/CDC_12_000009.json", 4, "decoded",
+    physical_partition=77, feed_date="2026-06-01", dispatcher="12", file_index=9, decoded_at=LATER,
+    events=6, inserts=3, updates=2, deletes=1, quarantined=0, min_commit_ts=2**62, max_commit_ts=2**63 - 1,
+    replaces='[[3, 9223372036854775807, "e"]]',
+)  # fmt: skip
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Callable[[], Segments]:
+    return runs(Segments, tmp_path)
+
+
+def test_segments_through_their_states(segments: Callable[[], Segments]) -> None:
+    run = segments()
+    assert (run.rows.num_rows, run.batch, run.undecoded("file"), run.etags(["a"])) == (0, 0, {}, [None])
+    second, third, full = replace(C, batch=2), replace(B, batch=3), replace(FULL, batch=3)
+    for landed in ([second], [third, full], [A]):
+        run.land(landed)
+    assert list(segments().undecoded("file").items()) == [(1, [A]), (2, [second]), (3, [third])]
+    done = [replace(each, state="decoded", decoded_at=LATER, events=1) for each in (A, third)]
+    run.mark_decoded(done[:1])
+    run.mark_decoded([done[1], full])
+    for seen in (run, segments()):
+        assert sorted(as_segments(seen.rows), key=lambda row: row.batch) == [done[0], second, done[1], full]
+        assert seen.undecoded("file") == {2: [second]} and seen.batch == 3
+    again = replace(A, batch=4, etag="changed", replaces='[[1, 5, "e"]]')
+    run.land([again])
+    for seen in (run, segments()):
+        assert seen.find([A.segment, "d/t/1/another"]) == {A.segment: again}
+        assert seen.rows.num_rows == 4 and seen.undecoded("file") == {2: [second], 4: [again]}
+
+
+def test_segments_of_tables_include_those_of_any_table(segments: Callable[[], Segments]) -> None:
+    run = segments()
+    offsets = Segment(segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1)
+    run.land([A, segment("d/u/1/CDC000001.json"), offsets])
+    assert run.select(may_hold([TableName("d", "t")])) == [A, offsets]
+    assert run.select(may_hold([])) == [offsets]
+
+
+@given(st.sets(st.integers(1, 30), min_size=1))
+def test_gaps_and_files_are_all_numbers_up_to_the_last(present: set[int]) -> None:
+    rows = [segment(f"d/t/1/CDC{number:06}.json", file_index=number) for number in present]
+    gaps = [number for gap in index_gaps(as_rows(rows)) for number in gap.missing]
+    assert gaps == sorted(gaps) and sorted([*gaps, *present]) == [number + 1 for number in range(max(present))]
+
+
+def test_gaps_are_of_a_directory_and_dispatcher() -> None:
+    numbers = {("d/t/1", None): (1, 2), ("d/t/2", None): (2,), ("d/t/3/2026-06-01", "8"): (1,),
+               ("d/t/3/2026-06-01", "9"): (2, 4)}  # fmt: skip
+    rows = [
+        segment(f"{path}/{dispatcher}-{index}", file_index=index, dispatcher=dispatcher)
+        for (path, dispatcher), indexes in numbers.items()
+        for index in indexes
+    ]
+    gaps = index_gaps(as_rows(rows))
+    assert {str(gap): gap.missing for gap in gaps} == {"d/t/2": (1,), "d/t/3/2026-06-01 (dispatcher 9)": (1, 3)}
+    assert [(gap.table, gap.table_version) for gap in gaps] == [("t", 2), ("t", 3)]
+
+
+def test_totals_and_table_versions_of_segments() -> None:
+    rows = [A, replace(B, state="decoded", events=5, inserts=3, updates=1, deletes=1, quarantined=2)]
+    assert totals(as_rows(rows)) == Totals(2, 20, 5, 3, 1, 1, 2, 0, None, None)
+    rows = [segment(f"d/t/{version}/2026-06-0{day}/CDC1", file_index=1) for version in (1, 2) for day in (2, 1)]
+    versions = [("d/t/1/2026-06-01", TableName("d", "t"), 1), ("d/t/2/2026-06-01", TableName("d", "t"), 2)]
+    assert table_versions(as_rows(rows)) == versions and table_versions(as_rows([])) == []
+
+
+def replayed(row: Segment, *batches: int) -> Segment:
+    for batch in batches:
+        row = replayed_segment(replace(row, state="decoded"), batch, Appended(batch - 1, {}, 100 + batch), NOON)
+    return row
+
+
+def test_content_is_found_by_applied_batch() -> None:
+    twice = replayed(replace(A, batch=3), 5, 9)
+    assert contents_of(twice.replaces) == [(3, 105), (5, 109)]
+    assert [applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 105, 105, 109, 109]
+    # What landed and is in no commit has left nothing; who applied a commit that is not marked is not known.
+    assert replaced_contents(replace(twice, state="landed"), Appended(8, {7: ""}, 90)) == twice.replaces
+    assert contents_of(replaced_contents(twice, Appended(9, {9: ""}, 90))) == [(3, 105), (5, 109), (9, 90)]
+    assert replaced_contents(A, Appended()) == "[]"
+    often = replayed(replace(A, batch=1), *range(2, 20))
+    assert len(contents_of(often.replaces)) == 8, "the oldest are not kept"
+    assert [applied_content(often, batch) for batch in (0, 1, 11, 12, 18)] == [None, 0, 0, 113, 119]
+
+
+def test_other_content_is_known_however_often_it_lands() -> None:
+    row = replayed(replace(A, batch=1), *range(2, 20))
+    assert not has_other_content(row)
+    row = replace(row, etag="other")
+    for batch in range(20, 40):
+        assert has_other_content(row) and not has_other_content(replace(row, kind="dump"))
+        row = replayed(row, batch)
+
+
+# --- Quarantine ---
+
+
+@pytest.fixture
+def quarantine(tmp_path: Path) -> Callable[[], Quarantine]:
+    return runs(Quarantine, tmp_path)
+
+
+def bad(thing: str, message: str = "it's bad") -> Rejected:
+    """`a1=x*5!Other`: line 1 of segment `a` with the bytes `x`, five times, of another class of errors."""
+    place, _, error_class = thing.partition("!")
+    place, _, count = place.partition("*")
+    place, equals, raw = place.partition("=")
+    line = int(place[1:]) if place[1:] else None
+    found = Rejected(place[0], line, error_class or "BadLine", message, raw.encode() if equals else None, "d", "t")
+    return replace(found, count=int(count or 1))
+
+
+def shown(row: Quarantined) -> str:
+    raw = "" if row.raw is None else f"={row.raw.decode()}"
+    count = "" if row.count == 1 else f"*{row.count}"
+    error_class = "" if row.error_class == "BadLine" else f"!{row.error_class}"
+    return f"{row.segment}{'' if row.line is None else row.line}{raw}{count}{error_class} {row.state}"
+
+
+def step(run: Quarantine, what: str) -> None:
+    """What is found of all segments, `in a:` of one; or what a person decides of all that is there."""
+    if what in ("discard", "reopen"):
+        ids = {row.id for row in run.rows}
+        _ = run.discard(ids, "ann", "test data", LATER) if what == "discard" else run.reopen(ids)
+        return
+    scope, _, things = what.rpartition(": ")
+    run.replace(lambda row: scope in ("", f"in {row.segment}"), [bad(each) for each in things.split()], LATER)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([""], ""),
+        (["a1 a1 a a2 a1!Other", "a a1 a1!Other a2"], "a open, a1 open, a1!Other open, a2 open"),
+        (["a1", ""], "a1 replayed"),
+        (["a1", "", "a1"], "a1 open, a1 replayed"),
+        (["a1 a2 b1", "in a: a2"], "a1 replayed, a2 open, b1 open"),
+        (["a1= a2=x", "a1=y a2=x"], "a1= replayed, a1=y open, a2=x open"),
+        (["a1*5", "a1*7"], "a1*5 replayed, a1*7 open"),
+        (["a1=x a2 b", "discard", "a1=x a2 b"], "a1=x discarded, a2 discarded, b discarded"),
+        (["a1=x a2", "discard", "a1=y a2"], "a1=x replayed, a1=y open, a2 discarded"),
+        (["a1", "discard", ""], "a1 replayed"),
+        (["a1", "", "discard"], "a1 replayed"),
+        (["a1", "reopen"], "a1 open"),
+        (["a1 a2", "a1", "discard", "reopen"], "a1 open, a2 replayed"),
+    ],
+)
+def test_quarantine_after_steps(
+    quarantine: Callable[[], Quarantine], tmp_path: Path, steps: Sequence[str], expected: str
+) -> None:
+    states: list[str] = []
+    for what in steps:
+        before, commits = states, commits_of(tmp_path)
+        run = quarantine()
+        step(run, what)
+        states = sorted(map(shown, run.rows))
+        assert sorted(map(shown, quarantine().rows)) == states
+        assert commits_of(tmp_path) - commits == (states != before), "one commit, none where nothing changes"
+    assert ", ".join(states) == expected
+
+
+def commits_of(directory: Path) -> int:
+    table = stored(directory, "quarantine")
+    return 0 if table is None else len(table.metadata.snapshots)
+
+
+@pytest.mark.parametrize("raw", [None, b"", b"\x00\xff\xfe{", b"x" * 65536])
+def test_quarantined_row_keeps_bytes_and_first_message(quarantine: Callable[[], Quarantine], raw: bytes | None) -> None:
+    found = replace(bad("s3"), segment="s/'%\n", raw=raw)
+    quarantine().replace(lambda _: False, [found], NOON)
+    quarantine().replace(lambda _: True, [replace(found, message="said otherwise")], LATER)
+    row = Quarantined("s/'%\n", 3, "d", "t", "BadLine", "it's bad", raw, "open", NOON)
+    assert quarantine().rows == [row]
+    (discarded,) = quarantine().discard({row.id, "unknown"}, "ann", "test data", LATER)
+    assert quarantine().discarded() == [discarded] and quarantine().open() == []
+    decision = {"discarded_by": "ann", "discard_reason": "test data", "resolved_at": LATER}
+    assert discarded == replace(row, state="discarded", **decision)
+    assert (quarantine().count(), quarantine().count("discarded"), quarantine().unresolved()) == (0, 1, [discarded])
+    assert quarantine().reopen({row.id}) == [row] == quarantine().rows
+    quarantine().replace(lambda _: True, [], LATER)
+    assert quarantine().rows == [replace(row, state="replayed", resolved_at=LATER)]
+
+
+def test_quarantine_ids_stay_with_place_and_bytes(quarantine: Callable[[], Quarantine]) -> None:
+    things = ["s1", "s1=a", "s1=b", "s2", "t1", "s1!Other", "s", "s1*2"]
+    quarantine().replace(lambda _: False, [bad(each) for each in things], NOON)
+    ids = {row.id for row in quarantine().rows}
+    assert len(ids) == len(things) and all(len(id) == 12 for id in ids) and quarantine().count() == 9
+    quarantine().replace(lambda _: True, [], LATER)
+    quarantine().replace(lambda _: False, [bad(each, "said otherwise") for each in things], LATER)
+    assert {row.id for row in quarantine().open()} == ids
+    # Ids are in lists and scripts of people: they must not change with a release.
+    assert Quarantined("s", 1, "d", "t", "BadLine", "m", b"a", "open", NOON).id == "3a2827c09e5c"
+
+
+def test_quarantine_decision_on_outdated_rows_is_refused(quarantine: Callable[[], Quarantine]) -> None:
+    step(quarantine(), "a1")
+    person, run = quarantine(), quarantine()
+    assert person.open() and run.open()
+    step(person, "discard")
+    with pytest.raises(ConcurrentRunError, match="another run has written to"):
+        step(run, "a2")
+    late = quarantine()
+    assert late.rows
+    step(quarantine(), "a2")
+    with pytest.raises(ConcurrentRunError, match="another run has written to"):
+        step(late, "reopen")
+
+
+def test_quarantine_of_earlier_release_gets_columns(quarantine: Callable[[], Quarantine], tmp_path: Path) -> None:
+    old = pa.schema([field for field in QUARANTINE_SCHEMA if not field.name.startswith("discard")])
+    row = Quarantined("a", 1, "d", "t", "BadLine", "m", b"x", "open", NOON)
+    rows = [row, replace(row, line=2, state="discarded", resolved_at=NOON)]
+    columns = [{name: getattr(each, name) for name in old.names} for each in rows]
+    SmallTable(Lake(lake_config(tmp_path)), "f", "quarantine", old).write(pa.Table.from_pylist(columns, old))
+    assert quarantine().rows == rows
+    step(quarantine(), "a1=x a2=x")
+    step(quarantine(), "discard")
+    assert {(shown(row), row.discarded_by) for row in quarantine().rows} == {
+        ("a1=x discarded", "ann"), ("a2=x discarded", None),
+    }  # fmt: skip
+
+
+# --- Cuts ---
+
+HOUR = datetime.timedelta(hours=1)
+BATCHES = st.integers(0, 2**40)
+HELD = st.lists(st.tuples(st.text(), st.text()), max_size=3).map(tuple)
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Callable[[], Checkpoints]:
+    return runs(Checkpoints, tmp_path)
+
+
+def row(checkpoint_ts: int, table: str, rows: int = 1) -> CutRow:
+    return CutRow(checkpoint_ts, "d", table, 2**62, rows, NOON)
+
+
+def cut_rows(run: Checkpoints, checkpoint_ts: int) -> list[CutRow]:
+    return sorted(run.rows(checkpoint_ts), key=lambda row: row.table)
+
+
+@settings(max_examples=10, deadline=None)
+@given(cut=st.builds(Cut, st.integers(1, 2**63 - 1), BATCHES, BATCHES, st.text(max_size=12), HELD))
+def test_newest_cut_is_as_published(tmp_path_factory: pytest.TempPathFactory, cut: Cut) -> None:
+    checkpoints = runs(Checkpoints, tmp_path_factory.mktemp("cut"))
+    first = checkpoints().last()
+    assert (first.checkpoint_ts, first.batch, first.versions, first.held_incarnations) == (0, 0, 0, frozenset())
+    assert checkpoints().rows(0) == []
+    checkpoints().publish(cut, [])
+    assert checkpoints().last() == cut
+
+
+def test_cuts_replace_those_of_their_checkpoint(checkpoints: Callable[[], Checkpoints], tmp_path: Path) -> None:
+    run = checkpoints()
+    run.publish(Cut(10), [row(10, "a"), row(10, "b")])
+    empty = CutRow(20, "d", "t", None, 0, LATER)  # A table that never had a row has no snapshot.
+    run.publish(Cut(20, batch=1, held=(("x", "y"),)), [row(20, "a", 5), empty])
+    assert cut_rows(checkpoints(), 20) == [row(20, "a", 5), empty]
+    run.publish(Cut(20, batch=2), [row(20, "a", 7), row(20, "b", 8)])
+    # Made, and three cuts: readers of the current snapshot never see a cut half replaced.
+    assert len(stored(tmp_path, "checkpoints").metadata.metadata_log) == 3
+    for seen in (run, checkpoints()):
+        assert seen.last() == Cut(20, batch=2)
+        assert cut_rows(seen, 10) == [row(10, "a"), row(10, "b")]
+        assert cut_rows(seen, 20) == [row(20, "a", 7), row(20, "b", 8)]
+    for file in tmp_path.rglob("*.parquet"):
+        file.unlink()
+    assert checkpoints().last() == Cut(20, batch=2), "the newest cut needs no data file"
+    with pytest.raises(FileNotFoundError):
+        checkpoints().rows(10)
+
+
+def test_newest_cut_is_found_after_another_writers_rewrite(
+    checkpoints: Callable[[], Checkpoints], tmp_path: Path
+) -> None:
+    cut = Cut(20, 3, 2, "s", (("d.t#1", "it's held"),))
+    checkpoints().publish(Cut(10), [row(10, "a")])
+    checkpoints().publish(cut, [row(20, "a")])
+    rewrite(stored(tmp_path, "checkpoints"))
+    assert len(stored(tmp_path, "checkpoints").snapshots()) == 1
+    assert checkpoints().last() == cut and checkpoints().published() == [10, 20]
+    checkpoints().publish(replace(cut, held=()), [row(20, "a", 5), row(20, "t")])
+    assert cut_rows(checkpoints(), 20) == [row(20, "a", 5), row(20, "t")]
+
+
+def test_old_cuts_are_forgotten_but_newest_and_held_tables(checkpoints: Callable[[], Checkpoints]) -> None:
+    def publish(ts: int, *rows: CutRow) -> None:
+        checkpoints().publish(Cut(ts, batch=ts, settings="s", held=(("h", "why"),)), rows)
+
+    publish(10, CutRow(10, "d", "t", 1, 5, NOON), CutRow(10, "d", "held", 2, 5, NOON))
+    publish(20, CutRow(20, "d", "t", 3, 5, NOON + HOUR))
+    publish(30, CutRow(30, "d", "t", 4, 6, NOON + 2 * HOUR))
+    now = checkpoints()
+    assert now.named_snapshots(NOON + HOUR) == {2, 3, 4}
+    assert now.outdated(NOON + HOUR) == 1
+    last = now.last()
+    assert now.forget(NOON + 9 * HOUR) == 2
+    now = checkpoints()
+    assert now.last() == last
+    assert [[row.snapshot_id for row in now.rows(ts)] for ts in (10, 20, 30)] == [[2], [], [4]]
+    assert not now.show_instead("d", "t", {3: 9})
+    assert now.show_instead("d", "t", {4: 9})
+    now = checkpoints()
+    assert now.last() == last and now.rows(30) == [CutRow(30, "d", "t", 9, 6, NOON + 2 * HOUR)]
+    assert now.forget(NOON + 9 * HOUR) == 0
+
+
+# --- The history of schemas ---
+
+STORY = [
+    change(10, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
+    change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x")),
+    change(30, "b", RENAME, "RENAME TABLE d.a TO d.b", ID, text("x")),
+    change(40, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
+    change(50, "b", TRUNCATE, "TRUNCATE TABLE b", ID, text("x")),
+    change(60, "a", DROP, "DROP TABLE a"),
+    change(70, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY, y VARCHAR(20))", ID, text("y")),
+]
+INCARNATIONS = {
+    "d.a#1": [("d.a", 10, "create", ["id"]), ("d.a", 20, "evolve", ["id", "x"]), ("d.b", 30, "move", ["id", "x"]),
+              ("d.b", 50, "empty", ["id", "x"])],
+    "d.a#2": [("d.a", 40, "create", ["id"]), ("d.a", 60, "drop", ["id"])],
+    "d.a#3": [("d.a", 70, "create", ["id", "y"])],
+}  # fmt: skip
+RESTARTS = [
+    replace(change(ts, name, 0, "", *columns), kind="columns")
+    for ts, name, *columns in (
+        (12, "a", ID), (13, "a", ID), (22, "a", ID, text("x")), (33, "b", ID, text("x")), (45, "a", ID),
+        (55, "b", ID, text("x")), (75, "a", ID, text("y")),
+    )
+]  # fmt: skip
+"""Schemas that a changefeed writes again when it starts again: they have not changed."""
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Callable[[], SchemaHistory]:
+    return runs(SchemaHistory, tmp_path)
+
+
+def incarnations(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str]]]]:
+    return {
+        id: [(str(v.name), v.commit_ts, v.effect, [column.name for column in v.columns]) for v in life.versions]
+        for id, life in history.history.incarnations().items()
+    }
+
+
+def history_rows(directory: Path) -> list[dict[str, Any]]:
+    rows = stored(directory, "schema_history").scan().to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: row["number"])
+
+
+def test_schema_history_is_read_as_recorded(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+    assert history().record([], NOON) == [] and stored(tmp_path, "schema_history") is None
+    first = history()
+    made = first.record(STORY, NOON)
+    assert [version.commit_ts for version in made] == [10, 20, 30, 40, 50, 60, 70]
+    assert incarnations(first) == incarnations(history()) == INCARNATIONS
+    assert history().history.versions == first.history.versions == made
+    assert history().changes.keys() == {each.origin for each in STORY}
+    renamed = history_rows(tmp_path)[2]
+    shown = renamed["statement"], renamed["effect"], renamed["previous_table"], renamed["primary_key"]
+    assert shown == ("RENAME TABLE d.a TO d.b", "move", "a", ["id"])
+    assert renamed["columns"] == [
+        {"id": 1, "name": "id", "type": "bigint", "nullable": False, "key": True, "initial_default": None},
+        {"id": 2, "name": "x", "type": "varchar(20)", "nullable": True, "key": False, "initial_default": None},
+    ]
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None)
+@given(order=st.permutations(STORY + RESTARTS), cuts=st.sets(st.integers(1, len(STORY) - 1), max_size=3))
+def test_changes_in_any_order_and_runs_make_one_history(
+    tmp_path_factory: pytest.TempPathFactory, order: list[SchemaChange], cuts: set[int]
+) -> None:
+    directory = tmp_path_factory.mktemp("order")
+    history = runs(SchemaHistory, directory)
+    for low, high in itertools.pairwise([0, *sorted(cuts), len(order)]):
+        history().record(order[low:high], NOON)
+    again = history()
+    assert incarnations(again) == INCARNATIONS
+    assert again.changes == {each.origin: each for each in STORY + RESTARTS}
+    assert [row["number"] for row in history_rows(directory)] == list(range(1, len(STORY) + 1))
+    described = again.history.described()
+    for each in STORY + RESTARTS:
+        version = described[TableName(each.database, each.table), each.commit_ts]
+        assert version.effect == "drop" or [column.name for column in version.columns] == [c.name for c in each.columns]
+
+
+def test_schema_history_restarts_without_changes_add_no_rows(
+    history: Callable[[], SchemaHistory], tmp_path: Path
+) -> None:
+    history().record(STORY, NOON)
+    before = history().history.versions
+    for restart in range(100, 140):
+        again = replace(change(restart, "a", 0, "", ID, text("y")), kind="columns")
+        assert history().record([again], LATER) == []
+    rows = history_rows(tmp_path)
+    assert history().history.versions == before and len(rows) == len(STORY)
+    assert {each["change"] for row in rows for each in row["repeats"]} == {None}, "a place and a time, no columns"
+    assert len(history().changes) == len(STORY) + 40, "their files are not read again"
+    # After a change that comes late, from before the restarts, the schema that they show is a change.
+    late = change(120, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN z VARCHAR(20)", ID, text("y"), text("z"))
+    made = history().record([replace(late, commit_ts=119, origin="late")], LATER)
+    assert [version.commit_ts for version in made] == [119]
+    assert [each.commit_ts for each in history().history.versions][-2:] == [119, 120]
+
+
+def test_late_change_keeps_times_of_applied_ones(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+    history().record([STORY[0], *STORY[2:]], NOON)
+    made = history().record([STORY[1]], LATER)
+    assert [(version.commit_ts, version.effect) for version in made] == [(20, "evolve")]
+    applied = {row["origin"]: row["applied_at"] for row in history_rows(tmp_path)}
+    assert applied == {each.origin: LATER if each is STORY[1] else NOON for each in STORY}
+
+
+def test_change_of_several_tables_is_stored_once(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+    gone = change(20, "", DROP_DATABASE, "DROP DATABASE d")
+    history().record([change(10, "a", CREATE), change(11, "b", CREATE), gone], NOON)
+    rows = [row for row in history_rows(tmp_path) if row["origin"] == gone.origin]
+    assert [(row["table"], row["change"] is not None) for row in rows] == [("", True), ("a", False), ("b", False)]
+    assert {life.dropped_ts for life in history().history.incarnations().values()} == {20}
+
+
+def test_names_with_dots_are_two_tables(history: Callable[[], SchemaHistory]) -> None:
+    one = SchemaChange(10, "x.y", "z", CREATE, "CREATE TABLE z (id BIGINT PRIMARY KEY)", (ID,), "one")
+    other = SchemaChange(11, "x", "y.z", CREATE, "CREATE TABLE `y.z` (id BIGINT PRIMARY KEY)", (ID,), "other")
+    history().record([one, other], NOON)
+    assert len(history().history.incarnations()) == 2
+
+
+# --- The frontier ---
+
+FRONTIER = Frontier(
+    (
+        KnownTable("d b/订'单", 2**40, 2**62, True, ("7", "7/77"), (
+            FileSequence("7/77/2026-06-01", "12", 9, "CDC_12_9", "CDC_12_8", "e", "f"),
+            FileSequence("7/77/2026-06-02", None, 1, "CDC1", "", "e", None),
+        )),
+        KnownTable("d/empty", 0, 0, False, (), ()),
+    ),
+    "2026-05-30",
+    "digest",
+    NOON,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "frontier", [FRONTIER, replace(FRONTIER, oldest_date=None, unclear=True), replace(FRONTIER, tables=())]
+)
+def test_frontier_is_as_written_and_stale_write_refused(tmp_path: Path, frontier: Frontier) -> None:
+    frontiers = runs(Frontiers, tmp_path)
+    assert frontiers().last() is None
+    frontiers().write(FRONTIER)
+    slow = frontiers()
+    assert slow.last() == FRONTIER
+    frontiers().write(frontier)
+    assert frontiers().last() == frontier
+    with pytest.raises(ConcurrentRunError):
+        slow.write(FRONTIER)

@@ -1,0 +1,320 @@
+"""A small table on a real catalog against a list of rows: what is written is read, and a lost race is seen."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from pyiceberg.expressions import AlwaysTrue
+
+from cdc_lakehouse.errors import ConcurrentRunError
+from tests.boundaries.small_tables import Lake, SmallTable, among, equal, missing, to_merge
+from tests.kit.kills import KillAtCommit
+from tests.kit.lakes import TestLake, lake_config
+from tests.kit.other_writer import rewrite
+
+SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("size", pa.int64())])
+ODD = [
+    "", " ", "'", '"', "a'b", "\\", "\\'", "%", "_", "*", "None", "null", "true", "1", "it's; DROP TABLE x", "a\nb",
+    "a\x00b", "é", "e\u0301", "订单/表 1/2026-06-01/CDC000001.json", "x" * 16, "x" * 16 + "y", "\U0010ffff" * 17, "A",
+    "a",
+]  # fmt: skip
+SIZES = st.none() | st.sampled_from([-(2**63), -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 1])
+Table = Callable[[], SmallTable]
+"""Each call is another run: its own catalog and its own sight of the one table."""
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    size: int | None = None
+
+
+def small_table(directory: Path, schema: pa.Schema = SCHEMA) -> SmallTable:
+    return SmallTable(Lake(lake_config(directory)), "f", "things", schema)
+
+
+def rows(table: SmallTable, **scan: Any) -> list[Row]:
+    return sorted((Row(**row) for row in table.read(**scan)), key=repr)
+
+
+class Runs(RuleBasedStateMachine):
+    """Two runs at a time over one table. Each sees the rows of when it first looked, and what it wrote since."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+        self.rows: list[Row] = []
+        self.commits = 0
+        self.seen: dict[int, tuple[int, list[Row]]] = {}
+
+    @initialize()
+    def open(self) -> None:
+        self.runs = [small_table(Path(self.directory.name)) for _ in range(2)]
+
+    @rule(number=st.integers(0, 1))
+    def restart(self, number: int) -> None:
+        self.runs[number] = small_table(Path(self.directory.name))
+        self.seen.pop(number, None)
+
+    @rule(number=st.integers(0, 1), names=st.sets(st.sampled_from(ODD) | st.text(max_size=20)), size=SIZES)
+    def read(self, number: int, names: set[str], size: int | None) -> None:
+        _, known = self.seen.setdefault(number, (self.commits, self.rows))
+        run = self.runs[number]
+        assert rows(run) == sorted(known, key=repr)
+        assert rows(run, row_filter=among("name", names)) == [row for row in rows(run) if row.name in names]
+        condition = missing("size") if size is None else equal("size", size)
+        assert rows(run, row_filter=condition) == [row for row in rows(run) if row.size == size]
+        assert run.properties().get("n") == (str(self.seen[number][0]) if self.seen[number][0] else None)
+
+    @rule(
+        number=st.integers(0, 1),
+        new=st.lists(st.builds(Row, st.sampled_from(ODD), SIZES), max_size=4),
+        replaced=st.none() | st.just(ODD) | st.sets(st.sampled_from(ODD), min_size=1),
+    )
+    def write(self, number: int, new: list[Row], replaced: set[str] | list[str] | None) -> None:
+        seen, known = self.seen.get(number, (self.commits, self.rows))
+        gone = None if replaced is None else AlwaysTrue() if replaced is ODD else among("name", set(replaced))
+        run = self.runs[number]
+        if seen != self.commits:
+            with pytest.raises(ConcurrentRunError, match="things"):
+                run.write(new, replacing=gone)
+            self.restart(number)
+            return
+        run.write(new, replacing=gone, properties={"n": str(self.commits + 1)})
+        self.commits += 1
+        self.rows = [*(row for row in known if row.name not in (replaced or ())), *new]
+        self.seen[number] = (self.commits, self.rows)
+
+    def teardown(self) -> None:
+        assert rows(small_table(Path(self.directory.name))) == sorted(self.rows, key=repr)
+        self.directory.cleanup()
+
+
+class TestSmallTable(Runs.TestCase):
+    settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
+    pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return lambda: small_table(tmp_path)
+
+
+def test_reading_absent_table_does_not_make_it(table: Table) -> None:
+    run = table()
+    assert (run.read(), run.properties()) == ([], {}) and table().table is None
+
+
+@pytest.mark.parametrize("value", ODD)
+def test_filter_of_files_by_bounds_finds_odd_value(odd_table: SmallTable, value: str) -> None:
+    for condition in (equal("name", value), among("name", [value])):
+        assert rows(odd_table, row_filter=condition) == [Row(value)]
+
+
+@pytest.fixture(scope="module")
+def odd_table(tmp_path_factory: pytest.TempPathFactory) -> SmallTable:
+    table = small_table(tmp_path_factory.mktemp("odd"))
+    # Files of their own too: their bounds decide whether they are read at all.
+    for part in (ODD[:3], ODD[3:12], ODD[12:20], *([value] for value in ODD[20:])):
+        table.write([Row(value) for value in part])
+    return table
+
+
+def test_concurrent_writers_have_one_winner(table: Table) -> None:
+    table().write([Row("first")])
+    runs = [table() for _ in range(4)]
+    for run in runs:
+        run.read()
+    start = threading.Barrier(len(runs))
+
+    def write(number: int) -> Row | None:
+        start.wait()
+        try:
+            runs[number].write([Row(f"run{number}")])
+        except ConcurrentRunError:
+            return None
+        return Row(f"run{number}")
+
+    with ThreadPoolExecutor(len(runs)) as threads:
+        winners = [row for row in threads.map(write, range(len(runs))) if row is not None]
+    assert len(winners) == 1
+    assert rows(table()) == [Row("first"), *winners]
+
+
+# --- Columns ---
+
+
+@dataclass(frozen=True)
+class OlderRow:
+    name: str
+    size: int
+    parts: list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class NewerRow:
+    kind: str
+    name: str
+    parts: list[dict[str, str | None]]
+
+
+def schema_of(required: list[str], *parts: str) -> pa.Schema:
+    kinds = {"size": pa.int64()}
+    structs = pa.list_(pa.struct([pa.field(name, pa.string()) for name in parts]))
+    fields = [pa.field(name, kinds.get(name, pa.string()), nullable=False) for name in required]
+    return pa.schema([*fields, pa.field("parts", structs)])
+
+
+OLDER, NEWER = schema_of(["name", "size"], "a"), schema_of(["kind", "name"], "a", "b")
+
+
+@pytest.mark.parametrize("replacing", [None, "one"])
+def test_table_of_older_code_gets_columns_with_first_rows(tmp_path: Path, replacing: str | None) -> None:
+    small_table(tmp_path, OLDER).write([OlderRow("one", 1, [{"a": "x"}]), OlderRow("two", 2, [])])
+    before, two = small_table(tmp_path, OLDER).table, {"kind": None, "name": "two", "parts": []}
+    run = small_table(tmp_path, NEWER)
+    assert run.scan().schema.names == NEWER.names
+    assert run.read(row_filter=equal("name", "one")) == [{"kind": None, "name": "one", "parts": [{"a": "x"}]}]
+    assert run.read(row_filter=equal("name", "two")) == [two]
+    assert small_table(tmp_path, OLDER).table == before, "reading has changed the table"
+    new = [NewerRow("new", "three", [{"a": "y", "b": "z"}]), NewerRow("new", "four", [{"a": None, "b": None}])]
+    run.write(new, replacing=equal("name", replacing) if replacing else None)
+    expected = [
+        {"kind": "new", "name": "four", "parts": [{"a": None, "b": None}]},
+        *([] if replacing else [{"kind": None, "name": "one", "parts": [{"a": "x", "b": None}]}]),
+        {"kind": "new", "name": "three", "parts": [{"a": "y", "b": "z"}]},
+        two,
+    ]
+    for reader in (run, small_table(tmp_path, NEWER)):
+        assert sorted(reader.read(), key=lambda row: row["name"]) == expected
+    small_table(tmp_path, NEWER).write([NewerRow("new", "five", [])])
+    assert len(small_table(tmp_path, NEWER).read()) == len(expected) + 1
+
+
+def test_same_columns_leave_the_schema(table: Table) -> None:
+    for name in "ab":
+        table().write([Row(name)], replacing=equal("name", name))
+    stored = stored_table(table)
+    assert len(stored.schemas()) == 1 and stored.schema().find_field("name").required
+
+
+# --- Upkeep ---
+
+
+def stored_table(table: Table) -> Any:
+    found = table().table
+    assert found is not None
+    return found
+
+
+def local(path: str) -> Path:
+    return Path(path.removeprefix("file://"))
+
+
+def test_table_written_often_stays_small_and_right(table: Table, tmp_path: Path) -> None:
+    chance, expected, run = random.Random(1), dict[str, int](), table()
+    for number in range(60):
+        if chance.random() < 0.2:
+            run = table()
+        written = {str(chance.randrange(200)): number for _ in range(chance.randrange(4))}
+        known = written.keys() & expected.keys()
+        if number == 40:
+            expected, known = {}, None
+        replacing = AlwaysTrue() if known is None else among("name", known) if known else None
+        run.write([Row(*each) for each in written.items()], replacing=replacing, properties={"n": str(number)})
+        expected |= written
+        assert rows(run) == sorted((Row(*each) for each in expected.items()), key=repr)
+        assert run.properties()["n"] == str(number)
+        iceberg = run.table
+        assert iceberg is not None
+        assert len(list(iceberg.scan().plan_files())) <= 10
+        assert len(iceberg.snapshots()) < 32
+        assert len(iceberg.snapshots()[-1].manifests(iceberg.io)) <= 10
+        assert local(iceberg.metadata_location).stat().st_size < 40_000
+    assert sum(path.is_file() for path in (tmp_path / "warehouse").rglob("*")) < 200
+    # No file is left that no snapshot needs, and none is gone that one needs.
+    iceberg = stored_table(table)
+    for snapshot in iceberg.snapshots():
+        iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+    in_use = {local(path) for path in iceberg.inspect.all_files().column("file_path").to_pylist()}
+    assert in_use == set((tmp_path / "warehouse").rglob("*.parquet"))
+    table().write([Row("last")], replacing=AlwaysTrue())
+    now = stored_table(table)
+    assert len(now.snapshots()[-1].manifests(now.io)) <= 2 and rows(table()) == [Row("last")]
+
+
+def test_rows_are_rewritten_few_times() -> None:
+    def file(rows: int) -> Any:
+        return SimpleNamespace(file=SimpleNamespace(record_count=rows, file_size_in_bytes=rows * 100))
+
+    live: list[Any] = []
+    rewritten = 0
+    for _ in range(10_000):
+        merged = to_merge(live)
+        size = sum(each.file.record_count for each in merged)
+        rewritten += size
+        live = [each for each in live if each not in merged] + ([file(size)] if merged else []) + [file(5)]
+        assert len(live) <= 9
+    assert sum(each.file.record_count for each in live) == 50_000
+    assert rewritten < 25 * 50_000
+
+
+def test_write_killed_at_its_commit_changes_nothing(lake: TestLake) -> None:
+    """Where it would expire snapshots: their files are deleted after the commit."""
+
+    def things() -> SmallTable:
+        return SmallTable(Lake(lake.config.lake), "f", "things", SCHEMA)
+
+    run = things()
+    for number in range(30):
+        run.write([Row(f"{number:02}")], replacing=equal("name", f"{number - 1:02}"))
+    before = rows(run)
+    with KillAtCommit(1)(lake) as killed:
+        things().write([Row("new")])
+    assert killed.happened and rows(things()) == rows(run) == before
+    things().write([Row("next")])
+    assert rows(things()) == [*before, Row("next")] and len(things().table.snapshots()) < 30  # type: ignore[union-attr]
+
+
+def test_reader_continues_while_snapshots_are_written(table: Table) -> None:
+    run, reader, slow = table(), table(), table()
+    run.write([Row("a")])
+    assert reader.table is not None and slow.table is not None
+    for number in range(12):
+        run.write([Row(str(number))])
+    assert rows(reader) == [Row("a")]
+    for number in range(18):
+        run.write([Row("a", number)], replacing=AlwaysTrue())
+    with pytest.raises(ConcurrentRunError, match="things"):
+        slow.write([Row("slow")], replacing=equal("name", "a"))
+    assert rows(table()) == [Row("a", 17)]
+
+
+@pytest.mark.parametrize("rewritten", [True, False])
+def test_lost_file_is_concurrent_run_only_after_rewrite(table: Table, *, rewritten: bool) -> None:
+    table().write([Row("a")])
+    reader = table()
+    assert reader.table is not None
+    (file,) = reader.table.inspect.all_files().column("file_path").to_pylist()
+    if rewritten:
+        rewrite(stored_table(table))
+    local(file).unlink()
+    with pytest.raises(ConcurrentRunError if rewritten else FileNotFoundError):
+        reader.read()
+    with pytest.raises(ConcurrentRunError if rewritten else FileNotFoundError):
+        reader.write([], replacing=equal("name", "a"))
+    if rewritten:
+        assert rows(table()) == [Row("a")]
