@@ -16,6 +16,8 @@ from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.dump.listing import list_objects
 from cdc_lakehouse.sources.kafka import (
     Bounds,
+    KafkaClient,
+    RangeReader,
     Topic,
     choose_ranges,
     find_pending,

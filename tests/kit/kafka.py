@@ -13,7 +13,7 @@ from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import record_writer
 from cdc_lakehouse.pipeline import detection, monitors, topic_beginnings, topic_source
-from cdc_lakehouse.sources.kafka import Bounds, Topic
+from cdc_lakehouse.sources.kafka import Bounds, Topic, reading
 from cdc_lakehouse.sources.kafka.client import KafkaClient
 from cdc_lakehouse.sources.record_log import Messages, OffsetRange
 
@@ -27,6 +27,13 @@ def impatient_client(monkeypatch: pytest.MonkeyPatch, source: KafkaSource, secon
     """The product's client of a source gives up after so many seconds."""
     client = with_timeout(KafkaClient.of(source), seconds)
     monkeypatch.setattr(KafkaClient, "of", lambda _: client)
+
+
+def hand_on_often(patch: pytest.MonkeyPatch, rows: int, bytes_held: int, messages: int) -> None:
+    """A reader hands on so few messages together, and takes as few at a time from the client."""
+    patch.setattr(reading, "_ROWS_TOGETHER", rows)
+    patch.setattr(reading, "_BYTES_HELD", bytes_held)
+    patch.setattr(reading, "_MESSAGES_AT_ONCE", messages)
 
 
 class MemoryTopic:

@@ -102,17 +102,7 @@ def test_messages_larger_than_a_fetch(new_feed: NewFeed, kafka: Broker) -> None:
 # --- What is new ---
 
 
-def test_nothing_new_changes_nothing(new_feed: NewFeed) -> None:
-    feed = new_feed()
-    feed.send(b"a")
-    feed.run()
-    before = feed.lake.metadata()
-    batch, _ = feed.run()
-    assert not batch.segments
-    assert feed.lake.metadata() == before
-
-
-def test_runs_go_on_where_the_last_ended(new_feed: NewFeed) -> None:
+def test_runs_continue_where_the_last_ended(new_feed: NewFeed) -> None:
     feed = new_feed()
     for number in range(3):
         feed.send(*numbered(10, number * 10))
@@ -120,6 +110,9 @@ def test_runs_go_on_where_the_last_ended(new_feed: NewFeed) -> None:
         assert [(s.start, s.end, s.records) for s in batch.segments] == [(number * 10, number * 10 + 10, 10)]
     assert feed.values() == numbered(30)
     assert [row["batch"] for row in feed.rows()] == [1] * 10 + [2] * 10 + [3] * 10
+    before = feed.lake.metadata()
+    batch, _ = feed.run()
+    assert not batch.segments and feed.lake.metadata() == before
 
 
 def test_the_offsets_are_in_the_snapshots_summary(new_feed: NewFeed, kafka: Broker) -> None:

@@ -148,18 +148,6 @@ def test_a_kill_after_any_commit_changes_nothing(topic_set: Callable[[str], Topi
     assert len(set(events)) == len(events)
 
 
-def test_a_date_is_decoded_again_from_the_records(topic_set: Callable[[str], TopicSet]) -> None:
-    found = topic_set("pk_updates")
-    last = len(found.stages) - 1
-    found.advance(last)
-    found.run()
-    dates = {row["feed_date"] for row in found.lake.machinery("records")}
-    before = found.lake.machinery("events")
-    run_all(found.lake.run(dates=frozenset(dates)))
-    found.check(last)
-    assert sorted(found.lake.machinery("events"), key=str) == sorted(before, key=str)
-
-
 def test_messages_that_are_not_kept_any_longer(topic_set: Callable[..., TopicSet]) -> None:
     """Tables do not depend on them, messages that come again are known, and what needs them is refused."""
     found = topic_set("rename_chain")
