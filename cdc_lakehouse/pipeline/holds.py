@@ -111,7 +111,8 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
         reasons[hold.incarnation].add(manual_reason(hold))
     for id, life in directory.taken.items():
         _of_history(run.feed, life, reasons[id])
-    rows = run.quarantine.open()
+    # In one order: each cut keeps the reason, and another text would be another cut.
+    rows = sorted(run.quarantine.open(), key=lambda row: (row.segment, row.line or 0, row.id))
     segments = run.segments.find(row.segment for row in rows)
     for row in rows:
         if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":

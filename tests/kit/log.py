@@ -76,11 +76,16 @@ class Table:
         """Without a key a row is known by all of its values."""
         return tuple(row[name] for name in self.key or row)
 
+    def _name_in_lake(self, name: str) -> str:
+        """The lake has a column of its own, whose name no other one can have."""
+        taken = {"_commit_ts"} | {column.name.lower() for column in self.columns if column.name != name}
+        while name.lower() in taken:
+            name += "_"
+        return name
+
     def typed(self) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
         """Columns with their Iceberg types, and rows as Python values, each with its commit-ts at the end."""
-        # The lake has a column of its own, of which the name is free of any other.
-        taken = {column.name: f"{column.name}_" for column in self.columns if column.name.lower() == "_commit_ts"}
-        columns = [(taken.get(column.name, column.name), iceberg_type(column.type)) for column in self.columns]
+        columns = [(self._name_in_lake(column.name), iceberg_type(column.type)) for column in self.columns]
         rows = [
             (*(value(row[column.name], column.type) for column in self.columns), commit_ts)
             for row, commit_ts in self.rows.values()

@@ -26,14 +26,16 @@ The log: `create t (COLUMNS) [partition c | by SCHEME]`, `put t VALUES`, `del t 
 the last. Several rows are divided by `|`; table `2.t` is in a second database. The changefeed: `flush`, `midnight`,
 `restart`, and `checkpoint`, which what follows stays above in the next run.
 
-Damage: `spoil` the last change (`c=VALUE`, `OLD => NEW`, `garbage`), `cut t BYTES` off the newest file, `lose t`'s
-newest file or `blank t`'s, or `overwrite t`: the one before with it; `mend`, or `mend-unseen`, which leaves a file's
-size and time. Settings: `exclude t`, `include t`, `take t …`, `settings t JSON`, `feed JSON`. Decisions: `discard t
-[COUNT]`, `replay t`.
+Damage: `spoil` the last change (`c=VALUE`, `OLD => NEW`, `/REGEX/ => NEW`, `garbage`), `cut t BYTES` off the newest
+file, `lose t`'s newest file or `blank t`'s, or `overwrite t`: the one before with it; `schema t lose`, or
+`schema t OLD => NEW`, of the newest schema file; `mend`, or `mend-unseen`, which leaves a file's size and time.
+Settings: `exclude t`, `include t`, `take t …`, `settings t JSON`, `feed JSON`. Decisions: `discard t [COUNT]`,
+`replay t`.
 
-After a run: `held t because TEXT`, `= t ROWS`, `gone t` (`purged t`: with its Iceberg table), `same-files t` as before
-the run, `open t CLASS …`, `states t STATE …`, `effect t EFFECT`, `note t TEXT`, `aside t ROWS` of a table that was
-dropped, `mark NAME`, `read t at NAME = ROWS`, `… last-good = ROWS`, `… refused TEXT`.
+After a run: `held t because TEXT`, `= t ROWS` (`shows t ROWS`: unlike the model), `fails TEXT` as a whole, `gone t`
+(`purged t`: with its Iceberg table), `same-files t` as before the run, `open t CLASS …`, `says t TEXT | …` of open
+rows, `states t STATE …`, `effect t EFFECT`, `note t TEXT`, `aside t ROWS` of a table that was dropped, `mark NAME`,
+`read t at NAME = ROWS`, `… last-good = ROWS`, `… refused TEXT`.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -51,6 +53,7 @@ from typing import Any, Final
 import pytest
 
 import cdc_lakehouse
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.check_queries import conservation, uncounted_lines
 from cdc_lakehouse.pipeline.reading import NotReadableError
 from cdc_lakehouse.pipeline.replay import replay
@@ -73,20 +76,25 @@ _SOURCES: Final[dict[str, dict[str, Any]]] = {
 }
 _VALUE: Final = re.compile(r"'((?:[^']|'')*)'|(\S+)")
 _MODES: Final = {"killed", "jobs", "divided", "dates", "rebuild", "at-once"}
-_AFTER_RUN: Final = {
-    "held",
-    "=",
-    "gone",
-    "purged",
-    "same-files",
-    "open",
-    "states",
-    "effect",
-    "note",
-    "aside",
-    "mark",
-    "read",
-}
+_AFTER_RUN: Final = frozenset(
+    [
+        "held",
+        "=",
+        "shows",
+        "fails",
+        "gone",
+        "purged",
+        "same-files",
+        "open",
+        "says",
+        "states",
+        "effect",
+        "note",
+        "aside",
+        "mark",
+        "read",
+    ]
+)
 
 
 class ScenarioError(AssertionError):
@@ -175,12 +183,9 @@ def files() -> list[str]:
 
 def values(text: str) -> list[str | None]:
     """Values as text, divided by blanks: `null` is NULL, quotes hold blanks."""
-    found = [
+    return [
         None if bare == "null" else bare or quoted.replace("''", "'")
         for quoted, bare in ((match[1], match[2]) for match in _VALUE.finditer(text))
-    ]
-    return [
-        each if each is None else each.encode().decode("unicode_escape") if "\\" in each else each for each in found
     ]
 
 
@@ -223,6 +228,8 @@ class Player:
     settings: dict[str, Any] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     """As of the last run, with what is said of each."""
+    fails: str | None = None
+    """How the next run fails."""
     _good: dict[str, Any] = field(default_factory=dict)
     """What tables hold as of the last run that did not hold them."""
     _spoiled: list[RowChange] = field(default_factory=list)
@@ -236,10 +243,14 @@ class Player:
 
     def advance(self, lake: TestLake) -> str:
         """Up to the next run or checkpoint; gives which."""
+        self.fails = None
         while self.at < len(self.scenario.steps):
             step = self.scenario.steps[self.at]
             self.at += 1
             if step.verb in ("run", "checkpoint"):
+                following = self.scenario.steps[self.at : self.at + 1]
+                if following and following[0].verb == "fails":
+                    self.at, self.fails = self.at + 1, following[0].rest
                 return step.verb
             try:
                 self._do(step.verb, step.rest, lake)
@@ -273,11 +284,13 @@ class Player:
                 path.write_bytes(path.read_bytes()[: -int(more)])
             case "lose" | "blank":
                 self._lose(self.feed.files(table)[-1], blank=verb == "blank")
+            case "schema":
+                self._damage_schema(table, more)
             case "overwrite":
                 *_, before, last = self.feed.files(table)
                 last.replace(before)
             case "mend":
-                assert self._spoiled or self._lost, "nothing is spoiled"
+                assert self._spoiled or self._undo, "nothing is spoiled"
                 self.feed.mend()
                 for undo in self._undo:
                     undo()
@@ -354,6 +367,19 @@ class Player:
             path.touch()
         self._undo.append(lambda: path.write_bytes(content))
 
+    def _damage_schema(self, table: str, how: str) -> None:
+        """Of the newest schema file of a table."""
+        database, name = self._pair(table)
+        path = max((self.feed.sink / database / name / "meta").glob("schema_*.json"))
+        content = path.read_bytes()
+        self._undo.append(lambda: path.write_bytes(content))
+        if how == "lose":
+            path.unlink()
+            return
+        old, new = how.split(" => ")
+        assert old.encode() in content, content
+        path.write_bytes(content.replace(old.encode(), new.encode()))
+
     def _discard(self, lake: TestLake, table: str, count: int) -> None:
         run = lake.run()
         rows = [row for row in run.quarantine.open() if (row.database, row.table) == self._pair(table)]
@@ -391,14 +417,24 @@ class Player:
             self.at += 1
         said = [step.rest.partition(" because ") for step in wanted if step.verb == "held"]
         self.held = {table: text for table, _, text in said}
-        self.check_tables(lake, done, upto, {_head(step.rest)[0] for step in wanted if step.verb == "="})
+        told = {verb: {_head(step.rest)[0] for step in wanted if step.verb == verb} for verb in ("=", "shows")}
+        self.check_tables(lake, done, upto, told["="], unlike_model=told["shows"])
         for step in wanted:
             try:
                 self._expect(step.verb, *_head(step.rest), lake, upto)
             except Exception as error:
                 raise ScenarioError(f"line {step.line}, {step.verb} {step.rest}: {error!r}") from error
 
-    def check_tables(self, lake: TestLake, done: Steps, upto: int, told: set[str], *, late: bool = False) -> None:
+    def check_tables(
+        self,
+        lake: TestLake,
+        done: Steps,
+        upto: int,
+        told: Set[str] = frozenset(),
+        *,
+        unlike_model: Set[str] = frozenset(),
+        late: bool = False,
+    ) -> None:
         """`told`: tables whose rows the scenario says. `late`: in a lake that has seen nothing of before."""
         self._check_held(done)
         good = {} if late else self._good
@@ -407,6 +443,8 @@ class Player:
         live = {self._local(*name): table for name, table in lake.tables().items() if self.owns(name[0])}
         for name, table in live.items():
             assert conservation(table).holds, f"{name}: {conservation(table)}"
+            if name in unlike_model:
+                continue
             if name in excluded and name not in told:
                 _same(f"excluded table {name}", seen(table.schema(), table.scan()), good.get(name))
             if name in excluded or (name in told and (name not in expected or not self.model(upto)[name].key)):
@@ -425,12 +463,15 @@ class Player:
         lost = (self.held.keys() & good.keys() & expected.keys()) - live.keys() - excluded
         assert not lost, f"held tables {lost} are gone"
         cut = {
-            self._local(row["database"], row["table"]): row["row_count"]
+            self._local(row["database"], row["table"]): (row["row_count"], row["snapshot_id"])
             for row in lake.machinery("checkpoints")
             if row["checkpoint_ts"] == upto and self.owns(row["database"])
         }
-        counts = {name: live[name].scan().count() for name in live.keys() - excluded - self.held.keys()}
-        _same("rows of the cut", {name: n for name, n in cut.items() if name not in excluded}, counts)
+        shown = {
+            name: (live[name].scan().count(), live[name].metadata.current_snapshot_id)
+            for name in live.keys() - excluded - self.held.keys()
+        }
+        _same("rows and snapshots of the cut", {name: n for name, n in cut.items() if name not in excluded}, shown)
         self._files, self._files_before = {name: _files(table) for name, table in live.items()}, self._files
         if not late:
             self._good.update({name: rows for name, rows in expected.items() if name not in {*excluded, *self.held}})
@@ -459,7 +500,7 @@ class Player:
     def _expect(self, verb: str, table: str, rest: str, lake: TestLake, upto: int) -> None:
         pair = self._pair(table)
         match verb:
-            case "=":
+            case "=" | "shows":
                 _same("rows", _texts(lake.tables()[pair].scan().to_arrow().drop(["_commit_ts"])), rows(rest))
             case "gone":
                 assert pair not in lake.tables()
@@ -483,6 +524,15 @@ class Player:
                 versions = [row for row in lake.machinery("schema_history") if (row["database"], row["table"]) == pair]
                 last = max(versions, key=lambda row: row["commit_ts"])
                 assert rest == last["effect"] if verb == "effect" else rest in last["note"], last
+            case "says":
+                messages = [
+                    row["message"]
+                    for row in lake.machinery("quarantine")
+                    if (row["database"], row["table"], row["state"]) == (*pair, "open")
+                ]
+                texts = rest.split(" | ")
+                unsaid = [text for text in texts if not any(text in message for message in messages)]
+                assert not unsaid and len(messages) == len(texts), f"{unsaid} of {messages}"
             case "same-files":
                 assert self._files[table] == self._files_before[table]
             case "held":
@@ -524,13 +574,13 @@ def _altered(at: int, name: str, how: str, rest: str) -> Ddl:
         case "drop":
             return Ddl(at, name, "drop column", name=rest)
         case "rename":
-            old, new = rest.split()
+            old, new = (each or "" for each in values(rest))
             return Ddl(at, name, "rename column", name=old, new_name=new)
         case "modify":
             (column,) = columns(rest)[0]
             return Ddl(at, name, "retype", name=column.name, column=column)
         case "key":
-            return Ddl(at, name, "rekey", key=tuple(rest.split()))
+            return Ddl(at, name, "rekey", key=tuple(each or "" for each in values(rest)))
         case "drop-key":
             return Ddl(at, name, "drop key")
         case "drop-partition" | "truncate-partition":
@@ -553,12 +603,9 @@ def _damage(text: str) -> Damage:
         return lambda change, line: "garbage"
     if " => " in text:
         old, new = text.split(" => ")
-
-        def replaced(change: Any, line: Callable[[Any], str]) -> str:
-            assert old in line(change), line(change)
-            return line(change).replace(old, new)
-
-        return replaced
+        pattern = re.compile(old[1:-1] if old.startswith("/") else re.escape(old))
+        new = "" if new == "nothing" else new if old.startswith("/") else new.replace("\\", "\\\\")
+        return lambda change, line: pattern.sub(new, line(change))
     changed = dict((word or "").split("=", 1) for word in values(text))
     return lambda change, line: line(replace(change, row={**change.row, **changed}))
 
@@ -592,9 +639,12 @@ def play(
     chosen = [each for each in file.scenarios if not each.not_in & {source, *modes} and only in (None, each.name)]
     assert chosen or only, "no scenario is played in this way"
     hits: list[str] = []
-    for settings in dict.fromkeys(each.feed for each in chosen):
-        of_feed = [each for each in chosen if each.feed == settings]
-        hits += _Feed(of_feed, settings, source, new_lake, patch).play(set(modes))
+    groups: dict[object, list[Scenario]] = {}
+    for each in chosen:
+        alone = any(step.verb == "fails" for step in each.steps)
+        groups.setdefault((each.feed, each.name if alone else ""), []).append(each)
+    for group in groups.values():
+        hits += _Feed(group, group[0].feed, source, new_lake, patch).play(set(modes))
     if "killed" in modes and only is None:
         # After each commit of all kinds runs are killed in `tests/spark/test_kills.py`.
         kinds = {re.sub(r" s\d+\..*", " table", hit) for hit in hits}
@@ -668,6 +718,11 @@ class _Feed:
                     assert player.advance(self.lake) == "run"
                     player.feed.flush(9)
             self.lake.configure(tables=self._tables(), **self._configured(number))
+            if (fails := next((each.fails for each in playing if each.fails), None)) is not None:
+                assert len(self.players) == 1, "a run that fails is that of a scenario alone"
+                with pytest.raises(CdcError, match=fails):
+                    run_all(self.lake.run())
+                continue
             done = self._killed(number, hits) if "killed" in modes else run_all(self.lake.run())
             assert done.published.cut.checkpoint_ts == upto
             self._each(playing, f"run {number + 1}", lambda player, at=upto, ran=done: player.check(self.lake, ran, at))
@@ -717,7 +772,7 @@ class _Feed:
 
     def _final(self, what: str, lake: TestLake, done: Steps, players: Sequence[Player], *, late: bool = False) -> None:
         upto = done.published.cut.checkpoint_ts
-        self._each(players, what, lambda player: player.check_tables(lake, done, upto, set(), late=late))
+        self._each(players, what, lambda player: player.check_tables(lake, done, upto, late=late))
 
     def _each(self, players: Sequence[Player], when: str, check: Callable[[Player], None]) -> None:
         wrong: list[str] = []

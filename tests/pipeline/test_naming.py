@@ -1,12 +1,10 @@
-"""Renaming real tables of a catalog until each is where it should be."""
+"""Tables that cannot have their names in the catalog. Those that can are in tests/scenarios/renames.txt."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
@@ -60,30 +58,10 @@ def names(tmp_path: Path) -> Names:
     return Names(tmp_path)
 
 
-@settings(max_examples=12, deadline=None)
-@given(data=st.data(), sources=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True))
-def test_chains_swaps_and_circles_end_at_the_wanted_names(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sources: list[str]
-) -> None:
-    targets = data.draw(st.permutations("abcdef"))[: len(sources)]
-    names = Names(tmp_path_factory.mktemp("names"))
-    for source in sources:
-        names.make(source)
-    assert names.settle(dict(zip(sources, targets, strict=True))) == {}
-    assert names.found() == {target: f"d.{source}#1" for source, target in zip(sources, targets, strict=True)}
-
-
-def test_a_dropped_table_gives_its_name_away_and_stays(names: Names) -> None:
-    names.make("a")
-    names.make("b", dropped=True)
-    assert names.settle({"a": "b"}) == {}
-    assert names.found() == {"b": "d.a#1", "b__dropped_20": "d.b#1"}
-
-
 @pytest.mark.parametrize(
     ("feed", "words"), [("another", "not the feed's"), (None, "a table that is held")], ids=["foreign", "held"]
 )
-def test_a_name_that_is_anothers_blocks_its_table_and_no_other(names: Names, feed: str | None, words: str) -> None:
+def test_name_of_another_table_blocks_its_table_alone(names: Names, feed: str | None, words: str) -> None:
     for name in ("a", "c"):
         names.make(name)
     names.make("b", feed=feed)
@@ -92,39 +70,15 @@ def test_a_name_that_is_anothers_blocks_its_table_and_no_other(names: Names, fee
     assert names.found() == {"a": "d.a#1", "b": "d.b#1", "d": "d.c#1"}
 
 
-def test_a_dropped_table_of_an_unknown_life_is_not_moved(names: Names) -> None:
+def test_dropped_table_of_unknown_incarnation_is_not_moved(names: Names) -> None:
     names.make("a")
     del names.lives[names.make("b", dropped=True)]
     assert list(names.settle({"a": "b"})) == ["d.a#1"]
     assert names.found() == {"a": "d.a#1", "b": "d.b#1"}
 
 
-def test_a_circle_that_a_crash_cut_short_is_finished_by_the_next_run(names: Names) -> None:
-    for name in ("a", "b"):
-        names.make(name)
-    done: list[str] = []
-
-    def rename_once(old: Identifier, new: Identifier) -> None:
-        if done:
-            raise KeyboardInterrupt
-        done.append(new.name)
-        names.rename(old, new)
-
-    wanted = {"d.a#1": names.at("b"), "d.b#1": names.at("a")}
-
-    def placed() -> list[TableLocation]:
-        states = {id: names.tables.find(names.lives[id]) for id in wanted}
-        return [TableLocation(names.lives[id], state.identifier, wanted[id]) for id, state in states.items() if state]
-
-    with pytest.raises(KeyboardInterrupt):
-        rename_to_source_names(names.tables, placed(), names.lives, rename_once)
-    assert len(placed()) == 2
-    rename_to_source_names(names.tables, placed(), names.lives, names.rename)
-    assert names.found() == {"b": "d.a#1", "a": "d.b#1"}
-
-
 @pytest.mark.parametrize("of_the_table", [True, False])
-def test_a_table_whose_rename_fails_is_held_and_the_others_go_on(names: Names, of_the_table: bool) -> None:
+def test_rename_that_fails_holds_its_table_alone(names: Names, of_the_table: bool) -> None:
     for name in ("a", "b", "c"):
         names.make(name)
 

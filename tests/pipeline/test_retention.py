@@ -13,12 +13,10 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary
-from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.records import RecordCommits, files_before, first_batch, remove_before, removed_upto
-from cdc_lakehouse.lake.tables.segments import Totals, totals
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.retention import Removed, Retention
+from cdc_lakehouse.pipeline.retention import Retention
 from cdc_lakehouse.pipeline.run import FeedRun
 from tests.kit.lakes import TestLake
 from tests.pipeline import DAY, T0, Sink, lake_in
@@ -74,9 +72,6 @@ class Feed:
             for table, date in zip(*(rows[n].to_pylist() for n in ("table", "feed_date")), strict=True)
         )
 
-    def totals(self) -> Totals:
-        return replace(totals(self.lake.run().segments.rows), segments=0, min_commit_ts=None, max_commit_ts=None)
-
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Feed:
@@ -85,57 +80,6 @@ def feed(tmp_path: Path) -> Feed:
         found.day("t", "u", days=days)
     found.decode()
     return found
-
-
-def test_what_every_table_has_passed_goes_but_the_newest_date(feed: Feed) -> None:
-    assert feed.outdated() == ["t 2026-06-01", "t 2026-06-02", "u 2026-06-01", "u 2026-06-02"]
-    assert Retention(feed.lake.run()).outdated() == Removed(), "they are not old enough"
-    before = feed.totals()
-    assert Retention(feed.run()).remove() == Removed(segments=4)
-    assert Retention(feed.run()).remove() == Removed()
-    assert feed.totals() == before
-    # All files are still there; without the listing state the whole sink is listed.
-    landed = feed.run().source.land()
-    assert (landed.new, landed.faults, landed.files_listed) == ((), (), 6)
-    feed.day("t", days=3)
-    assert len(feed.lake.run().segments.undecoded("file")) == 1
-    feed.decode()
-    # What went before stays gone, and the next date follows it.
-    assert Retention(feed.run()).remove() == Removed(segments=1)
-    assert [row["segment"] for row in feed.lake.machinery("segments") if row["kind"] == "summary"] == [
-        "//summary/d/t", "//summary/d/u"
-    ]  # fmt: skip
-    assert feed.run().source.land().new == ()
-
-
-def test_a_file_that_comes_to_such_a_date_is_told(feed: Feed) -> None:
-    Retention(feed.run()).remove()
-    late = feed.sink.file("t", at=50, days=0)
-    landed = feed.run().source.land()
-    assert landed.new == () and len(landed.faults) == 1
-    assert late in landed.faults[0] and "1 files" in landed.faults[0]
-
-
-def test_such_a_date_is_not_decoded_again(feed: Feed) -> None:
-    Retention(feed.run()).remove()
-    before = feed.lake.metadata()
-    with pytest.raises(SourceError, match="2026-06-02 cannot be decoded again"):
-        feed.run(dates=frozenset({"2026-06-02"})).source.land()
-    assert feed.lake.metadata() == before
-    assert len(feed.run(dates=frozenset({"2026-06-03"})).source.land().new) == 2
-
-
-def test_a_table_that_was_left_out_has_nothing_taken_for_known(feed: Feed) -> None:
-    feed.lake.configure(tables={"exclude": ["d.u"]})
-    feed.sink.file("u", at=40, days=2)
-    feed.day("t", days=3)
-    feed.day("u", days=4)
-    feed.decode()
-    assert all(not each.startswith("u") for each in feed.outdated()), "it is not known to have passed them"
-    Retention(feed.run()).remove()
-    feed.lake.configure(tables={})
-    new = feed.run().source.land().new
-    assert sorted((each.table, each.feed_date) for each in new) == [("u", "2026-06-03"), ("u", "2026-06-05")]
 
 
 def test_what_is_still_needed_stays(feed: Feed) -> None:

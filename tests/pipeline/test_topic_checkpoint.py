@@ -182,109 +182,86 @@ class TopicPerTable:
         return self.lake.run().source.checkpoint_ts()
 
 
-@pytest.fixture
-def topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopicPerTable:
-    found = TopicPerTable(tmp_path, monkeypatch)
-    found.create("t", 10)
-    found.create("u", 20)
-    return found
+DROPPED = ("d_t", 150, "t", "DROP TABLE `t`")
+LAGS = {"default": 300, "d_u": 300, "d_t": 100}
+WAITED: dict[str, tuple[list[tuple[str, int, str, str]], dict[str, bool], dict[str, int], int]] = {
+    # Statements as (topic, ts, table, text), what is true of `d_t`, watermarks, and the checkpoint.
+    "its table lives": ([], {}, LAGS, 100),
+    "its table is dropped": ([DROPPED], {}, LAGS, 300),
+    "its table is renamed": ([("d_t", 150, "v", "RENAME TABLE `d`.`t` TO `d`.`v`")], {}, LAGS, 300),
+    "its database is dropped": ([("default", 150, "", "DROP DATABASE `d`")], {}, LAGS, 300),
+    "tables seen at their end alone": (
+        [("d_old", 150, "old", "DROP TABLE `old`"), ("d_older", 160, "new", "RENAME TABLE `d`.`older` TO `d`.`new`")],
+        {},
+        {**LAGS, "d_t": 300, "d_old": 120, "d_older": 130},
+        300,
+    ),
+    "no watermark has passed the end": ([("d_t", 350, "t", "DROP TABLE `t`")], {}, LAGS, 100),
+    "its table is made again": (
+        # Before it was, the feed continues; after that, its topic has to say that all has come.
+        [DROPPED, ("d_t", 200, "t", "CREATE TABLE `t` (`id` INT PRIMARY KEY)")], {}, {**LAGS, "d_u": 190}, 190,
+    ),
+    "not all of it has landed": ([DROPPED], {"unread": True}, LAGS, 100),
+    "brokers do not answer": ([DROPPED], {"unreachable": True}, LAGS, 100),
+    "deleted with its table": ([DROPPED], {"gone": True}, LAGS, 300),
+    "deleted while its table lives": ([], {"gone": True}, LAGS, 100),
+    # What it got since its table was dropped is not known.
+    "not permitted any more": ([DROPPED], {"forbidden": True}, LAGS, 100),
+    "it brought nothing": ([], {}, {**LAGS, "d_t": 300, "d_idle": 100}, 100),
+}  # fmt: skip
 
 
-def test_a_topic_with_a_live_table_is_waited_for(topics: TopicPerTable) -> None:
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
+@pytest.mark.parametrize(("statements", "state", "watermarks", "expected"), WAITED.values(), ids=WAITED)
+def test_topic_is_waited_for_while_its_tables_live(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    statements: list[tuple[str, int, str, str]],
+    state: dict[str, bool],
+    watermarks: dict[str, int],
+    expected: int,
+) -> None:
+    topics = TopicPerTable(tmp_path, monkeypatch)
+    topics.create("t", 10)
+    topics.create("u", 20)
+    for statement in statements:
+        topics.statement(*statement)
+    for name in state.keys() - {"unreachable"}:
+        getattr(topics, name).add("d_t")
+    topics.unreachable = "unreachable" in state
+    assert topics.checkpoint(watermarks) == expected
 
 
 @pytest.mark.parametrize(
-    ("topic", "table", "text"),
+    ("names", "text", "watermarks", "expected"),
     [
-        ("d_t", "t", "DROP TABLE `t`"),
-        ("d_t", "v", "RENAME TABLE `d`.`t` TO `d`.`v`"),
-        ("default", "", "DROP DATABASE `d`"),
+        (("d_t", "d_u"), None, {"d_t": 300, "d_u": 400}, 300),
+        (("d_t", "d_u", "d_v"), None, {"d_t": 300, "d_u": 400}, 0),
+        (("default", "d_t", "d_u"), "DROP TABLE `t`", LAGS, 300),
+        (("default", "d_t", "d_u"), "ALTER TABLE `t` COMMENT 'x'", LAGS, 100),
     ],
+    ids=["all exist", "one never existed", "deleted with its table", "deleted while its table lives"],
 )
-def test_a_topic_whose_tables_are_gone_is_not(topics: TopicPerTable, topic: str, table: str, text: str) -> None:
-    topics.statement(topic, 150, table, text)
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 300
-
-
-def test_a_table_that_was_never_seen_but_for_its_drop(topics: TopicPerTable) -> None:
-    topics.statement("d_old", 150, "old", "DROP TABLE `old`")
-    topics.statement("d_older", 160, "new", "RENAME TABLE `d`.`older` TO `d`.`new`")
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 300, "d_old": 120, "d_older": 130}) == 300
-
-
-def test_a_topic_that_no_watermark_has_passed_its_tables_end_in_is_waited_for(topics: TopicPerTable) -> None:
-    topics.statement("d_t", 350, "t", "DROP TABLE `t`")
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
-
-
-def test_a_table_that_is_made_again(topics: TopicPerTable) -> None:
-    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
-    topics.create("t", 200)
-    # Before it was, the feed goes on; behind that, its topic has to say that all is there.
-    assert topics.checkpoint({"default": 300, "d_u": 190, "d_t": 100}) == 190
-
-
-def test_a_topic_is_waited_for_until_all_of_it_is_landed(topics: TopicPerTable) -> None:
-    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
-    topics.unread.add("d_t")
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
-
-
-def test_a_topic_is_waited_for_where_the_brokers_do_not_answer(topics: TopicPerTable) -> None:
-    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
-    topics.unreachable = True
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
-
-
-def test_a_topic_that_was_deleted_with_its_table(topics: TopicPerTable) -> None:
-    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
-    topics.gone.add("d_t")
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 300
-
-
-def test_a_topic_that_was_deleted_while_its_table_lives_is_waited_for(topics: TopicPerTable) -> None:
-    topics.gone.add("d_t")
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
-
-
-def test_a_topic_that_may_not_be_read_any_more_is_waited_for(topics: TopicPerTable) -> None:
-    """What it got since its table was dropped is not known."""
-    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
-    topics.forbidden.add("d_t")
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
-
-
-@pytest.mark.parametrize(("names", "expected"), [(("d_t", "d_u"), 300), (("d_t", "d_u", "d_v"), 0)])
-def test_a_named_topic_that_was_never_there_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: Sequence[str], expected: int
+def test_named_topic_is_waited_for_while_its_table_lives(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: Sequence[str],
+    text: str | None,
+    watermarks: dict[str, int],
+    expected: int,
 ) -> None:
     topics = TopicPerTable(tmp_path, monkeypatch, names=names)
     topics.create("t", 10)
     topics.create("u", 20)
-    assert topics.checkpoint({"d_t": 300, "d_u": 400}) == expected
+    if text is not None:
+        topics.statement("d_t", 150, "t", text)
+        topics.gone.add("d_t")
+    assert topics.checkpoint(watermarks) == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), [("DROP TABLE `t`", 300), ("ALTER TABLE `t` COMMENT 'x'", 100)])
-def test_a_named_topic_that_was_deleted_stops_the_feed_while_its_table_lives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: int
-) -> None:
-    topics = TopicPerTable(tmp_path, monkeypatch, names=("default", "d_t", "d_u"))
-    topics.create("t", 10)
-    topics.create("u", 20)
-    topics.statement("d_t", 150, "t", text)
-    topics.gone.add("d_t")
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == expected
-
-
-def test_a_topic_that_brought_nothing_is_waited_for(topics: TopicPerTable) -> None:
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 300, "d_idle": 100}) == 100
-
-
-def test_a_topic_that_the_configuration_leaves_out_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_that_is_not_configured_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = TopicPerTable(tmp_path, monkeypatch, pattern="default|d_u")
     topics.create("t", 10)
-    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 300
+    assert topics.checkpoint(LAGS) == 300
 
 
 def test_batch_of_a_topic_that_a_dump_has_passed_lands_again_behind_it(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import Events
-from tests.kit.hand_sinks import CREATE, ID, T0, HandSink, integer, row, text
+from tests.kit.hand_sinks import CREATE, ID, HandSink, integer, row, text
 from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all, write_config
 
@@ -117,48 +116,6 @@ def test_an_option_that_the_rows_contradict_is_named(
     with pytest.raises(SourceError) as refused:
         run_all(lake.run())
     assert said in str(refused.value) and "source.csv" in str(refused.value)
-
-
-# Of table `{t}`, whose second row they are to change.
-BAD_ROWS = {
-    "too few values": '"U","{t}","d",{at},2,3,4',
-    "too many values": '"U","{t}","d",{at},2,3,4,"x",5',
-    "a quote that is not closed": '"U","{t}","d",{at},2,3,4,"x',
-    "text behind a quote": '"U","{t}","d",{at},2,3,4,"x"y',
-    "another operation": '"X","{t}","d",{at},2,3,4,"x"',
-    "no commit-ts": '"U","{t}","d",,2,3,4,"x"',
-    "another table": '"U","sound","d",{at},2,3,4,"x"',
-    "no number": '"U","{t}","d",{at},2,three,4,"x"',
-}
-
-
-def test_a_bad_row_holds_its_table_and_is_taken_up_when_it_is_mended(new_lake: Callable[..., TestLake]) -> None:
-    lake = new_lake(source=csv())
-    sink = two_tables(lake)
-    tables = {f"t{number}": bad.format(t=f"t{number}", at=T0 + 6) for number, bad in enumerate(BAD_ROWS.values())}
-    for t in tables:
-        sink.schema(t, 1, *VIRTUAL)
-        sink.rows(f"d/{t}", 1, *(row("I", t, 5, str(id), "2", "3", f'"row {id}"') for id in (1, 2, 3)))
-    lake.go_through()
-
-    def second_file(t: str, bad: str) -> Path:
-        return sink.rows(
-            f"d/{t}", 1, row("U", t, 6, "1", "3", "4", '"one"'), bad, row("D", t, 7, "3", "2", "3", '"row 3"'), index=2
-        )
-
-    places = {t: second_file(t, bad) for t, bad in tables.items()}
-    sink.rows("d/sound", 1, row("I", "sound", 6, "2", '"y"'), index=2)
-    sink.checkpoint(10)
-    assert set(run_all(lake.run()).applied.held) == {f"d.{t}#1" for t in tables}
-    bad = {(each["segment"], each["line"]) for each in lake.machinery("quarantine") if each["state"] == "open"}
-    assert bad == {(str(place.relative_to(lake.sink)), 2) for place in places.values()}
-    assert all(lake.rows(t) == [(id, 2, 3, f"row {id}") for id in (1, 2, 3)] for t in tables)
-    assert lake.rows("sound") == [(1, "x"), (2, "y")]
-
-    for t in tables:
-        second_file(t, row("U", t, 6, "2", "3", "4", r"\N"))
-    lake.go_through()
-    assert all(lake.rows(t) == [(1, 3, 4, "one"), (2, 3, 4, None)] for t in tables)
 
 
 def test_rows_wait_for_their_schema_file(new_lake: Callable[..., TestLake]) -> None:
