@@ -19,11 +19,11 @@ BUDGETS = {
     "cdc_lakehouse/config": (2_082, 17),
     "cdc_lakehouse/decoders": (6_891, 55),
     "cdc_lakehouse/lake": (12_404, 67),
-    "cdc_lakehouse/pipeline": (9_353, 50),
+    "cdc_lakehouse/pipeline": (9_354, 50),
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_123, 54),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (50_280, 323),
+    "tests": (49_311, 321),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
