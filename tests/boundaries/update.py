@@ -1,1 +1,15 @@
 """The update of a table: events and versions become files."""
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
+from cdc_lakehouse.changelog.schema import Column, InitialDefault, TableName, TableVersion
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
+from cdc_lakehouse.lake.current import keyed_events
+from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, events_of_blocks
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
+from cdc_lakehouse.lake.current.moved_rows import LiveRows
+from cdc_lakehouse.lake.current.typed_rows import Target, image_of, initial_value, row_images
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.data_files import StoredFile
+from cdc_lakehouse.lake.tables.event_files import EventReader

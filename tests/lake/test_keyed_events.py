@@ -1,32 +1,66 @@
-"""Events by the key of the row that they change, with the image as the event has it."""
+"""Events by the key of the row that they change, on their way to the tasks that apply them, and their images as columns
+and as rows."""
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from pyiceberg.schema import Schema
 
-from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
-from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
-from cdc_lakehouse.lake.current import keyed_events
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
+from cdc_lakehouse.errors import TransientError
+from tests.boundaries.update import (
+    CHANGE_COLUMNS,
+    EVENTS,
+    KEYED_EVENTS,
+    SYNTHETIC,
+    Column,
+    ColumnType,
+    EventReader,
+    EventShuffle,
+    InitialDefault,
+    KeyedSpan,
+    KeyedSpans,
+    LiveRows,
+    StoredFile,
+    TableName,
+    TableVersion,
+    Target,
+    ValueFormat,
+    commit_ts_range,
+    errors_of_tasks,
+    events_of_blocks,
+    image_of,
+    image_text,
+    initial_value,
+    keyed_events,
+    row_images,
+    row_stage,
+    synthetic_stage,
+)
+from tests.changelog.statements import declared
 from tests.kit.duckdb_sql import connection
 
 Image = dict[str, str | None] | None
 SCHEMA: Final = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
+ODD_NAMES: Final = [
+    "*", "a.b", "", "0", "#", "$", "$.a", "[0]", "a/b", "~", "~1", "~0", "/", "//", "'", '"', "\\", "a b", "名", "😀",
+    "VARCHAR",
+]  # fmt: skip
 
-
-def span(
-    table: str = "t", *key: str, above: int = 0, upto: int = 100, table_no: int = 0, version_no: int = 0
-) -> KeyedSpan:
-    return KeyedSpan(table_no, version_no, "d", table, row_stage(above), row_stage(upto), key or ("id",))
+# --- Keys ---
 
 
 def event(
@@ -47,122 +81,9 @@ def keyed(events: Sequence[dict[str, Any]], *spans: KeyedSpan) -> list[dict[str,
     return found.to_pylist()
 
 
-def keys(events: Sequence[dict[str, Any]], *spans: KeyedSpan) -> list[tuple[list[str | None], bool]]:
-    return sorted(((row["key"], row["upsert"]) for row in keyed(events, *spans)), key=repr)
-
-
-@pytest.mark.parametrize(
-    ("op", "before", "after", "upsert", "is_insert"),
-    [
-        ("I", None, {"id": "1", "v": None}, True, True),
-        ("U", None, {"id": "1", "v": "x"}, True, False),
-        ("U", {"id": "1", "v": "x"}, {"id": "1", "v": "y"}, True, False),
-        ("U", {"v": "x"}, {"id": "1", "v": "y"}, True, False),
-        ("U", {}, {"id": "1"}, True, False),
-        ("D", {"id": "1", "v": "x"}, None, False, False),
-        ("D", {"id": "1"}, None, False, False),
-    ],
-)
-def test_an_event_concerns_one_key(op: str, before: Image, after: Image, upsert: bool, is_insert: bool) -> None:
-    assert keyed([event(op, before, after)], span(table_no=3, version_no=2)) == [
-        {
-            "table_no": 3, "key": ["1"], "stage": 20, "upsert": upsert, "is_insert": is_insert, "version_no": 2,
-            "commit_ts": 10, "image": image_text(after), "segment": "s", "line": 7,
-        }
-    ]  # fmt: skip
-
-
-def test_a_key_has_the_text_that_its_span_says() -> None:
-    own = replace(span("t", "id", "w"), key_texts=(None, "ltrim(text, '0')"))
-    events = [
-        event("U", {"w": "07"}, {"id": "01", "w": "7"}),
-        event("U", {"w": "06"}, {"id": "01", "w": "7"}),
-        event("U", {"id": "07"}, {"id": "7"}, table="u"),
-    ]
-    found = keys(events, own, span("u", table_no=1))
-    assert found == [
-        (["01", "6"], False), (["01", "7"], True), (["01", "7"], True), (["07"], False), (["7"], True)
-    ]  # fmt: skip
-
-
-def test_an_update_of_the_key_deletes_the_old_one() -> None:
-    moved = event("U", {"id": "1"}, {"id": "2", "v": "x"})
-    same = {"table_no": 0, "stage": 20, "is_insert": False, "version_no": 0, "commit_ts": 10, "segment": "s", "line": 7}
-    delete, upsert = sorted(keyed([moved], span()), key=lambda row: row["upsert"])
-    assert delete == {"key": ["1"], "upsert": False, "image": None, **same}
-    assert upsert == {"key": ["2"], "upsert": True, "image": moved["after"], **same}
-
-
-@pytest.mark.parametrize("op", ["I", "D"])
-def test_only_an_update_has_an_old_key(op: str) -> None:
-    assert keys([event(op, {"id": "1"}, {"id": "2"})], span()) == [(["2"], op == "I")]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        ({"a": "1", "b": "2"}, {"a": "1", "b": "2"}, [(["1", "2"], True)]),
-        ({"b": "2"}, {"a": "1", "b": "3"}, [(["1", "2"], False), (["1", "3"], True)]),
-        ({"a": "2"}, {"a": "1", "b": None}, [(["1", None], True), (["2", None], False)]),
-        ({"a": "1", "b": None}, {"a": "1", "b": "3"}, [(["1", "3"], True), (["1", None], False)]),
-        ({"a": "1", "b": None}, {"a": "1", "b": None}, [(["1", None], True)]),
-        ({"c": "1"}, {"a": "1"}, [(["1", None], True)]),
-        ({"a": ""}, {"a": "", "b": "null"}, [(["", "null"], True)]),
-    ],
-)
-def test_a_key_of_two_parts(before: Image, after: Image, expected: list[Any]) -> None:
-    assert keys([event("U", before, after)], span("t", "a", "b")) == expected
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["*", "a.b", "", "0", "#", "$", "$.a", "[0]", "a/b", "~", "~1", "~0", "/", "//", "'", '"', "\\", "a b", "名", "😀"],
-)
-def test_a_column_may_have_any_name(name: str) -> None:
-    others = {f"{name}x": "no", "x": "no", "a": "no", "b": "no"}
-    moved = event("U", {**others, name: "1\0😀"}, {**others, name: "2"})
-    assert keys([moved], span("t", name)) == [(["1\0😀"], False), (["2"], True)]
-
-
-def test_a_span_has_its_stages() -> None:
-    events = [event("I", None, {"id": str(ts), "new": f"n{ts}"}, ts) for ts in (9, 10, 11, 20, 21)]
-    events += [event("I", None, {"id": f"s{ts}", "new": f"n{ts}"}, ts, synthetic=True) for ts in (9, 10, 20)]
-    first = KeyedSpan(0, 0, "d", "t", synthetic_stage(9), row_stage(10), ("id",))
-    second = KeyedSpan(0, 1, "d", "t", row_stage(10), row_stage(20), ("new", "id"))
-    found = {tuple(row["key"]): row["version_no"] for row in keyed(events, second, first)}
-    assert found == {("10",): 0, ("n10", "s10"): 1, ("n11", "11"): 1, ("n20", "20"): 1}
-
-
-@pytest.mark.parametrize(("above", "upto"), [(0, 20), (0, 21), (1, 20), (1, 21), (19, 20), (18, 19)])
-def test_the_range_of_a_span_is_as_narrow_as_can_be(above: int, upto: int) -> None:
-    # Files of what was applied before are not read again for the one commit-ts at which it ended.
-    stages = range(above + 1, upto + 1)
-    found = commit_ts_range([KeyedSpan(0, 0, "d", "t", above, upto, ("id",))])
-    assert found == (min(stages) // 2, max(stages) // 2)
-    assert found[0] == 10 or above != synthetic_stage(9)
-
-
-def test_a_batch_has_events_of_many_tables() -> None:
-    events = [event("I", None, {"id": "1", "k": "2"}, table=table) for table in ("t", "other", "u", "t", "w")]
-    spans = [span("t"), span("u", "k", "id", table_no=1), span("v", table_no=2), span("w", table_no=3, above=50)]
-    found = [(row["table_no"], row["key"]) for row in keyed(events, *spans)]
-    assert found == [(0, ["1"]), (1, ["2", "1"]), (0, ["1"])]
-
-
-def test_a_table_without_a_key_has_events() -> None:
-    assert keyed([event("I", None, {"a": "1"})], KeyedSpan(0, 0, "d", "t", 0, 100, ()))[0]["key"] == []
-
-
-@pytest.mark.parametrize("events", [[], [event("I", None, {"id": "1"}, table="other")]])
-def test_there_may_be_no_event_of_a_span(events: list[dict[str, Any]]) -> None:
-    assert keyed(events, span()) == []
-
-
-# --- Against an oracle ---
-
 NAMES: Final = ("id", "a/b", "~", "v")
-images = st.none() | st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["1", "2", "\0", None]))
-key_names = st.lists(st.sampled_from(NAMES), max_size=3, unique=True).map(tuple)
+names = st.sampled_from(NAMES) | st.sampled_from(ODD_NAMES)
+images = st.none() | st.dictionaries(names, st.sampled_from(["1", "2", "", "null", "\0😀", None]))
 
 
 @st.composite
@@ -172,7 +93,8 @@ def spans_of(draw: st.DrawFn) -> list[KeyedSpan]:
         ends = sorted(draw(st.sets(st.integers(0, 26), max_size=6)))
         for version, (above, upto) in enumerate(itertools.pairwise(ends)):
             if draw(st.booleans()):
-                found.append(KeyedSpan(number, version, "d", table, above, upto, draw(key_names)))
+                key = tuple(draw(st.lists(names, max_size=3, unique=True)))
+                found.append(KeyedSpan(number, version, "d", table, above, upto, key))
     return draw(st.permutations(found))
 
 
@@ -197,9 +119,17 @@ def expected(event: dict[str, Any], spans: Sequence[KeyedSpan], before: Image, a
     return found
 
 
+_TWO: Final = [KeyedSpan(0, 3, "d", "t", 0, 100, ("a", "b"))]
+
+
 @given(st.lists(st.tuples(st.sampled_from("IUD"), images, images, st.integers(1, 12), st.sampled_from("tuw"),
                           st.booleans()), max_size=12), spans_of())  # fmt: skip
-def test_keyed_events_are_those_of_the_spans(rows: list[Any], spans: list[KeyedSpan]) -> None:
+@example([("U", {"a": "2"}, {"a": "1", "b": None}, 9, "t", False), ("D", {"a": "1"}, None, 10, "t", True),
+          ("U", {"b": "2"}, {"a": "1", "b": "3"}, 9, "t", False), ("U", {}, {"a": "1"}, 9, "t", False)],
+         _TWO)  # fmt: skip
+@example([("U", dict.fromkeys(ODD_NAMES, "1\0😀"), dict.fromkeys(ODD_NAMES, "2"), 9, "t", False)],
+         [KeyedSpan(0, 0, "d", "t", 0, 100, tuple(ODD_NAMES))])  # fmt: skip
+def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[KeyedSpan]) -> None:
     events = [event(op, before, after, ts, table, synthetic=moved) for op, before, after, ts, table, moved in rows]
     wanted = [
         each
@@ -207,3 +137,250 @@ def test_keyed_events_are_those_of_the_spans(rows: list[Any], spans: list[KeyedS
         for each in expected(made, spans, before, after)
     ]
     assert sorted(map(repr, keyed(events, *spans))) == sorted(map(repr, wanted))
+
+
+def test_key_text_is_normalized_as_its_span_says() -> None:
+    span = KeyedSpan(0, 0, "d", "t", 0, 100, ("id", "w"), key_texts=(None, "ltrim(text, '0')"))
+    events = [
+        event("U", {"w": "07"}, {"id": "01", "w": "7"}),
+        event("U", {"w": "06"}, {"id": "01", "w": "7"}),
+        event("U", {"id": "07"}, {"id": "7"}, table="u"),
+    ]
+    found = keyed(events, span, KeyedSpan(1, 0, "d", "u", 0, 100, ("id",)))
+    assert sorted((row["key"], row["upsert"]) for row in found) == [
+        (["01", "6"], False), (["01", "7"], True), (["01", "7"], True), (["07"], False), (["7"], True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("above", "upto"), [(0, 20), (0, 21), (1, 20), (1, 21), (19, 20), (18, 19)])
+def test_commit_ts_range_is_as_narrow_as_possible(above: int, upto: int) -> None:
+    # Files of what was applied before are not read again for the one commit-ts at which it ended.
+    stages = range(above + 1, upto + 1)
+    found = commit_ts_range([KeyedSpan(0, 0, "d", "t", above, upto, ("id",))])
+    assert found == (min(stages) // 2, max(stages) // 2)
+    assert found[0] == 10 or above != synthetic_stage(9)
+    assert row_stage(10) == 20
+
+
+# --- Shares of tasks ---
+
+PLACES: Final = {0: (0, 1), 1: (1, 3), 2: (4, 1)}
+"""Of three tables, the second divided among three tasks."""
+
+keyed_rows = st.lists(
+    st.fixed_dictionaries({
+        "table_no": st.sampled_from(sorted(PLACES)),
+        "key": st.lists(st.sampled_from(["1", "2", "ä", "", None]), min_size=1, max_size=2),
+        "line": st.integers(0, 9),
+        "image": st.sampled_from([None, "{}"]),
+    }),
+    max_size=40,
+)  # fmt: skip
+
+
+def shuffled(rows: list[dict[str, Any]], directory: Path | None) -> dict[int, list[dict[str, Any]]]:
+    """The events of each task."""
+    shuffle = EventShuffle((), frozenset(), PLACES, None if directory is None else str(directory))
+    blocks = pa.Table.from_batches([shuffle.divided(connection(), pa.Table.from_pylist(rows, KEYED_EVENTS))])
+    return {
+        task: events_of_blocks(blocks.filter(pc.field("task") == task)).to_pylist()
+        for task in blocks.column("task").to_pylist()
+    }
+
+
+@pytest.mark.parametrize("through_files", [True, False])
+@given(rows=keyed_rows)
+@example(rows=[{"table_no": 1, "key": [str(number)], "line": number} for number in range(100)])
+def test_each_event_goes_to_the_one_task_of_its_key(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], *, through_files: bool
+) -> None:
+    found = shuffled(rows, tmp_path_factory.mktemp("blocks") if through_files else None)
+    whole = pa.Table.from_pylist(rows, KEYED_EVENTS).to_pylist()
+    assert sorted((row for each in found.values() for row in each), key=repr) == sorted(whole, key=repr)
+    tasks_of: dict[tuple[int, tuple[str | None, ...]], set[int]] = {}
+    for task, events in found.items():
+        for each in events:
+            first, count = PLACES[each["table_no"]]
+            assert first <= task < first + count
+            tasks_of.setdefault((each["table_no"], tuple(each["key"])), set()).add(task)
+    assert all(len(tasks) == 1 for tasks in tasks_of.values())
+    assert len(rows) < 100 or sorted(found) == [1, 2, 3], "a divided table uses all of its tasks"
+
+
+def test_unwritable_local_disk_is_transient_and_named(tmp_path: Path) -> None:
+    with pytest.raises(TransientError, match="Spark's local directory") as caught, errors_of_tasks():
+        shuffled([{"table_no": 0, "key": ["1"]}], tmp_path / "away")
+    assert "spark.local.dir" in (caught.value.advice or "")
+
+
+def test_shares_of_a_reader_have_each_file_once_and_equal_sizes() -> None:
+    files = [StoredFile(f"f{number}", size, 1) for number, size in enumerate([90, 10, 20, 30, 40, 50])]
+    reader = EventReader(tuple(files[:4]), Schema(), "file:///x", {})
+    shares = replace(reader, earlier=(replace(reader, files=tuple(files[4:])),)).shares(3)
+    assert sorted(file.path for share in shares for file in share.files) == ["f0", "f1", "f2", "f3"]
+    assert sorted(file.path for share in shares for file in share.earlier[0].files) == ["f4", "f5"]
+    sizes = [sum(file.size for file in (*share.files, *share.earlier[0].files)) for share in shares]
+    assert sorted(sizes) == [70, 80, 90]
+
+
+# --- Images as columns ---
+
+INT, TEXT = ColumnType.of("int"), ColumnType.of("varchar", length=20)
+
+
+def version_of(table: str, *columns: Column) -> TableVersion:
+    return TableVersion(1, TableName("d", table), f"d.{table}#1", "create", "create", "", "", columns)
+
+
+def of_names(*names: str, virtual: str | None = None) -> TableVersion:
+    return version_of("t", *(Column(id, name, TEXT, carried=name != virtual) for id, name in enumerate(names, 1)))
+
+
+def read(version: TableVersion, *images: str | None, wanted: set[int] | None = None) -> list[dict[str, Any]]:
+    """A row for each image: the same in one query, as among many usual ones, and image by image."""
+    whole = _read(version, images, wanted)
+    usual = [image_text({column.name: "x" for column in version.columns})] * 300
+    assert whole == _read(version, [*images, *usual], wanted)[: len(images)]
+    assert whole == [row for image in images for row in _read(version, [image], wanted)]
+    return whole
+
+
+def _read(version: TableVersion, images: Any, wanted: set[int] | None) -> list[dict[str, Any]]:
+    events = pa.table({"image": pa.array(images, pa.string())})
+    columns = {column.id for column in version.columns} if wanted is None else wanted
+    found = row_images(connection(), events, version, columns)
+    return pa.table({**found.texts, "strange": found.strange, "absent": found.absent}).to_pylist()
+
+
+AVB: Final = of_names("a", "v", "b", virtual="v")
+texts = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["a", "b", "v", "w", "A"]), texts), max_size=6))
+@example([{"a": "1", "b": None}, {"b": "", "a": "null"}, {"a": '1\0😀\ue000\\"\u2028', "b": "1e400"}])
+@example([{"a": "1", "v": "x", "b": "2"}])
+def test_images_are_columns_of_their_version(images: list[dict[str, str | None]]) -> None:
+    assert read(AVB, *map(image_text, images)) == [
+        {
+            "t1": image.get("a"),
+            "t3": image.get("b"),
+            "strange": bool(image.keys() & {"w", "A"}),
+            "absent": not {"a", "b"} <= image.keys(),
+        }
+        for image in images
+    ]
+
+
+def test_absent_and_repeated_members_of_images() -> None:
+    usual, none = '{"a":"1","b":"2"}', {"t1": None, "t3": None, "strange": False, "absent": True}
+    row = {"t1": "1", "t3": "2", "strange": False, "absent": False}
+    assert read(AVB, usual, None, "{}", '{"a":"1","b":"2","a":"1"}') == [row, none, none, {**row, "strange": True}]
+    assert read(AVB, usual, wanted={3, 9}) == [{"t3": "2", "strange": False, "absent": False}]
+    assert read(AVB, usual, wanted=set()) == [{"strange": False, "absent": False}]
+
+
+@pytest.mark.parametrize("names", [(name,) for name in ODD_NAMES] + [tuple(ODD_NAMES)])
+@pytest.mark.parametrize("text", ["\0", "a\0b", "😀", "\U0010ffff", "\ue000", '"\\/\b\f\n\r\t', "\x1f\x7f\u2028"])
+def test_images_with_odd_names_and_characters(names: tuple[str, ...], text: str) -> None:
+    values: dict[str, str | None] = {name: f"{text}{id}" for id, name in enumerate(names, 1)}
+    expected = {f"t{id}": value for id, value in enumerate(values.values(), 1)}
+    escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 0x10000 else c for c in text)
+    members = ",".join(f'{json.dumps(name)}:"{escaped}{id}"' for id, name in enumerate(names, 1))
+    for image in (image_text(values), f"{{{members}}}"):
+        assert read(of_names(*names), image) == [{**expected, "strange": False, "absent": False}]
+        assert image_of(image) == values
+
+
+# --- Images as rows ---
+
+FIRST: Final = version_of("t", Column(1, "id", INT), Column(2, "v", INT))
+LAST: Final = version_of("t", Column(1, "Id", INT), Column(2, "v", TEXT), Column(3, "w", TEXT))
+OTHER: Final = version_of("u", Column(7, "ID", INT), Column(8, 'V"', TEXT), Column(9, "", TEXT))
+
+
+def change(version_no: int, image: Image, stage: int = 2, key: str = "1", *, insert: bool = False) -> dict[str, Any]:
+    return {
+        "table_no": 0, "key": [key], "stage": stage, "upsert": image is not None, "is_insert": insert,
+        "version_no": version_no, "commit_ts": stage // 2, "image": image_text(image), "segment": "s", "line": 1,
+    }  # fmt: skip
+
+
+def live(*events: dict[str, Any], other: TableVersion | None = None) -> list[dict[str, Any]]:
+    reader = LiveRows(1, Target(LAST.columns, {0: FIRST, 1: LAST}), other, (), None, ValueFormat())
+    batches = pa.Table.from_pylist(list(events), KEYED_EVENTS).to_batches()
+    return [row for found in reader(batches) for row in found.to_pylist()]
+
+
+WHOLE: Final = change(0, {"id": "1", "v": "07"}, insert=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "rows"),
+    [
+        ([change(1, {"Id": "1", "v": None, "w": 'a"\0😀\n'})], [["1", None, 'a"\0😀\n']]),
+        ([change(0, {"v": "07", "id": "1"})], [["1", "7", None]]),
+        ([change(0, {"v": None, "id": "1"})], [["1", None, None]]),
+        # Only the last event of a key leaves a row, and what it leaves out is as earlier ones say.
+        ([change(0, {"id": "1", "v": "1"}), change(0, {"id": "2", "v": "1"}, 2, "2"), change(0, None, 4, "2"),
+          change(1, {"Id": "1", "v": "2", "w": "x"}, 6)], [["1", "2", "x"]]),
+        ([change(0, {"id": "2", "v": "1"}), change(0, None, 4)], []),
+        ([WHOLE, change(1, {"Id": "1", "w": "x"}, 6)], [["1", "7", "x"]]),
+        ([WHOLE, change(1, {"Id": "1", "v": "b"}, 6)], [["1", "b", None]]),
+        # Texts of types that stayed are copied, and another row is as its own event says.
+        ([change(1, {"Id": "1", "v": " 007", "w": None}, insert=True), change(1, {"Id": "1", "w": "x"}, 4),
+          change(1, {"w": "y"}, 6), change(1, {"Id": "2", "v": "a", "w": "b"}, 6, "2")],
+         [["1", " 007", "y"], ["2", "a", "b"]]),
+    ],
+)  # fmt: skip
+def test_live_rows_of_events(events: list[dict[str, Any]], rows: list[list[str | None]]) -> None:
+    last = max(each["commit_ts"] for each in events)
+    own, others = (
+        [dict(zip(names, row, strict=True)) for row in rows] for names in (("Id", "v", "w"), ("ID", 'V"', ""))
+    )
+    stay = live(*events)
+    assert sorted((json.loads(row["after"]) for row in stay), key=repr) == own
+    assert all(not row["partial"] and row["before"] is None and not row["exchanged"] for row in stay)
+    assert all(row["commit_ts"] == last for row in stay)
+    moved = live(*events, other=OTHER)
+    assert sorted((json.loads(row["before"]) for row in moved), key=repr) == own
+    assert sorted((json.loads(row["after"]) for row in moved), key=repr) == others
+
+
+def test_live_row_without_all_columns_is_partial() -> None:
+    assert [row["partial"] for row in live(change(1, {"Id": "1"}))] == [True]
+    # The row from before a DELETE counts for nothing.
+    gone = [WHOLE, change(0, None, 4), change(1, {"Id": "1", "w": "x"}, 6)]
+    assert [row["partial"] for row in live(*gone)] == [True]
+
+
+# --- Defaults of rows that are older than their column ---
+
+SHANGHAI, ZERO_TEXTS = ValueFormat("+08:00"), ValueFormat("+08:00", "string")
+MIDNIGHT = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value_format", "kind", "text", "value"),
+    [
+        (SHANGHAI, "INT", None, None),
+        (SHANGHAI, "INT", "7", 7),
+        (SHANGHAI, "BIT(64)", "18446744073709551615", Decimal(2**64 - 1)),
+        (SHANGHAI, "DECIMAL(10,2)", "1.50", Decimal("1.50")),
+        (SHANGHAI, "DECIMAL(65,2)", "1.50", "1.50"),
+        (SHANGHAI, "VARBINARY(4)", "\xff", b"\xff"),
+        (SHANGHAI, "DATETIME", "2024-01-01 08:00:00", datetime.datetime(2024, 1, 1, 8)),  # noqa: DTZ001
+        # Of a statement, in the zone of the feed's rows; of a schema file, in UTC.
+        (SHANGHAI, "TIMESTAMP", "2024-01-01 08:00:00", MIDNIGHT),
+        (SHANGHAI, "TIMESTAMP(3)", "2024-01-01 00:00:00.000+00:00", MIDNIGHT),
+        (SHANGHAI, "TIMESTAMP", "0000-00-00 00:00:00", None),
+        (ZERO_TEXTS, "TIMESTAMP", "0000-00-00 00:00:00", "0000-00-00 00:00:00"),
+        (ZERO_TEXTS, "TIMESTAMP", "2024-01-01 08:00:00", "2024-01-01 08:00:00"),
+        (ZERO_TEXTS, "TIMESTAMP", "2024-01-01 00:00:00+00:00", "2024-01-01 08:00:00"),
+        (ZERO_TEXTS, "TIMESTAMP(3)", "2024-01-01 00:00:00.120+00:00", "2024-01-01 08:00:00.120"),
+    ],
+)
+def test_initial_default_is_value_of_older_rows(
+    value_format: ValueFormat, kind: str, text: str | None, value: Any
+) -> None:
+    column = Column(2, "c", declared(kind).type, initial=InitialDefault(text))
+    assert initial_value(column, value_format) == value
