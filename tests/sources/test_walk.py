@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import DateSeparator
-from cdc_lakehouse.errors import SourceUnreachableError
+from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from tests import LONG
 from tests.boundaries.change_log import utc_now
 from tests.boundaries.sources import LocalStore, list_sink, open_monitor
@@ -43,9 +43,9 @@ class Follower:
                 self.sink.flush(table, stream, files=files)
             self.look()
 
-    def look(self, *, dies: bool = False) -> CountingStore:
+    def look(self, *, dies: bool = False, through: type[CountingStore] = CountingStore) -> CountingStore:
         """One run; one that dies has landed its segments and does not know how far."""
-        run, store = self.lake.run(), CountingStore(self.sink.root)
+        run, store = self.lake.run(), through(self.sink.root)
         run.store = store
         if dies:
             with KillAtCommit(2)(self.lake):
@@ -291,6 +291,23 @@ def test_date_ahead_of_our_own_clock_leaves_nothing_behind(tmp_path: Path) -> No
     for days in (0, -2, 300, 3):
         sink.flush(days=days)
         follower.lands_all()
+
+
+def test_directory_that_cannot_be_listed_is_quarantined_until_it_can(tmp_path: Path) -> None:
+    class Closed(CountingStore):
+        def directories(self, prefix: str = "") -> tuple[str, ...]:
+            if prefix == "db/t/":
+                raise SourceError("cannot list the directory: Input/output error", segment=prefix)
+            return super().directories(prefix)
+
+    follower = Follower(tmp_path, files=3)
+    follower.sink.flush()
+    follower.look(through=Closed)
+    (row,) = follower.lake.machinery("quarantine")
+    assert (row["segment"], row["error_class"], row["state"]) == ("db/t", "UnreadableDirectory", "open")
+    follower.lands_all()
+    (row,) = follower.lake.machinery("quarantine")
+    assert row["state"] == "replayed"
 
 
 def test_sink_that_is_gone_is_unreachable(tmp_path: Path) -> None:
