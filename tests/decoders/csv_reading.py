@@ -67,5 +67,5 @@ def at_once() -> Iterator[None]:
     def refuse(*_: object) -> None:
         raise AssertionError("the file was taken for one that is not sound")
 
-    with patch.object(csv_rows, "_strict_rows", refuse):
+    with patch.object(csv_rows, "strict_rows", refuse):
         yield

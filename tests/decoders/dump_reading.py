@@ -68,7 +68,7 @@ def at_once() -> Iterator[None]:
     with (
         patch.object(TextReader, "strict", refuse),
         patch.object(InsertReader, "strict", refuse),
-        patch.object(dump_insert_fast, "_LEAST", 0),
+        patch.object(dump_insert_fast, "LEAST", 0),
     ):
         yield
 
@@ -76,5 +76,5 @@ def at_once() -> Iterator[None]:
 @contextmanager
 def eagerly() -> Iterator[None]:
     """The readers of many rows also where those are few."""
-    with patch.object(dump_insert_fast, "_LEAST", 0):
+    with patch.object(dump_insert_fast, "LEAST", 0):
         yield

@@ -21,7 +21,6 @@ from cdc_lakehouse.decoders.files.canal_json_form import Form
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.lines import lines_of
 from tests.decoders.damage import damaged
-from tests.kit.cases import shown
 from tests.kit.duckdb_sql import connection
 
 TS = 450000000000000001
@@ -54,7 +53,7 @@ def together() -> Any:
         if len(lines.numbers):
             raise AssertionError("lines were taken for ones that are not as usual")
 
-    return patch.object(canal_json, "_read_strictly", refuse)
+    return patch.object(canal_json, "read_strictly", refuse)
 
 
 def line(kind: str, rows: Any, old: Any = None, ts: Any = TS, **other: Any) -> bytes:
@@ -82,38 +81,6 @@ A, B = {"id": "1", "name": "a"}, {"id": "2", "name": None}
 GOOD = line("INSERT", [A])
 
 # Single lines that can be used, and what they say.
-
-USABLE = [
-    (line("INSERT", [A]), ("I", None, A)),
-    (line("INSERT", [A], old=[B, B]), ("I", None, A)),
-    (line("INSERT", [{}]), ("I", None, {})),
-    (line("DELETE", [A]), ("D", A, None)),
-    (line("UPDATE", [A], [B]), ("U", B, A)),
-    (line("UPDATE", [A], [{"name": "x"}]), ("U", {"name": "x"}, A)),
-    (line("UPDATE", [A], [{}]), ("U", {}, A)),
-    (line("UPDATE", [A], []), ("U", None, A)),
-    (line("UPDATE", [A]), ("U", None, A)),
-    (line("INSERT", [A], isDdl=None), ("I", None, A)),
-    (line("INSERT", [A]).replace(b'"isDdl":false,', b""), ("I", None, A)),
-    (line("UPDATE", [A]).replace(b'"old":null,', b""), ("U", None, A)),
-    (b" " + line("INSERT", [A]).replace(b":", b" : ").replace(b"}", b"\t}") + b" ", ("I", None, A)),
-    (line("INSERT", [{"id": 1, "n": "?", "t": True, "f": False}]).replace(b'"?"', b"-1.50e+3"),
-     ("I", None, {"id": "1", "n": "-1.50e+3", "t": "true", "f": "false"})),
-    (line("INSERT", [{"id": int("9" * 4000)}]), ("I", None, {"id": "9" * 4000})),
-    (line("INSERT", [{'"': '"\\', "/": "\0\x01\x7f", "é😀": "日本\u2028", "data": '}],"data":[{', "": ""}]),
-     ("I", None, {'"': '"\\', "/": "\0\x01\x7f", "é😀": "日本\u2028", "data": '}],"data":[{', "": ""})),
-    (line("UPDATE", [{"data": '}],"data":[{'}], [{"old": '}],"data":[{'}]),
-     ("U", {"old": '}],"data":[{'}, {"data": '}],"data":[{'})),
-    (line("INSERT", [A]).replace(b'"a"', b'"\\u0041\\ud83d\\ude00\\/\\u0000"'), ("I", None, A | {"name": "A😀/\0"})),
-    (line("INSERT", [A], sqlType=None, mysqlType={"x": [{"y": 1}]}, more={"z": [1.5]}), ("I", None, A)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("content", "says"), USABLE, ids=shown)
-def test_a_line_that_can_be_used(content: bytes, says: tuple[str, Row | None, Row | None]) -> None:
-    assert read(content) == [event(1, *says)]
-    with strictly():
-        assert read(content) == [event(1, *says)]
 
 
 @pytest.mark.parametrize("old", [None, [B]])
@@ -147,92 +114,6 @@ def test_what_stands_in_an_unusual_place_is_not_taken_on_trust(usual: bytes, oth
 
 
 # Lines that cannot be used, one kind each, between others.
-
-UNUSABLE = [
-    (GOOD.replace(b'"a"', b'"\xff"'), problems.NOT_UTF8),
-    (GOOD.replace(b'"a"', b'"\xed\xa0\x80"'), problems.NOT_UTF8),
-    (b"\xff", problems.NOT_UTF8),
-    (b"garbage", problems.NOT_JSON),
-    (b"\0\0\0\0", problems.NOT_JSON),
-    (b" ", problems.NOT_JSON),
-    (b"[]", problems.NOT_JSON),
-    (b"null", problems.NOT_JSON),
-    (b"\xef\xbb\xbf" + GOOD, problems.NOT_JSON),
-    (GOOD[:-1], problems.NOT_JSON),
-    (GOOD[:200], problems.NOT_JSON),
-    (GOOD[200:], problems.NOT_JSON),
-    (GOOD + GOOD, problems.NOT_JSON),
-    (GOOD + b",", problems.NOT_JSON),
-    (GOOD + b"}", problems.NOT_JSON),
-    (b"[" + GOOD + b"]", problems.NOT_JSON),
-    (GOOD.replace(b'"a"', b'"\\ud800"'), problems.NOT_JSON),
-    (GOOD.replace(b'"a"', b'"\\ude00\\ud83d"'), problems.NOT_JSON),
-    (GOOD.replace(b'"sql":""', b'"sql":"\\ud800"'), problems.NOT_JSON),
-    (GOOD.replace(b'"a"', b'"\t"'), problems.NOT_JSON),
-    (GOOD.replace(b'"a"', b'"\\x"'), problems.NOT_JSON),
-    (GOOD.replace(b'"a"', b"NaN"), problems.NOT_JSON),
-    (GOOD.replace(b'"a"', b"inf"), problems.NOT_JSON),
-    (GOOD.replace(b'"a"', b"01"), problems.NOT_JSON),
-    (GOOD.replace(b'"a"}', b'"a",}'), problems.NOT_JSON),
-    (GOOD.replace(b'"a"}', b'"a", }'), problems.NOT_JSON),
-    (GOOD.replace(b'"a"}]', b'"a"},]'), problems.NOT_JSON),
-    (GOOD.replace(b'-5}', b'-5,}'), problems.NOT_JSON),
-    (GOOD.replace(b'-5}', b'-Infinity}'), problems.NOT_JSON),
-    (GOOD.replace(b'"es":1', b'"es":01'), problems.NOT_JSON),
-    (GOOD.replace(b'"es":1768435200001', b'"es":nan'), problems.NOT_JSON),
-    (GOOD.replace(b'"name":"a"', b'"id":"a"'), problems.NOT_JSON),
-    (GOOD.replace(b'"name":"a"', b'"\\u0069d":"a"'), problems.NOT_JSON),
-    (GOOD.replace(b'"name":-5', b'"id":-5'), problems.NOT_JSON),
-    (GOOD.replace(b'"es"', b'"ts"'), problems.NOT_JSON),
-    (GOOD.replace(b'"sql":""', b'"sql":%s' % (b"[" * 100_000 + b"]" * 100_000)), problems.NOT_JSON),
-    (GOOD.replace(b'"a"', b'%s' % (b"[" * 100_000 + b"]" * 100_000)), problems.NOT_JSON),
-    (line("insert", [A]), problems.NOT_A_ROW_CHANGE),
-    (line("CREATE", [A]), problems.NOT_A_ROW_CHANGE),
-    (line("TIDB_WATERMARK", None), problems.NOT_A_ROW_CHANGE),
-    (GOOD.replace(b'"INSERT"', b"null"), problems.NOT_A_ROW_CHANGE),
-    (GOOD.replace(b'"INSERT"', b"5"), problems.NOT_A_ROW_CHANGE),
-    (GOOD.replace(b'"type":', b'"kind":'), problems.NOT_A_ROW_CHANGE),
-    (line("INSERT", [A], isDdl=True), problems.NOT_A_ROW_CHANGE),
-    (line("INSERT", [A], isDdl="false"), problems.NOT_A_ROW_CHANGE),
-    (b"{}", problems.NOT_A_ROW_CHANGE),
-    (line("INSERT", None), problems.NO_ROW),
-    (line("INSERT", []), problems.NO_ROW),
-    (line("INSERT", [None]), problems.NO_ROW),
-    (line("INSERT", ["a"]), problems.NO_ROW),
-    (line("INSERT", A), problems.NO_ROW),
-    (line("INSERT", [A, B]), problems.NO_ROW),
-    (line("INSERT", [{"id": {"a": "b"}}]), problems.NO_ROW),
-    (line("INSERT", [{"id": []}]), problems.NO_ROW),
-    (line("UPDATE", [A], [A, B]), problems.NO_ROW),
-    (line("UPDATE", [A], [None]), problems.NO_ROW),
-    (line("UPDATE", [A], A), problems.NO_ROW),
-    (line("UPDATE", [A], [{"id": {}}]), problems.NO_ROW),
-    (line("UPDATE", [A, B], [A]), problems.NO_ROW),
-    (line("INSERT", [A], ts=None), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], ts=str(TS)), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], ts=0), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], ts=-5), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], ts=5.0), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], ts=True), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], ts=1 << 63), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], _tidb=None), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], _tidb=[TS]), problems.NO_COMMIT_TS),
-    (GOOD.replace(b'"_tidb"', b'"tidb"'), problems.NO_COMMIT_TS),
-    (line("INSERT", [A], table="parcels2"), problems.WRONG_TABLE),
-    (line("INSERT", [A], table="Parcels"), problems.WRONG_TABLE),
-    (line("INSERT", [A], database=""), problems.WRONG_TABLE),
-    (line("INSERT", [A], database=None), problems.WRONG_TABLE),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("content", "problem"), UNUSABLE, ids=shown)
-def test_a_line_that_cannot_be_used(content: bytes, problem: str) -> None:
-    assert problem in problems.PROBLEMS
-    neighbours = [GOOD, line("DELETE", [B], ts=7)]
-    for end in (b"\n", b"\r\n", b"\r"):
-        expected = [event(1, "I", None, A), bad(2, problem, content), event(3, "D", B, None, 7)]
-        assert read(end.join([neighbours[0], content, neighbours[1], b""])) == expected
-        assert read(end.join([neighbours[0], content, neighbours[1]]), piece=1) == expected
 
 
 def test_numbers_of_lines() -> None:

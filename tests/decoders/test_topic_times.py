@@ -12,7 +12,7 @@ from cdc_lakehouse.changelog.positions import END_MS, LOGICAL_BITS
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
-from tests.decoders.topic_reading import Reading
+from tests.kit.decoding import Reading
 
 NOW = 1_780_000_000_000
 NONE = [-1, END_MS, NOW * 1000, 1 << 62]

@@ -38,8 +38,8 @@ from tests.decoders import csv_reading, dump_reading
 from tests.decoders.dump_writing import COLUMNS, InsertWriter, TextWriter
 from tests.decoders.messages.test_damaged_messages import DECODERS, check
 from tests.decoders.ticdc_csv import DATABASE, TABLE, Bare, Change, Encoder
-from tests.decoders.topic_reading import Reading
 from tests.kit import dumps
+from tests.kit.decoding import Reading
 from tests.kit.duckdb_sql import connection
 from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
 from tests.sources.dump import tables

@@ -10,9 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 INDENT = "  "
 
@@ -29,6 +33,15 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.file.stem}: {'; '.join(self.own)}"[:100]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of its subject: lines `@ name: value` with values in JSON, `@ name = value` with values in text."""
+        found = dict[str, Any]()
+        for line in self.given[: len(self.given) - len(self.own)]:
+            name, sign, value = re.split("( = |: )", line, maxsplit=1)
+            found[name] = value if sign == " = " else json.loads(value)
+        return found
 
     def compare(self, results: Sequence[str], *, update: bool) -> None:
         if update:
@@ -63,3 +76,72 @@ def _rewrite(case: Case, results: Sequence[str]) -> None:
     inputs = [line for line in blocks[case.number].splitlines() if not line.startswith(INDENT)]
     blocks[case.number] = "\n".join([*inputs, *(f"{INDENT}{line}" for line in results)])
     case.file.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+
+
+# --- Bytes in case files ---
+
+_NOTATION = re.compile("⟨([^⟩]+)×([0-9]+)⟩|⟨([0-9a-f ]+)⟩|([\u2400-\u2421])|([^⟨\u2400-\u2421]+)")
+_LONG = re.compile(r"(.)\1{39,}")
+
+
+def bytes_of(text: str) -> bytes:
+    """The bytes of a text with control characters as their pictures (`␊`), `⟨ff 00⟩` for bytes that are not characters
+    and `⟨[×1000⟩` for what is repeated."""
+    found = b""
+    for part, times, digits, picture, plain in _NOTATION.findall(text):
+        if part:
+            found += part.encode() * int(times)
+        elif picture:
+            found += bytes([0x7F if picture == "␡" else ord(picture) - 0x2400])
+        else:
+            found += bytes.fromhex(digits) or plain.encode()
+    return found
+
+
+def text_of(content: bytes | str) -> str:
+    """The text of which `bytes_of` makes these bytes."""
+    text = content if isinstance(content, str) else content.decode(errors="surrogateescape")
+    written = "".join(
+        char if char.isprintable() and not "\u2400" <= char <= "\u2421" else _picture(char) for char in text
+    )
+    if written.startswith(" "):
+        written = f"␠{written[1:]}"
+    if written.endswith(" "):
+        written = f"{written[:-1]}␠"
+    return _LONG.sub(lambda found: f"⟨{found[1]}×{len(found[0])}⟩", written)
+
+
+def _picture(char: str) -> str:
+    if char < " ":
+        return chr(0x2400 + ord(char))
+    return "␡" if char == "\x7f" else f"⟨{char.encode(errors='surrogateescape').hex(' ')}⟩"
+
+
+# --- JSON in case files ---
+
+
+def edited(base: Mapping[str, Any], lines: Sequence[str]) -> bytes:
+    """A JSON object after edits: `path = value` (JSON) sets a name, `path -` removes it, `a ~> b` replaces text of the
+    result, and `raw text` is all of it."""
+    made, replaced = copy.deepcopy(dict(base)), list[tuple[bytes, bytes]]()
+    for line in lines:
+        path, assigned, value = line.partition(" = ")
+        if line.startswith("raw "):
+            return bytes_of(line[4:])
+        if " ~> " in line:
+            before, _, after = line.partition(" ~> ")
+            replaced.append((bytes_of(before), bytes_of(after)))
+            continue
+        *within, name = path.removesuffix(" -").split(".")
+        inner = made
+        for step in within:
+            inner = inner[step]
+        if assigned:
+            inner[name] = json.loads(value)
+        else:
+            del inner[name]
+    text = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+    for before, after in replaced:
+        assert before in text, before
+        text = text.replace(before, after, 1)
+    return text

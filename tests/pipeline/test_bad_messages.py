@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.observed_schema import ObservedColumns
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.pipeline.holds import find_holds
-from tests.decoders.topic_reading import Reading
+from tests.kit.decoding import Reading
 from tests.kit.lakes import TestLake
 from tests.lake import NOON
 from tests.pipeline import lake_in

@@ -25,14 +25,17 @@ from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_form import Event, Form, FormEvents, Forms
 from cdc_lakehouse.decoders.files.canal_json_strict import event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.lines import Lines, lines_of
+from cdc_lakehouse.decoders.files.lines import PIECE, Lines, lines_of
 from cdc_lakehouse.decoders.row_images import BATCH_ROWS
 
 
-def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Iterator[pa.RecordBatch]:
-    """Decode a file, which comes in parts, into batches with the columns of `DECODED`."""
+def decode(
+    connection: Any, parts: Iterable[bytes], context: FileContext, *, piece: int = PIECE
+) -> Iterator[pa.RecordBatch]:
+    """Decode a file, which comes in parts, into batches with the columns of `DECODED`. `piece` is the number of
+    bytes that are read at a time."""
     forms = Forms()
-    for lines in lines_of(parts):
+    for lines in lines_of(parts, piece):
         found = list(_events(connection, lines, context, forms))
         if len(found) > 1:
             found = [pa.concat_batches(found)]
@@ -58,7 +61,7 @@ def _events(connection: Any, lines: Lines, context: FileContext, forms: Forms) -
             yield _of_form(form, part.taken(events.read), events)
             others = part.taken(~events.read)
         if len(others.numbers):
-            yield _read_strictly(others, context)
+            yield read_strictly(others, context)
 
 
 def _of_form(form: Form, lines: Lines, events: FormEvents) -> pa.RecordBatch:
@@ -70,7 +73,7 @@ def _of_form(form: Form, lines: Lines, events: FormEvents) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=DECODED)
 
 
-def _read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:
+def read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:
     rows: list[tuple[object, ...]] = []
     for which, number in enumerate(lines.numbers.tolist()):
         line = lines.line(which)

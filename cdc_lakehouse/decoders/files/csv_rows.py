@@ -54,7 +54,7 @@ def decode(connection: Any, content: bytes, context: FileContext, *, piece: int 
     dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
     strict = CsvRecordReader(content, dialect)
     fast = PieceReader(content, dialect, fields, context.end_ts)
-    strict_rows = functools.partial(_strict_rows, content, strict, dialect, fields, context.end_ts)
+    read_strictly = functools.partial(strict_rows, content, strict, dialect, fields, context.end_ts)
     at, header = behind_header(strict, content)
     events = EventBuilder(context, layout, fields, first_line=2 if header else 1)
     size = piece
@@ -65,7 +65,7 @@ def decode(connection: Any, content: bytes, context: FileContext, *, piece: int 
             continue
         if read is not None:
             size = min(size * 2, piece)
-        rows, at = read or strict_rows(at, min(at + size, len(content)))
+        rows, at = read or read_strictly(at, min(at + size, len(content)))
         yield from events.events(rows)
     yield from events.rest()
 
@@ -107,7 +107,7 @@ def behind_header(reader: CsvRecordReader, content: bytes) -> tuple[int, bool]:
     return (reader.line(at).following, True) if content.startswith(HEADER, at) else (at, False)
 
 
-def _strict_rows(
+def strict_rows(
     content: bytes, reader: CsvRecordReader, dialect: Dialect, fields: Fields, end_ts: int, start: int, stop: int
 ) -> tuple[pa.RecordBatch, int]:
     """Read the records that begin from `start` to before `stop`; return their rows and the start of the next record."""

@@ -20,7 +20,7 @@ from cdc_lakehouse.decoders.files.arrow_csv import Marks, NotUsualError
 from cdc_lakehouse.decoders.files.dump_insert_strict import ESCAPES
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn, Octets
 
-_LEAST: Final = 4096
+LEAST: Final = 4096
 """With fewer bytes, fast reading of a statement's tuples does not pay."""
 _QUOTE: Final = ord("'")
 _LOWER: Final = 0x20
@@ -87,7 +87,7 @@ def read_tuples(
                 return None
             close = joints.pop()
             end = close + len(_END)
-    if (last and close - start < _LEAST) or not columns:
+    if (last and close - start < LEAST) or not columns:
         return None
     try:
         places = [place - start for place in joints]

@@ -10,7 +10,7 @@ import numpy as np
 
 from cdc_lakehouse.decoders.arrow import Bytes, Positions
 
-_PIECE: Final = 8 * 1024 * 1024
+PIECE: Final = 8 * 1024 * 1024
 """In bytes: shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 _LF: Final = ord("\n")
 _CR: Final = ord("\r")
@@ -34,7 +34,7 @@ class Lines(NamedTuple):
         return self.text[self.starts[which] : self.stops[which]].tobytes()
 
 
-def lines_of(parts: Iterable[bytes], piece: int = _PIECE) -> Iterator[Lines]:
+def lines_of(parts: Iterable[bytes], piece: int = PIECE) -> Iterator[Lines]:
     """Yield the lines of a file that comes in parts, cut anywhere: in pieces of at most `piece` bytes unless a line is
     longer. CR LF, LF and CR end a line; a byte order mark is not part of the first."""
     number = 1

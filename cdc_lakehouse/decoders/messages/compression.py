@@ -16,10 +16,10 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.arrow import compute
 
-_LIMIT: Final = 256 << 20
+LIMIT: Final = 256 << 20
 """The most bytes of a message's text. Brokers accept 100 MB of TiCDC at most, compressed."""
 _TOGETHER: Final = 32 << 20
-_AT_ONCE: Final = 64 << 10
+AT_ONCE: Final = 64 << 10
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _SNAPPY_RATIO: Final = 22
 """An element of 3 bytes stands for 64 bytes at most."""
@@ -60,15 +60,15 @@ def text_or_value(value: bytes | None) -> bytes | None:
 
 
 def _within_limit(size: int) -> None:
-    if size > _LIMIT:
-        raise MessageError(f"the message has more than the {_LIMIT >> 20} MiB that are read, once it is uncompressed")
+    if size > LIMIT:
+        raise MessageError(f"the message has more than the {LIMIT >> 20} MiB that are read, once it is uncompressed")
 
 
 def _lz4(value: bytes) -> bytes:
     text = bytearray()
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(value), "lz4")
-        while part := stream.read(_AT_ONCE):
+        while part := stream.read(AT_ONCE):
             text += part
             _within_limit(len(text))
     except OSError as error:

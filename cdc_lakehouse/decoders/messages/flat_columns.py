@@ -2,7 +2,7 @@
 
 Most messages have one row, a time and nothing unusual. DuckDB reads those in a fraction of the time that Python needs
 to process each value. Its JSON parser accepts slightly more than JSON: a comma before a bracket, and words for
-infinity; for a duplicate name in a message, DuckDB takes the first.
+infinity; of a duplicate name DuckDB takes the first, so a message with one is left to the decoder.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class FlatColumns:
             row = f"({kind} = '\"UPDATE\"' AND coalesce(starts_with({old}, '{{'), false))"
             more = f"{more} OR NOT {text} OR NOT ({nothing} OR {row})"
             old = f"nullif({old}, 'null')"
+        objects = ["$", "$.sqlType", "$._tidb"]
+        twice = " OR ".join(f"list_unique(names[{n}]) < len(names[{n}])" for n in range(1, len(objects) + 1))
         # No filter: DuckDB would read each message again. DuckDB's JSON has no line feeds.
         return f"""
             SELECT
@@ -112,8 +114,11 @@ class FlatColumns:
                     {image} AS image,
                     CASE WHEN {kind} = '"UPDATE"' THEN {old} END AS old,
                     {kind} = '"DELETE"' AS is_delete,
-                    {more} AS has_more
-                FROM (SELECT TRY(json_extract(value, {places})) AS part FROM messages)
+                    {more} OR {twice} AS has_more
+                FROM (
+                    SELECT TRY(json_extract(value, {places})) AS part, TRY(json_keys(value, {objects})) AS names
+                    FROM messages
+                )
             )
         """
 

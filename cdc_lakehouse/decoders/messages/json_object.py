@@ -1,5 +1,5 @@
-"""JSON parsing for formats of messages: all text is Unicode, errors are MessageError, and optionally numbers keep their
-digits and duplicate names are errors.
+"""JSON parsing for formats of messages: all text is Unicode, errors are MessageError, and duplicate names too, and
+numbers keep their digits where that is wanted.
 
 >>> parse('{"seq": 1, "value": 1.10}')
 {'seq': '1', 'value': '1.10'}
@@ -43,10 +43,10 @@ def utf8(value: bytes) -> str:
 
 
 def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonObject:
-    """The object that the text is; `what` names it in errors. An `exact` one has a JsonNumber for each number, and no
-    name twice; else numbers are int and float, and the last value of a name counts, in a fifth of the time.
+    """The object that the text is; `what` names it in errors. An `exact` one has a JsonNumber for each number; else
+    numbers are int and float, in a fraction of the time.
 
-    Raises MessageError for text that is not a JSON object, or has half of a surrogate pair.
+    Raises MessageError for text that is not a JSON object, has a name twice in an object, or half of a surrogate pair.
     """
     try:
         if exact:
@@ -58,7 +58,7 @@ def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonOb
                 object_pairs_hook=unique,
             )
         else:
-            parsed = json.loads(text)
+            parsed = json.loads(text, object_pairs_hook=unique)
         # An escape may give half of a surrogate pair alone: such a str cannot be encoded in UTF-8.
         if _SURROGATE.search(text):
             json.dumps(parsed, ensure_ascii=False).encode("utf-8")

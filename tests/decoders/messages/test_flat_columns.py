@@ -15,9 +15,9 @@ from cdc_lakehouse.changelog.positions import END_MS, LOGICAL_BITS
 from cdc_lakehouse.decoders.messages.registry import format_of
 from tests.decoders.messages import test_ticdc_canal_json as ticdc
 from tests.decoders.messages.strategies import characters, json_values
-from tests.decoders.topic_reading import Reading, image_of
 from tests.kit import duckdb_sql
 from tests.kit.cases import shown
+from tests.kit.decoding import Reading, image_of
 
 FORMATS = ("canal-json", "dts-canal-json")
 ROW: dict[str, Any] = {

@@ -18,9 +18,9 @@ from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.decoders.messages import compression
 from cdc_lakehouse.decoders.messages.registry import format_of
 from tests.decoders.messages.strategies import characters, json_values, spoilt
-from tests.decoders.topic_reading import Reading, image_of
 from tests.kit import duckdb_sql
 from tests.kit.data_sets import ARCHIVES
+from tests.kit.decoding import Reading, image_of
 
 NAME = "ticdc-canal-json"
 READ = format_of(NAME).column_reader({})
@@ -85,8 +85,8 @@ def test_compressed_values_equal_plain_ones(codec: str, by_columns: bool) -> Non
     ],
 )
 def test_broken_compressed_value_is_a_bad_message(value: bytes, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "_LIMIT", 1000)
-    monkeypatch.setattr(compression, "_AT_ONCE", 100)
+    monkeypatch.setattr(compression, "LIMIT", 1000)
+    monkeypatch.setattr(compression, "AT_ONCE", 100)
     _, summaries = read([value])
     ((rejected,),) = (summary.bad["s"] for summary in summaries.values())
     assert re.search(reason, rejected.message), rejected.message
@@ -154,67 +154,6 @@ def others(draw: st.DrawFn) -> bytes:
 @settings(max_examples=150)
 def test_any_messages(values: list[bytes | None], at_once: int) -> None:
     check(values, at_once)
-
-
-@pytest.mark.parametrize(
-    ("value", "is_usual"),
-    [
-        (message(), True),
-        (message(type="INSERT", old=None), True),
-        (message(type="DELETE", old="of no interest"), True),
-        (message(isDdl=None), True),
-        (message(pkNames=None), True),
-        (message(database="数据", data=[{"id": "\U0001f600", "\x00": '\x00"\\/\n', "": ""}]), True),
-        (message(data=[{"v": None}]), True),
-        (message(old=[{}]), True),
-        (json.dumps(ROW).replace('"x"', '"\\ud83d\\ude00"').encode(), True),
-        (b" " + message() + b"\n", True),
-        (message(data=[{"v": 1}]), False),
-        (message(data=[{"v": {"w": "1"}}]), False),
-        (message(old=[{"v": True}]), False),
-        (message(data=[]), False),
-        (message(data=[{}]), False),
-        (message(data=[{"v": "1"}, {"v": "2"}]), False),
-        (message(data={"0": {"v": "1"}}), False),
-        (message(data=[["v"]]), False),
-        (message(data=["v"]), False),
-        (message(old=[{"v": "1"}, {"v": "2"}]), False),
-        (message(old=[["v"]]), False),
-        (message(old=None), False),
-        (json.dumps(ROW).replace('"v": "x"', '"v": "x", "v": "y"').encode(), False),
-        (json.dumps(ROW).replace('"v": null', '"v": null, "v": "y"').encode(), False),
-        (message(data=[{"a``b": "1"}]), False),
-        (message(old=[{"a``b": "1"}]), False),
-        (message(data=[{"v": "``"}]), True),
-        (message(data=[{"v": "\ud800"}]), False),
-        (json.dumps(ROW).replace('"x"', '"\\ud800"').encode(), False),
-        (message().replace(b'"x"', b'"\xff"'), False),
-        (message(isDdl=True), False),
-        (message(mysqlType={"v": 1}), False),
-        (message(pkNames="id"), False),
-        (message(_tidb={"commitTs": 5, "onlyHandleKey": True}), False),
-        (message(_tidb={"commitTs": 5, "claimCheckLocation": "x"}), False),
-        (message(_tidb={"commitTs": "5"}), False),
-        (message(_tidb={"commitTs": 5.0}), False),
-        (message(_tidb={"commitTs": True}), False),
-        (message(_tidb={"commitTs": -1}), False),
-        (message(_tidb={"commitTs": END_TS - 1}), True),
-        (message(_tidb={"commitTs": END_TS}), False),
-        (message(_tidb={"commitTs": 10**30}), False),
-        (message(_tidb={"commitTs": 10**30}).replace(b"%d" % 10**30, b"9" * 5000), False),
-        (message(_tidb=None), False),
-        (message(data=[{"v": "x" * (1 << 20)}]), False),
-        (message()[:-1], False),
-        (b"", False),
-        (b"null", False),
-        (None, False),
-    ],
-    ids=range(49),
-)
-def test_which_messages_are_usual(value: bytes | None, is_usual: bool) -> None:
-    assert usual([value]) == is_usual
-    assert usual([message(), value, message()]) == 2 + is_usual
-    check([message(), value, message()])
 
 
 def test_partitions_that_come_by_turns_are_each_by_itself() -> None:

@@ -1,0 +1,237 @@
+"""Files and topics read to plain values: by all readers, or by one of them alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.positions import END_MS, END_TS
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.event_schema import DECODED
+from cdc_lakehouse.decoders.files import canal_json, csv_rows, dump_insert_fast
+from cdc_lakehouse.decoders.files.canal_json_form import Form
+from cdc_lakehouse.decoders.files.csv_fast import PieceReader
+from cdc_lakehouse.decoders.files.csv_format import Layout
+from cdc_lakehouse.decoders.files.dump_insert import InsertReader
+from cdc_lakehouse.decoders.files.dump_rows import decode_rows
+from cdc_lakehouse.decoders.files.dump_text import TextReader
+from cdc_lakehouse.decoders.files.dump_values import DumpContext
+from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders.partition_summary import Summaries
+from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
+from cdc_lakehouse.sources.dump.notation import Notation
+from tests.kit.duckdb_sql import connection
+
+DATABASE, TABLE = "shop", "parcels"
+TS = 450000000000000001
+PIECES = (32, 250, 1500, 1 << 20)
+"""Bytes read at a time."""
+
+Events = list[dict[str, Any]]
+
+# --- Files ---
+
+
+def csv_options(**given: object) -> CsvOptions:
+    return CsvOptions.model_validate({"include-commit-ts": True} | {k.replace("_", "-"): v for k, v in given.items()})
+
+
+def json_context(database: str = DATABASE, table: str = TABLE, end_ts: int = END_TS) -> FileContext:
+    return FileContext(database, table, end_ts=end_ts)
+
+
+def read_json(content: bytes, piece: int = 1 << 20, context: FileContext | None = None) -> Events:
+    return _events(canal_json.decode(connection(), [content], context or json_context(), piece=piece))
+
+
+def csv_context(
+    options: CsvOptions,
+    names: Sequence[str],
+    handle_key: bool = False,
+    of: tuple[str, str] = (DATABASE, TABLE),
+    end_ts: int = END_TS,
+) -> FileContext:
+    return FileContext(*of, options, Layout(tuple(names), handle_key), end_ts)
+
+
+def read_csv(content: bytes, context: FileContext, piece: int = 1 << 20) -> Events:
+    return _events(csv_rows.decode(connection(), content, context, piece=piece))
+
+
+def dump_context(
+    notation: Notation,
+    columns: Mapping[str, ColumnType],
+    labels: bool = False,
+    binary: Literal["characters", "base64", "hex"] = "characters",
+    zones: Sequence[str] = ("UTC", "UTC"),
+    table: str = TABLE,
+) -> DumpContext:
+    return DumpContext(DATABASE, table, TS, notation, columns, labels, binary, *zones)
+
+
+def read_dump(parts: bytes | Iterable[bytes], context: DumpContext, piece: int = 1 << 20) -> Events:
+    parts = [parts] if isinstance(parts, bytes) else parts
+    return _events(decode_rows(connection(), iter(parts), context, piece=piece))
+
+
+def _events(batches: Iterator[pa.RecordBatch]) -> Events:
+    """The events, with their images parsed."""
+    found: Events = []
+    for batch in batches:
+        batch.validate(full=True)
+        assert batch.schema == DECODED
+        found += map(_parsed, batch.to_pylist())
+    return found
+
+
+def _parsed(event: dict[str, Any]) -> dict[str, Any]:
+    parsed = event | {name: event[name] and json.loads(event[name]) for name in ("before", "after")}
+    if event["problem"] == problems.WRONG_TABLE and event["value"].startswith(b'{"before":'):
+        parsed["value"] = json.loads(event["value"])
+    return parsed
+
+
+def images(events: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Of valid rows of dumps; of others, their problem."""
+    return [event["problem"] or event["after"] for event in events]
+
+
+@contextmanager
+def strictly() -> Iterator[None]:
+    """Only the readers that go record by record."""
+    with ExitStack() as stack:
+        for owner, name in ((Form, "of"), (PieceReader, "read"), (TextReader, "fast"), (InsertReader, "fast")):
+            stack.enter_context(patch.object(owner, name, lambda *_: None))
+        yield
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Only the readers of many records, for files that have no header."""
+
+    def refuse(found: Any, *_: object) -> Any:
+        # Canal-JSON's form is that of a line that was read strictly, which may be none.
+        if not hasattr(found, "numbers") or len(found.numbers):
+            raise AssertionError("the file is not as usual")
+
+    with eagerly(), ExitStack() as stack:
+        for owner, name in (
+            (canal_json, "read_strictly"), (csv_rows, "strict_rows"), (TextReader, "strict"), (InsertReader, "strict"),
+        ):  # fmt: skip
+            stack.enter_context(patch.object(owner, name, refuse))
+        yield
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """The readers of many records also where those are few."""
+    with patch.object(dump_insert_fast, "LEAST", 0):
+        yield
+
+
+def agreed(read: Callable[[int], Events], pieces: Sequence[int] = PIECES) -> Events:
+    """The events that every reader finds, at any size of pieces."""
+    with strictly():
+        expected = read(1 << 20)
+    with eagerly():
+        for piece in pieces:
+            assert read(piece) == expected, piece
+    return expected
+
+
+# --- Topics ---
+
+Partitions = Sequence[Sequence[bytes | None]]
+
+
+def image_of(text: str | None) -> dict[str, str | None] | None:
+    return None if text is None else json.loads(text)
+
+
+class Reading:
+    """A topic's partitions, read in batches: a batch goes, in each partition, up to an offset of its own.
+
+    Commit-ts go on from batch to batch as in a lake. `at_once` records are handed over together, those of partitions
+    one after the other or `by_turns`; without `by_columns` the decoder reads each of them.
+    """
+
+    def __init__(
+        self, name: str, *, by_columns: bool = True, by_turns: bool = False, at_once: int = 1000, **options: Any
+    ) -> None:
+        self._name, self._options = name, options
+        self._by_columns, self._by_turns, self._at_once = by_columns, by_turns, at_once
+        self.events: Events = []
+        self.summaries: Summaries = {}
+        self._ends: list[int] = []
+        self._batch, self._last_ts = 0, 0
+        self.landed_ms, self.record_ms, self.has_record_times = END_MS, 0, True
+
+    def read(self, partitions: Partitions, ends: Sequence[int] | None = None) -> None:
+        ends = ends or [len(values) for values in partitions]
+        starts = self._ends or [0] * len(partitions)
+        self._batch += 1
+        topic_format = TopicFormat(
+            self._name,
+            self._options,
+            {self._batch: self._last_ts},
+            {self._batch: {}},
+            lambda *_: True,
+            {self._batch: self.landed_ms},
+            has_record_times=self.has_record_times,
+            ignores_tombstones=True,
+        )
+        found = format_of(self._name)
+        if not self._by_columns:
+            found = replace(found, column_reader=lambda options: None)
+        with patch("cdc_lakehouse.decoders.topic_reader.format_of", lambda name: found):
+            reader = TopicReader(topic_format, connection())
+        window = found.messages_before()
+        rows = [
+            ("2026-01-01", "t", number, offset, self.record_ms, None, values[offset], "s", self._batch, offset < start)
+            for number, (values, start, end) in enumerate(zip(partitions, starts, ends, strict=True))
+            for offset in range(max(0, start - window), end)
+        ]
+        if self._by_turns:
+            rows.sort(key=lambda row: row[RECORDS.get_field_index("offset")])
+        for batch in self._through(reader, rows):
+            self.events += batch.to_pylist()
+        self.summaries |= reader.summaries
+        self._last_ts = max([self._last_ts, *(summary.last_ts for summary in reader.summaries.values())])
+        self._ends = list(ends)
+
+    def _through(self, reader: TopicReader, rows: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(rows), self._at_once):
+            columns = zip(*rows[start : start + self._at_once], strict=True)
+            arrays = [pa.array(cells, each.type) for cells, each in zip(columns, RECORDS, strict=True)]
+            yield from reader.read(pa.RecordBatch.from_arrays(arrays, schema=RECORDS))
+        yield from reader.rest()
+
+    @property
+    def changes(self) -> Events:
+        """The events in their order, with their images parsed."""
+        parsed = [event | {name: image_of(event[name]) for name in ("before", "after")} for event in self.events]
+        return sorted(parsed, key=lambda event: (event["commit_ts"], event["segment"], event["line"]))
+
+    @property
+    def rejected(self) -> list[Any]:
+        return [each for found in self.summaries.values() for listed in found.bad.values() for each in listed]
+
+    @property
+    def bad(self) -> int:
+        return sum(each.count for each in self.rejected)
+
+
+def read_by_columns(name: str, values: Sequence[bytes | None], **options: Any) -> int:
+    """How many messages of these the format reads by columns."""
+    columns = format_of(name).column_reader(options)
+    assert columns is not None
+    return len(columns(connection(), pa.array(values, pa.binary())).places)
