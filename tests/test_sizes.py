@@ -17,13 +17,13 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (6_436, 30),
     "cdc_lakehouse/commands": (3_707, 22),
     "cdc_lakehouse/config": (2_082, 17),
-    "cdc_lakehouse/decoders": (6_891, 55),
+    "cdc_lakehouse/decoders": (6_899, 55),
     "cdc_lakehouse/lake": (12_404, 67),
     "cdc_lakehouse/pipeline": (9_354, 50),
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_123, 54),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (49_187, 317),
+    "tests": (48_931, 318),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
