@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import record_writer
 from cdc_lakehouse.pipeline import detection, monitors, topic_beginnings, topic_source
+from cdc_lakehouse.sample.sink_writer import Encode, canal_json
 from cdc_lakehouse.sources.kafka import Bounds, Topic, reading
 from cdc_lakehouse.sources.kafka.client import KafkaClient
 from cdc_lakehouse.sources.record_log import Messages, OffsetRange
+from tests.kit.topics import Record, TopicWriter
 
 
 def with_timeout(client: KafkaClient, seconds: float) -> KafkaClient:
@@ -50,6 +53,17 @@ class MemoryTopic:
         """Messages with `partition`, `key`, `value` (texts; `b64`: bytes in base64) and `timestamp`."""
         for message in messages:
             self._messages.setdefault(message["partition"], []).append(message)
+
+    def writer(self, encode: Encode = canal_json) -> TopicWriter:
+        """What brings changes to two partitions, rows of one table to both."""
+
+        def send(records: Sequence[Record]) -> None:
+            self.send(
+                {"partition": each.partition, "key": None, "value": each.value.decode(), "timestamp": each.at_ms}
+                for each in records
+            )
+
+        return TopicWriter(send, 2, True, random.Random(1), encode)
 
     def _topics(self, source: KafkaSource, *_: object) -> tuple[Topic, ...]:
         partitions = {number: Bounds(0, len(found)) for number, found in self._messages.items()}

@@ -42,7 +42,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -64,7 +63,6 @@ from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.log import Column, Ddl, Entry, RowChange, Table, Values, fold, seen
-from tests.kit.topics import Record, TopicWriter
 
 DIRECTORY: Final = Path(__file__).parents[1] / "scenarios"
 _START: Final = 450_000_000_000_000_000
@@ -666,7 +664,7 @@ class _Feed:
         self._feed: dict[str, Any] = {}
         self._clock = itertools.count(_START, 1 << 18)
         self.lake = new_lake(**self._configured(0))
-        topic = self._topic(MemoryTopic(patch)) if source == "topic" else None
+        topic = MemoryTopic(patch).writer if source == "topic" else None
         csv, old_values = source.startswith("csv"), source == "csv-old"
         self.players = [
             Player(each, f"s{n}", Changefeed(self.lake.sink, csv, old_values, f"s{n}", topic), self._clock)
@@ -679,17 +677,6 @@ class _Feed:
             if number == run:
                 self._feed |= json.loads(text)
         return {**self._feed, "source": {**_SOURCES[self._source], **self._feed.get("source", {})}}
-
-    def _topic(self, topic: MemoryTopic) -> Callable[[Any], TopicWriter]:
-        chance = random.Random(1)
-
-        def send(records: Sequence[Record]) -> None:
-            topic.send(
-                {"partition": each.partition, "key": None, "value": each.value.decode(), "timestamp": each.at_ms}
-                for each in records
-            )
-
-        return lambda encode: TopicWriter(send, 2, True, chance, encode)
 
     def _tables(self, also: Sequence[str] = ()) -> dict[str, Any]:
         taken = [

@@ -47,7 +47,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @dataclass(frozen=True)
 class S3Server:
+    """`data` has a directory for each bucket, with a file for each object."""
+
     endpoint: str
+    data: Path
 
     def add_user(self, access: str, secret: str) -> None:
         """Someone who may do nothing that a bucket's policy does not allow."""
@@ -69,7 +72,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         *("posix", str(root / "data")),
     ]
     with running(command, port, root / "log"):
-        yield S3Server(f"http://127.0.0.1:{port}")
+        yield S3Server(f"http://127.0.0.1:{port}", root / "data")
 
 
 @pytest.fixture(scope="session")
