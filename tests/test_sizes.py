@@ -23,7 +23,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (1_020, 5),
     "cdc_lakehouse/sources": (7_123, 54),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (48_931, 318),
+    "tests": (49_135, 319),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
