@@ -4,7 +4,6 @@ each alone."""
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +18,6 @@ from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import canal_json
 from cdc_lakehouse.decoders.files.canal_json_form import Form
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.lines import lines_of
 from tests.decoders.damage import damaged
 from tests.kit.duckdb_sql import connection
 
@@ -31,11 +29,10 @@ Row = dict[str, Any]
 
 def read(content: bytes, piece: int = 1 << 20, context: FileContext = CONTEXT) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    with patch.object(canal_json, "lines_of", functools.partial(lines_of, piece=piece)):
-        for batch in canal_json.decode(connection(), [content], context):
-            batch.validate(full=True)
-            assert batch.schema == DECODED
-            found += batch.to_pylist()
+    for batch in canal_json.decode(connection(), [content], context, piece=piece):
+        batch.validate(full=True)
+        assert batch.schema == DECODED
+        found += batch.to_pylist()
     for event in found:
         event |= {name: event[name] and json.loads(event[name]) for name in ("before", "after")}
     return found
