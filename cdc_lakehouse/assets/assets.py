@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import dagster as dg
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_lakehouse.assets import checks, keys, metadata, specs
 from cdc_lakehouse.assets.passed_dates import log_passed_dates
@@ -24,6 +23,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dagster as dg
-import pyarrow.compute as pc
 
 from cdc_lakehouse.assets import keys, metadata
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.section import zone_of
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.lake.tables.segments import DECODED, as_rows, totals
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.pipeline.steps import Steps

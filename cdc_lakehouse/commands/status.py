@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.positions import lag_seconds, utc_now
 from cdc_lakehouse.commands.common import (
@@ -29,6 +28,7 @@ from cdc_lakehouse.commands.common import (
     short,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.table_health import health_document

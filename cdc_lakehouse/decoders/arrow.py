@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 # Arrow creates its functions when it is imported: no type checker knows them.
-compute: Any = pyarrow.compute
+pc: Any = pyarrow.compute
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -47,12 +47,12 @@ def cut(text: Bytes, starts: Positions, stops: Positions, which: pa.Array | None
     places = np.column_stack([starts, stops]).ravel().astype(np.int32)
     # Every other piece is the text between two of them.
     pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
-    return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)) if which is None else compute.multiply(which, 2))
+    return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)) if which is None else pc.multiply(which, 2))
 
 
 def are_all(lists: pa.Array, kinds: pa.Array) -> Mask:
     """Return for each list whether all of its items are of these types; an empty or NULL list is."""
     good = np.ones(len(lists), bool)
-    others = compute.invert(compute.is_in(lists.flatten(), kinds))
-    good[compute.list_parent_indices(lists).filter(others).to_numpy()] = False
+    others = pc.invert(pc.is_in(lists.flatten(), kinds))
+    good[pc.list_parent_indices(lists).filter(others).to_numpy()] = False
     return good

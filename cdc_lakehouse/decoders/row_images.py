@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.arrow import Bytes, compute
+from cdc_lakehouse.decoders.arrow import Bytes, pc
 
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
@@ -39,14 +39,14 @@ def row_images(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> p
         between += f"{json.dumps(name, ensure_ascii=False)}:"
         escaped = _escaped(column)
         if column.null_count:
-            values = compute.binary_join_element_wise('"', escaped, '"', "")
-            parts += [between, compute.coalesce(values, "null")]
+            values = pc.binary_join_element_wise('"', escaped, '"', "")
+            parts += [between, pc.coalesce(values, "null")]
             between = ","
         else:
             parts += [between + '"', escaped]
             between = '",'
     end = between.removesuffix(",") + "}"
-    return compute.binary_join_element_wise(*parts, end, "") if parts else pa.repeat(end, count)
+    return pc.binary_join_element_wise(*parts, end, "") if parts else pa.repeat(end, count)
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
@@ -58,7 +58,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
     # The backslash first: the other escapes contain it.
     for byte in sorted(special, key=lambda byte: byte != _BACKSLASH):
         character = chr(byte)
-        texts = compute.replace_substring(texts, pattern=character, replacement=json.dumps(character)[1:-1])
+        texts = pc.replace_substring(texts, pattern=character, replacement=json.dumps(character)[1:-1])
     return texts
 
 

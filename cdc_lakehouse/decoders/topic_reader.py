@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
@@ -23,7 +22,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
-from cdc_lakehouse.decoders.arrow import rows_of
+from cdc_lakehouse.decoders.arrow import pc, rows_of
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
 from cdc_lakehouse.decoders.messages.format import UsualRows
 from cdc_lakehouse.decoders.messages.registry import format_of

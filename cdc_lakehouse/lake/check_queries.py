@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.table import Table
@@ -19,6 +18,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
@@ -43,7 +43,6 @@ _LARGE_BATCH: Final = 0.1
 rows."""
 
 # Type checkers do not know the parameters of these.
-_compute: Any = pc
 _at_least: Any = GreaterThanOrEqual
 _at_most: Any = LessThanOrEqual
 
@@ -97,7 +96,7 @@ def _near(name: str, values: pa.ChunkedArray) -> BooleanExpression:
     """Return a filter for the range of some integers; for values of other types it lets all rows pass."""
     if not pa.types.is_integer(values.type) or values.null_count:
         return AlwaysTrue()
-    ends = _compute.min_max(values).as_py()
+    ends = pc.min_max(values).as_py()
     return And(_at_least(name, ends["min"]), _at_most(name, ends["max"]))
 
 
@@ -242,7 +241,7 @@ def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
     # Segments that were not counted can have summaries too.
     counted = (pc.field("state") == DECODED) & (pc.field("kind") != SUMMARY) & pc.field("lines").is_valid()
     rows = Segments(lake, feed).rows.filter(counted).select(columns)
-    rows = rows.set_column(columns.index("others"), "others", _compute.fill_null(rows.column("others"), 0))
+    rows = rows.set_column(columns.index("others"), "others", pc.fill_null(rows.column("others"), 0))
     kept: Counter[str] = Counter()
     for row in Quarantine(lake, feed).rows:
         # Rows that a table could not take count as events.

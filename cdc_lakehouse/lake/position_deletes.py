@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from pyroaring import BitMap64
 
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import StoredFormError
 
 DATA_FILE: Final = NestedField(2147483546, "file_path", StringType(), required=True)

@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import pyarrow.compute as pc
-
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.files.registry import FORMATS
 from cdc_lakehouse.decoders.problems import BAD_VALUE, RAW_LIMIT
 from cdc_lakehouse.errors import SourceError

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute
 from pyiceberg.io import FileIO, load_file_io
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.changelog.stored import Json
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.database_progress import ProgressReporter
@@ -52,7 +52,6 @@ from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 # Arrow creates its functions when it is imported: type checkers do not know them.
-_compute: Any = pyarrow.compute
 
 _MOST_ROUNDS: Final = 20
 """The most rounds in which tables are read again because their definitions changed."""
@@ -178,7 +177,7 @@ class DatabaseDump:
     def _is_used(self, number: int) -> bool:
         """Whether files of a dump have landed."""
         segments = self._run.segments.rows.column("segment")
-        return bool(_compute.any(_compute.match_substring(segments, f"/{directory_of(number)}")).as_py())
+        return bool(pc.any(pc.match_substring(segments, f"/{directory_of(number)}")).as_py())
 
     def _make(self, number: int, wanted: list[str]) -> None:
         now = self._run.clock().isoformat(sep=" ", timespec="seconds")
@@ -403,9 +402,9 @@ def csv_lines(rows: Sequence[Row]) -> pa.Buffer:
     cells: list[pa.Array] = []
     for values in zip(*rows, strict=True):
         text = pa.array(values, pa.string())
-        quoted = _compute.replace_substring(text, '"', '""')
-        cells.append(_compute.binary_join_element_wise('"', quoted, '"', "").fill_null(r"\N"))
-    joined = _compute.binary_join_element_wise(*cells, ",")
-    lines = _compute.binary_join_element_wise(joined, "\n", "")
-    size = _compute.sum(_compute.binary_length(lines)).as_py()
+        quoted = pc.replace_substring(text, '"', '""')
+        cells.append(pc.binary_join_element_wise('"', quoted, '"', "").fill_null(r"\N"))
+    joined = pc.binary_join_element_wise(*cells, ",")
+    lines = pc.binary_join_element_wise(joined, "\n", "")
+    size = pc.sum(pc.binary_length(lines)).as_py()
     return lines.buffers()[2].slice(0, size)

@@ -10,14 +10,14 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import (
     EXPIRED_FILES,
     MISSING_FILE,
@@ -34,8 +34,6 @@ from cdc_lakehouse.pipeline.taken_tables import TakenNames, is_taken
 from cdc_lakehouse.sources.sink.incremental_listing import AT_ONCE
 from cdc_lakehouse.sources.sink.listing_state import may_have_expired, settings_digest
 from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, read_index
-
-pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 # The possible difference between the clocks of the database and of the store.
 _CLOCKS: Final = datetime.timedelta(minutes=5)

@@ -10,15 +10,15 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableVersion
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import TableHeldError, TransientError
@@ -43,7 +43,6 @@ from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes, key
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import EventEstimates, emptied_partitions, keyed_spans
 
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 _DRIVER_EVENTS: Final = 50_000
 """The most events, of all tables of a DDL that moves rows, that are read in the driver."""
 
@@ -216,7 +215,7 @@ def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], r
     """Write the events of small tables in this process: a job takes longer than its work."""
     rows = read_rows_at(run.events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
     for number, each in enumerate(rows):
-        if _compute.any(each.column("partial")).as_py():
+        if pc.any(each.column("partial")).as_py():
             raise _partial_rows(move)
         _require_partition(move, readers[number], number, {*each.column("exchanged").unique().to_pylist()})
     written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow.compute
-
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.check_queries import changes_by_table
 from cdc_lakehouse.lake.table_health import TableHealth
@@ -24,8 +23,6 @@ from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceStatus
 from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
-
-pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 _DATES_OF_CHANGES: Final = 7
 """The number of feed dates for which a table's changes are counted: its recent rate, and a limit to what is read."""

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.tables import CurrentTables
@@ -33,8 +33,6 @@ from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.table_changes import is_shown
 from cdc_lakehouse.pipeline.topic_source import batches_before
 from cdc_lakehouse.sources.object_store import StoredObject
-
-pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 _NEVER: Final = 0
 _ALWAYS: Final = 1 << 62

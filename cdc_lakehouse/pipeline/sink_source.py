@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-import pyarrow.compute as pc
-
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
 from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE, Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError

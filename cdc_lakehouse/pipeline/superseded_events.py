@@ -8,12 +8,12 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-import pyarrow.compute
 from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.superseded_changes import VersionSpan, find_superseded
@@ -23,8 +23,6 @@ from cdc_lakehouse.lake.tables.superseded_events import delete_superseded, remov
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.table_changes import is_shown, keyed_span
-
-pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 _WORTH: Final = 0.1
 """The growth, as a share of the events, after which removal is done again: finding the superseded events reads all

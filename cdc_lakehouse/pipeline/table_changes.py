@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.history import Incarnation, Span
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.key_texts import TableKey

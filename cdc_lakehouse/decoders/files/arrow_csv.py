@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, pc
 
 TAIL: Final = 64 * 1024
 """The number of bytes at the end of a piece in which the end of its last record is searched first."""
@@ -97,7 +97,7 @@ class Marks:
         text = (column.buffers()[2] or pa.py_buffer(b"")).to_pybytes() if self._characters else b""
         for mark, character in self._characters.items():
             if mark in text:
-                column = compute.replace_substring(column, pattern=mark, replacement=character)
+                column = pc.replace_substring(column, pattern=mark, replacement=character)
         return column
 
 

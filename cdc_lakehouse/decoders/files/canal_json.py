@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import END_TS
-from cdc_lakehouse.decoders.arrow import batch_of, compute
+from cdc_lakehouse.decoders.arrow import batch_of, pc
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_form import Event, Form, FormEvents, Forms
 from cdc_lakehouse.decoders.files.canal_json_strict import event_of
@@ -39,7 +39,7 @@ def decode(
         found = list(_events(connection, lines, context, forms))
         if len(found) > 1:
             found = [pa.concat_batches(found)]
-            found[0] = found[0].take(compute.sort_indices(found[0].column("line")))
+            found[0] = found[0].take(pc.sort_indices(found[0].column("line")))
         for events in found:
             yield from (events.slice(at, BATCH_ROWS) for at in range(0, events.num_rows, BATCH_ROWS))
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, cut, where
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, cut, pc, where
 from cdc_lakehouse.decoders.files.flat_objects import TYPE_OBJECTS, RowForm, are_flat, pieces, places_of, read_rows
 from cdc_lakehouse.decoders.files.lines import Lines
 
@@ -178,7 +178,7 @@ class Form:
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:
-            between = compute.find_substring(rows, _BETWEEN_ROWS).to_numpy()
+            between = pc.find_substring(rows, _BETWEEN_ROWS).to_numpy()
             read &= between >= 0
             text, starts, stops = places_of(rows)
             # Where it is missing, both images are wrong, but such lines are not read.

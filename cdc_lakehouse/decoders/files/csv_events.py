@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.arrow import Mask, Positions, compute
+from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.csv_format import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields, Layout
 from cdc_lakehouse.decoders.files.file_format import FileContext
@@ -61,7 +61,7 @@ class EventBuilder:
 
     def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         count, problem = rows.num_rows, rows.column("problem")
-        delete = _mask(compute.equal(rows.column(OP), "D"))
+        delete = _mask(pc.equal(rows.column(OP), "D"))
         updates = self._updates(rows, delete)
         events: Positions = np.flatnonzero(~np.roll(updates, 1))
         # The row of each event; for an UPDATE its old one.
@@ -72,22 +72,21 @@ class EventBuilder:
         columns = [*(rows.column(number) for number in (TABLE, DATABASE, OP, COMMIT_TS)), problem, rows.column("value")]
         if len(events) < count:
             columns = [column.take(pa.array(events)) for column in columns]
-            columns[2] = compute.if_else(pa.array(update), "U", columns[2])
+            columns[2] = pc.if_else(pa.array(update), "U", columns[2])
         table, database, op, commit_ts, problem, value = columns
         texts = [rows.column(str(number)) for number in range(len(self._names))]
         images = row_images(self._names, texts, count)
         before = images.take(pa.array(events, mask=~old))
         after = images.take(pa.array(events + update, mask=~new))
-        foreign = compute.or_(
-            compute.not_equal(table, self._context.table), compute.not_equal(database, self._context.database)
+        foreign = pc.or_(
+            pc.not_equal(table, self._context.table), pc.not_equal(database, self._context.database)
         ).fill_null(False)
         if foreign.true_count:
             parts = ['{"before":', before.fill_null("null"), ',"after":', after.fill_null("null"), "}", ""]
-            value = compute.if_else(foreign, compute.binary_join_element_wise(*parts).cast(pa.binary()), value)
-            problem = compute.if_else(foreign, problems.WRONG_TABLE, problem)
+            value = pc.if_else(foreign, pc.binary_join_element_wise(*parts).cast(pa.binary()), value)
+            problem = pc.if_else(foreign, problems.WRONG_TABLE, problem)
             op, commit_ts, before, after = (
-                compute.if_else(foreign, pa.scalar(None, column.type), column)
-                for column in (op, commit_ts, before, after)
+                pc.if_else(foreign, pa.scalar(None, column.type), column) for column in (op, commit_ts, before, after)
             )
         return pa.RecordBatch.from_arrays([line, op, commit_ts, before, after, problem, value], schema=DECODED)
 
@@ -97,11 +96,11 @@ class EventBuilder:
         if not self._fields.old_value or rows.num_rows < 2:
             return updates
         is_update = _mask(rows.column(IS_UPDATE))
-        is_new = is_update & _mask(compute.equal(rows.column(OP), "I"))
+        is_new = is_update & _mask(pc.equal(rows.column(OP), "I"))
         updates[:-1] = delete[:-1] & is_update[:-1] & is_new[1:]
         for number in (COMMIT_TS, TABLE, DATABASE):
             column = rows.column(number)
-            updates[:-1] &= _mask(compute.equal(column.slice(0, rows.num_rows - 1), column.slice(1)))
+            updates[:-1] &= _mask(pc.equal(column.slice(0, rows.num_rows - 1), column.slice(1)))
         return updates
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.decoders.arrow import Bytes, Positions, compute
+from cdc_lakehouse.decoders.arrow import Bytes, Positions, pc
 from cdc_lakehouse.decoders.files.arrow_csv import TAIL, Marks, NotUsualError, is_plain, parsed, quoted_records
 from cdc_lakehouse.decoders.files.csv_format import (
     BACKSLASH,
@@ -107,15 +107,15 @@ class PieceReader:
         leading = [column.fill_null(self._dialect.null.decode()) for column in columns[: fields.leading]]
         commit_ts = leading[COMMIT_TS].cast(pa.int64())
         checks = [
-            compute.all(compute.is_in(leading[OP], _OPERATIONS)),
-            compute.all(compute.ascii_is_decimal(leading[COMMIT_TS])),
-            compute.all(compute.greater(commit_ts, BEGINNING)),
-            compute.all(compute.less(commit_ts, self._end_ts)),
+            pc.all(pc.is_in(leading[OP], _OPERATIONS)),
+            pc.all(pc.ascii_is_decimal(leading[COMMIT_TS])),
+            pc.all(pc.greater(commit_ts, BEGINNING)),
+            pc.all(pc.less(commit_ts, self._end_ts)),
         ]
         rows = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
         if fields.old_value:
-            checks.append(compute.all(compute.is_in(leading[IS_UPDATE], _TRUTHS)))
-            rows.append(compute.equal(leading[IS_UPDATE], "true"))
+            checks.append(pc.all(pc.is_in(leading[IS_UPDATE], _TRUTHS)))
+            rows.append(pc.equal(leading[IS_UPDATE], "true"))
         if not all(check.as_py() for check in checks):
             raise NotUsualError
         nothing = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, cut
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, cut, pc
 from cdc_lakehouse.decoders.files.arrow_csv import Marks, NotUsualError
 from cdc_lakehouse.decoders.files.dump_insert_strict import ESCAPES
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn, Octets
@@ -175,8 +175,8 @@ def _columns(
     which = pa.array(numbers, mask=null.T.ravel() if null.any() else None)
     cells = cut(text, (starts + quoted).ravel(), (ends - quoted).ravel(), which)
     if quotes > 2 * np.count_nonzero(quoted | is_literal):
-        undoubled = compute.replace_substring(cells, pattern=b"''", replacement=b"'")
-        cells = compute.if_else(pa.array(is_literal.T.ravel()), cells, undoubled) if literal else undoubled
+        undoubled = pc.replace_substring(cells, pattern=b"''", replacement=b"'")
+        cells = pc.if_else(pa.array(is_literal.T.ravel()), cells, undoubled) if literal else undoubled
     cells = marks.restored(cells)
     return [
         _column(column, cells.slice(number * count, count), literal if is_literal[:, number].any() else None)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql
-from cdc_lakehouse.decoders.arrow import compute
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import dump_records
 from cdc_lakehouse.decoders.files.dump_insert import InsertReader
@@ -122,7 +122,7 @@ class _EventBuilder:
         events += [pa.nulls(count, pa.string()), self._images(batch)]
         if problem.null_count < count:
             sound = problem.is_null()
-            events = [compute.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
+            events = [pc.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
         return pa.RecordBatch.from_arrays([line, *events, problem, value], schema=DECODED)
 
     def _images(self, batch: pa.RecordBatch) -> pa.Array:

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.arrow import TEXTS, Bytes, Mask, Positions, are_all, compute, where
+from cdc_lakehouse.decoders.arrow import TEXTS, Bytes, Mask, Positions, are_all, pc, where
 
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
@@ -153,7 +153,7 @@ def _are_different(lists: pa.Array) -> Mask:
     """Return which lists have no text twice."""
     texts = lists.flatten().dictionary_encode()
     width = max(len(texts.dictionary), 1)
-    of_list: Positions = compute.list_parent_indices(lists).to_numpy()
+    of_list: Positions = pc.list_parent_indices(lists).to_numpy()
     places = np.sort(of_list * width + texts.indices.to_numpy())
     different: Mask = np.ones(len(lists), bool)
     different[places[1:][places[1:] == places[:-1]] // width] = False

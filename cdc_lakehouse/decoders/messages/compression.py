@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.arrow import compute
+from cdc_lakehouse.decoders.arrow import pc
 
 LIMIT: Final = 256 << 20
 """The most bytes of a message's text. Brokers accept 100 MB of TiCDC at most, compressed."""
@@ -38,7 +38,7 @@ def uncompressed_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the records of a batch with the texts of their column `value`, some megabytes at a time. Values that cannot
     be read are left as they are, for the decoder to report."""
     values = batch.column("value")
-    if compute.all(compute.starts_with(values, "{")).as_py() is not False:
+    if pc.all(pc.starts_with(values, "{")).as_py() is not False:
         yield batch
         return
     place, start, size, texts = batch.schema.get_field_index("value"), 0, 0, list[bytes | None]()

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import BEGINNING, END_MS, END_TS
-from cdc_lakehouse.decoders.arrow import TEXTS, are_all, compute
+from cdc_lakehouse.decoders.arrow import TEXTS, are_all, pc
 from cdc_lakehouse.decoders.messages.canal_event_types import OPS
 from cdc_lakehouse.decoders.messages.format import RowShape, UsualRows
 from cdc_lakehouse.decoders.messages.json_object import key_of, types_of, unique
@@ -66,7 +66,7 @@ class FlatColumns:
         lowest, end = (-1, END_MS) if self.in_order else (BEGINNING, END_TS)
         usual = (ops != None) & (numbers > lowest) & (numbers < end)  # noqa: E711 - of each one
         usual &= ~_numpy(has_more, False) & are_all(types, TEXTS) & are_all(old_types, TEXTS)
-        has_old = _numpy(compute.starts_with(before, "{"), False)
+        has_old = _numpy(pc.starts_with(before, "{"), False)
         usual &= (ops != "U") | (has_old & _each_once(old_names)) | (self.merged & _numpy(before.is_null(), False))
         places = np.flatnonzero(usual)
         if len(places) < len(usual):
@@ -160,7 +160,7 @@ class FlatColumns:
 def _texts(values: pa.Array) -> pa.Array:
     """Convert values to text; NULL for those that are left to the decoder: long messages, and those that are not
     UTF-8."""
-    values = compute.if_else(compute.less_equal(compute.binary_length(values), _LONGEST), values, None)
+    values = pc.if_else(pc.less_equal(pc.binary_length(values), _LONGEST), values, None)
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -177,7 +177,7 @@ def _utf8_or_none(value: bytes | None) -> str | None:
 def _without_replacements(texts: pa.Array) -> pa.Array:
     """Replace texts with U+FFFD by NULL."""
     for text, ignore_case in _REPLACEMENTS.items():
-        texts = compute.if_else(compute.match_substring(texts, text, ignore_case=ignore_case), None, texts)
+        texts = pc.if_else(pc.match_substring(texts, text, ignore_case=ignore_case), None, texts)
     return texts
 
 
@@ -203,4 +203,4 @@ def _numbers(texts: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _numpy(values: pa.Array, null: Any) -> np.ndarray[Any, Any]:
-    return compute.fill_null(values, null).to_numpy(zero_copy_only=False)
+    return pc.fill_null(values, null).to_numpy(zero_copy_only=False)

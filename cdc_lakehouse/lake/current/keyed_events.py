@@ -12,14 +12,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.decoders.arrow import where
+from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC
 from cdc_lakehouse.lake.current.key_texts import TEXT
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 KEYED_EVENTS: Final = pa.schema([
     ("table_no", pa.int32()),
@@ -86,7 +83,7 @@ class KeyedSpans:
         UPDATE that changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
         if self._earlier_of is None:
             return self._keyed(connection, events)
-        own = _compute.is_in(events.column("segment"), pa.array(sorted(self._earlier_of), pa.string()))
+        own = pc.is_in(events.column("segment"), pa.array(sorted(self._earlier_of), pa.string()))
         return key_deletes(self._keyed(connection, events.filter(own)))
 
     def _keyed(self, connection: Any, events: pa.Table) -> pa.Table:
@@ -100,8 +97,8 @@ class KeyedSpans:
             "table_no": np.array([span.table_no for span in spans], np.int32)[span_of],
             "key": _lists(parts, "new", width),
             "stage": stages,
-            "upsert": _compute.not_equal(events.column("op"), "D"),
-            "is_insert": _compute.is_in(events.column("op"), _INSERTS),
+            "upsert": pc.not_equal(events.column("op"), "D"),
+            "is_insert": pc.is_in(events.column("op"), _INSERTS),
             "version_no": np.array([span.version_no for span in spans], np.int32)[span_of],
             "commit_ts": events.column("commit_ts"),
             "image": events.column("after"),
@@ -109,10 +106,10 @@ class KeyedSpans:
             "line": events.column("line"),
         }
         now = pa.table(columns, KEYED_EVENTS)
-        if "moved" not in parts.column_names or not _compute.any(parts.column("moved")).as_py():
+        if "moved" not in parts.column_names or not pc.any(parts.column("moved")).as_py():
             return now
         moved = parts.column("moved")
-        count = _compute.sum(moved).as_py()
+        count = pc.sum(moved).as_py()
         gone = {
             "key": _lists(parts.filter(moved), "old", width[moved.to_numpy()]),
             "upsert": pa.repeat(False, count),
@@ -155,10 +152,10 @@ def _key_parts(
         f"path{n}": pa.DictionaryArray.from_arrays(pa.array(span_of, pa.int32()), [_path(span, n) for span in spans])
         for n in numbers
     }
-    updates = _compute.equal(events.column("op"), "U")
+    updates = pc.equal(events.column("op"), "U")
     query, found = "keyed", [f"new{n}" for n in numbers]
     layers = [[f"json_extract_string(coalesce(after, before), path{n}) AS new{n}" for n in numbers]]
-    if _compute.any(_compute.and_(updates, events.column("before").is_valid())).as_py():
+    if pc.any(pc.and_(updates, events.column("before").is_valid())).as_py():
         # Columns that the `before` image omits did not change.
         kept = "CASE WHEN json_exists(earlier, path{0}) THEN NULL ELSE new{0} END"
         layers += [
@@ -220,7 +217,7 @@ def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], spa
             own = pa.array(np.array([text == expression for text in texts])[span_of])
             said = pa.table({TEXT: columns[name].filter(own)})
             found = sql.query(connection, f"SELECT {expression} AS found FROM said", said=said).column("found")
-            columns[name] = _compute.replace_with_mask(columns[name], own, found.combine_chunks())
+            columns[name] = pc.replace_with_mask(columns[name], own, found.combine_chunks())
     if "moved" in columns:
         count = sum(name.startswith("new") for name in names)
         query = f"SELECT {_differ(range(count))} AS moved FROM parts"

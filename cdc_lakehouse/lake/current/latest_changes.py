@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.duckdb_sql import query
 from cdc_lakehouse.errors import TableHeldError
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
 def key_part(position: int) -> str:
@@ -21,7 +19,7 @@ def key_part(position: int) -> str:
 
 def key_texts(keys: Any, width: int) -> dict[str, Any]:
     """Split keys (an array of lists of strings) into columns, by name."""
-    return {key_part(n): _compute.list_element(keys, n) for n in range(width)}
+    return {key_part(n): pc.list_element(keys, n) for n in range(width)}
 
 
 def latest_changes(connection: Any, events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
@@ -41,7 +39,7 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())
     # Synthetic events are ordered by segment first. Most batches have none, and then no second sort by it is needed.
-    synthetic = _compute.any(_compute.not_equal(_compute.bit_wise_and(events.column("stage"), 1), 0)).as_py()
+    synthetic = pc.any(pc.not_equal(pc.bit_wise_and(events.column("stage"), 1), 0)).as_py()
     first = "CASE WHEN stage % 2 <> 0 THEN segment END DESC, " if synthetic else ""
     found = query(
         connection,

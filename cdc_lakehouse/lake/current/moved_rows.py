@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,6 +21,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.row_images import row_images as images_of_columns
 from cdc_lakehouse.decoders.task_errors import TaskError
@@ -43,7 +43,6 @@ from cdc_lakehouse.lake.current.typed_rows import (
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 LIVE_ROWS: Final = pa.schema([
     ("commit_ts", pa.int64()),
     ("before", pa.string()),
@@ -115,11 +114,11 @@ class LiveRows:
             except CdcError as error:
                 raise TaskError(error) from None
             partial: list[pa.Table] = []
-            for number in _compute.unique(live.column("version_no")).to_pylist():
+            for number in pc.unique(live.column("version_no")).to_pylist():
                 version = self.target.versions[number]
                 for own in sql.slices(live.filter(pc.field("version_no") == number)):
                     images = row_images(connection, own, version, {column.id for column in version.columns})
-                    if _compute.any(images.absent).as_py():
+                    if pc.any(images.absent).as_py():
                         partial.append(own.select(["key"]).filter(images.absent))
                     yield from self._rows(connection, version, own, images).to_batches()
             if partial:
@@ -128,7 +127,7 @@ class LiveRows:
 
     def _rows(self, connection: Any, version: TableVersion, events: pa.Table, images: RowImages) -> pa.Table:
         """Return the complete rows among events of one version."""
-        whole = _compute.invert(images.absent)
+        whole = pc.invert(images.absent)
         read = pa.table({**images.texts, "commit_ts": events.column("commit_ts")}).filter(whole)
         given = sql.by_name(read)
         texts = {id: given[f"t{id}"] for column in version.carried if (id := column.id) in self._ids}
@@ -155,8 +154,8 @@ class LiveRows:
             for column in self.target.columns:
                 ways = enumerate(dict.fromkeys(types_by_version(column, self.target).values()))
                 kept = pa.array([number for number, types in ways if not converts(types)], pa.int32())
-                is_kept = _compute.is_in(given[f"n{column.id}"], kept)
-                texts[column.id] = _compute.if_else(is_kept, given[f"t{column.id}"], texts[column.id])
+                is_kept = pc.is_in(given[f"n{column.id}"], kept)
+                texts[column.id] = pc.if_else(is_kept, given[f"t{column.id}"], texts[column.id])
             yield self._shown(connection, texts, part.column("commit_ts"), typed.column("fault"))
 
     @functools.cached_property

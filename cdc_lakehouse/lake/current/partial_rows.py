@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.decoders.arrow import where
+from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.lake.current.typed_rows import (
     Target,
     image_of,
@@ -24,8 +23,6 @@ from cdc_lakehouse.lake.current.typed_rows import (
     types_by_version,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
 @dataclass(slots=True)
@@ -175,13 +172,13 @@ def _typed_images(
     rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
     wanted = {column.id for column in target.columns}
     types = {column.id: types_by_version(column, target) for column in target.columns}
-    for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
+    for number in sorted(pc.unique(rows.column("version_no")).to_pylist()):
         version = target.versions[number]
         own = where(rows, rows.column("version_no").to_numpy() == number)
         own_types = {id: each.get(number, ()) for id, each in types.items()}
         for part in sql.slices(own):
             images = row_images(connection, part, version, wanted)
-            if not partial and _compute.any(images.absent).as_py():
+            if not partial and pc.any(images.absent).as_py():
                 return None
             row = part.column("row")
             values = rows_of_version(connection, version, target, own_types, images.texts, row, value_format)
@@ -194,4 +191,4 @@ def _typed_images(
 
 def _with_faults(values: pa.Table, faults: Any) -> pa.Table:
     place = values.schema.get_field_index("fault")
-    return values.set_column(place, "fault", _compute.or_(values.column("fault"), faults))
+    return values.set_column(place, "fault", pc.or_(values.column("fault"), faults))

@@ -30,7 +30,7 @@ from cdc_lakehouse.changelog.ddl.clauses import (
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
 from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, rows_of
 from cdc_lakehouse.changelog.schema import Column
-from cdc_lakehouse.decoders.arrow import compute, where
+from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.duckdb_sql import cast, text_literal, when
 from cdc_lakehouse.errors import DdlError, TableHeldError
 from cdc_lakehouse.lake.current import value_parsing
@@ -160,7 +160,7 @@ def without_emptied(
             continue
         rows = typed(earlier, replace(each.target, columns=each.columns))
         is_read_later = {column.id for column in each.columns}.issubset(read_later)
-        if not is_read_later and compute.any(rows.values.column("fault")).as_py():
+        if not is_read_later and pc.any(rows.values.column("fault")).as_py():
             columns, names = ", ".join(column.name for column in each.columns), ", ".join(each.names)
             raise TableHeldError(
                 f"a value of {columns} cannot be read, which says whether a row was in partition {names}",

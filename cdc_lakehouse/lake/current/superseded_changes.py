@@ -13,17 +13,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, spark_columns
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 _IN_KEY: Final = ("table_no", "version_no", "key")
 _ORDER: Final = ("stage", "upsert", "segment", "line")
@@ -81,8 +79,8 @@ def _superseded(changes: DataFrame) -> DataFrame:
 def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     found: dict[str, BitMap64] = {}
     for batch in batches:
-        for file in _compute.unique(batch.column("file")).to_pylist():
-            positions = batch.filter(_compute.equal(batch.column("file"), file)).column("position")
+        for file in pc.unique(batch.column("file")).to_pylist():
+            positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
             found.setdefault(file, BitMap64()).update(positions.to_pylist())
     for file, positions in found.items():
         yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, schema=_DELETED)
@@ -107,8 +105,8 @@ class _Changes:
         keyed, excluded = KeyedSpans(self._spans), pa.array(sorted(self._excluded), pa.string())
         with sql.database() as connection:
             for events in _tables_of(batches):
-                out = _compute.or_(events.column(SYNTHETIC), _compute.is_in(events.column("segment"), excluded))
-                yield from self._changes(connection, keyed, events.filter(_compute.invert(out))).to_batches()
+                out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
+                yield from self._changes(connection, keyed, events.filter(pc.invert(out))).to_batches()
 
     def _changes(self, connection: Any, keyed: KeyedSpans, events: pa.Table) -> pa.Table:
         # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.

@@ -22,21 +22,19 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.defaults import UTC
 from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import conversions, convert_through
 from cdc_lakehouse.lake.current.keyed_events import LARGE_IMAGE
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 COMMIT_TS: Final = "_commit_ts"
 """The column that the lake adds to a current-state table."""
@@ -120,28 +118,28 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
     given = sql.by_name(folds)
     ways = {c.id: [*dict.fromkeys(types_by_version(c, target).values())] for c in target.columns}
     texts = [
-        (text if len(each) == 1 else _compute.if_else(_compute.equal(given[f"n{id}"], number), text, _NO_TEXT), types)
+        (text if len(each) == 1 else pc.if_else(pc.equal(given[f"n{id}"], number), text, _NO_TEXT), types)
         for id, each in ways.items()
         for text in [given[f"t{id}"]]
         for number, types in enumerate(each)
     ]
     values, fault, zeros = _read(texts, folds.num_rows, connection, value_format)
-    unborn = [column for column in target.columns if _compute.any(given[f"u{column.id}"]).as_py()]
+    unborn = [column for column in target.columns if pc.any(given[f"u{column.id}"]).as_py()]
     defaults = default_values(connection, unborn, None, target, folds.num_rows, value_format)
     known = given["based"] if "based" in given else pa.repeat(False, folds.num_rows)
     columns: dict[int, Any] = {}
     rest = iter(values)
     for id, each in ways.items():
         read = [next(rest) for _ in each]
-        value = read[0] if len(read) == 1 else _compute.coalesce(*read)
-        omitted = _compute.is_null(given[f"n{id}"])
-        if _compute.any(omitted).as_py():
+        value = read[0] if len(read) == 1 else pc.coalesce(*read)
+        omitted = pc.is_null(given[f"n{id}"])
+        if pc.any(omitted).as_py():
             born = given[f"u{id}"]
-            other = _compute.if_else(born, defaults[id].cast(value.type), None) if id in defaults else None
+            other = pc.if_else(born, defaults[id].cast(value.type), None) if id in defaults else None
             if "based" in given:
-                other = _compute.if_else(known, given[f"b{id}"].cast(value.type), other)
-            value = value if other is None else _compute.if_else(omitted, other, value)
-            fault |= omitted.to_numpy(zero_copy_only=False) & ~_compute.or_(known, born).to_numpy(zero_copy_only=False)
+                other = pc.if_else(known, given[f"b{id}"].cast(value.type), other)
+            value = value if other is None else pc.if_else(omitted, other, value)
+            fault |= omitted.to_numpy(zero_copy_only=False) & ~pc.or_(known, born).to_numpy(zero_copy_only=False)
         columns[id] = value
     return _table(given["row"], target, columns, fault, zeros)
 
@@ -221,7 +219,7 @@ def converted(
         statements.append((f"SELECT {value} AS value, {any_of(lost)} AS fault FROM {relation}", values))
     found = sql.over_columns(connection, statements)
     for (_, types), rows in zip(columns, found, strict=True):
-        if _compute.any(rows.column("fault")).as_py():
+        if pc.any(rows.column("fault")).as_py():
             names = " to ".join(dict.fromkeys(type_text(each) for each in types))
             raise DdlError(
                 f"a value cannot be converted from {names} as the source does it",

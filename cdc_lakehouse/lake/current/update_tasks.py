@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
@@ -27,7 +26,7 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.decoders.arrow import where
+from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake import data_files
@@ -63,7 +62,6 @@ from cdc_lakehouse.lake.data_files import (
 from cdc_lakehouse.lake.engine_faults import described, engine_fault
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 REJECTED_LISTED: Final = 1000
 """The number of unusable rows of an update that are listed one by one; further ones are counted by segment."""
 
@@ -284,7 +282,7 @@ class _Task:
         if rows.num_rows:
             yield TaskResult(number, "file", self._write(rows))
         keys = pa.concat_tables([each.latest for each in done])
-        zeros = sum(_compute.sum(each.typed.values.column("zero_dates")).as_py() or 0 for each in done)
+        zeros = sum(pc.sum(each.typed.values.column("zero_dates")).as_py() or 0 for each in done)
         counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, older)
         yield TaskResult(number, "counts", json.dumps(counts._asdict()))
         deleted = functools.reduce(_union, (each.replaced for each in done), self._emptied())
@@ -318,11 +316,11 @@ class _Task:
             typed = self._typed(events, upserts, replaced)
             fault = typed.values.column("fault")
             deletes = latest.num_rows - len(typed.places)
-            if not _compute.any(fault).as_py():
+            if not pc.any(fault).as_py():
                 return [*done, _Decided(latest, replaced, typed, deletes)], rejected, keys
             last = replace(typed, values=typed.values.filter(fault)).of_events(_OF_REJECTED)
             keys = keys or last.num_rows
-            usable = replace(typed, values=typed.values.filter(_compute.invert(fault)))
+            usable = replace(typed, values=typed.values.filter(pc.invert(fault)))
             latest = self._events_of(latest, last, "ANTI")
             done.append(_Decided(latest, self._grouped(self._matches(latest)), usable, deletes))
             events = self._events_of(events, last)
@@ -563,7 +561,7 @@ class _Task:
             types = update.target.types_since(column.id, update.stored.version)
             comparable = pa.types.is_integer(part.type) or pa.types.is_string(part.type)
             if field is not None and len(types) == 1 and comparable and not part.null_count:
-                ends = _compute.min_max(part).as_py()
+                ends = pc.min_max(part).as_py()
                 found[field] = (ends["min"], ends["max"])
         return found
 

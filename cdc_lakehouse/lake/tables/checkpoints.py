@@ -10,19 +10,17 @@ import datetime
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute
 from pyiceberg.expressions import AlwaysTrue, And
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
-
-pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.data_files import (
@@ -30,8 +30,6 @@ from cdc_lakehouse.lake.data_files import (
     new_path,
     read_rows,
 )
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 WRITTEN: Final = pa.schema([("data_file", pa.string())])
 """The rows that tasks return for the files that they wrote: JSON for Iceberg's `ContentFileParser`."""
@@ -89,9 +87,9 @@ def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table]]:
     rows = pa.Table.from_batches([batch])
     if SYNTHETIC not in rows.column_names:
         rows = rows.append_column(EVENTS.field(SYNTHETIC), pa.repeat(False, rows.num_rows))
-    millis = _compute.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
+    millis = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
     rows = rows.append_column(EVENTS.field("commit_time"), millis.cast(pa.timestamp("ms", "UTC")).cast(_MICROS))
-    dates = _compute.unique(rows.column("feed_date")).to_pylist()
+    dates = pc.unique(rows.column("feed_date")).to_pylist()
     for date in dates:
         if len(dates) == 1:
             yield date, rows

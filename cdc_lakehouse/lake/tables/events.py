@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import EVENTS, spark_columns
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
@@ -31,8 +31,6 @@ from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.row_deletes import delete_rows
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter, reader_of
 from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +240,10 @@ class Events:
         def positions(file: StoredFile) -> BitMap64:
             found = BitMap64()
             for rows in read_rows(table.io, file, table.schema(), read, between={field.field_id: ends}):
-                own = rows.filter(_compute.is_in(rows.column(names[0]), wanted))
+                own = rows.filter(pc.is_in(rows.column(names[0]), wanted))
                 found.update(own.column(POSITION).to_pylist())
                 if len(other):
-                    others = own.filter(_compute.is_in(own.column(names[0]), other))
+                    others = own.filter(pc.is_in(own.column(names[0]), other))
                     stay = others.join(new, names, join_type="left anti")
                     found -= BitMap64(stay.column(POSITION).to_pylist())
             return found
@@ -297,7 +295,7 @@ def _transactions(table: Table, data_files: Iterable[str], segments: pa.Array) -
     for data_file in data_files if len(segments) else ():
         with table.io.new_input(json.loads(data_file)["file-path"]).open() as stream:
             rows = pq.read_table(stream, columns=found[0].column_names).cast(found[0].schema)
-        found.append(rows.filter(_compute.is_in(rows.column("segment"), segments)))
+        found.append(rows.filter(pc.is_in(rows.column("segment"), segments)))
     return pa.concat_tables(found).group_by(found[0].column_names).aggregate([])
 
 

@@ -14,18 +14,16 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.data_files import Range, StoredFile, column, live_files, may_contain, read_rows
 from cdc_lakehouse.lake.tables.landed_offsets import records_table
 from cdc_lakehouse.sources.record_log import LogPartition
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 _BATCH_BYTES: Final = 16 << 20
 _PLACE: Final = ("topic", "partition", "offset", "batch")
@@ -235,7 +233,7 @@ def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range | No
     order = np.argsort(at, kind="stable")
     if len(at) != rows.num_rows or (np.diff(at[order]) != 1).any():
         rows = rows.take(pa.array(at[order]))
-    millis = _compute.divide(rows.column("timestamp").cast(pa.int64()), 1000)
+    millis = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
     columns = {name: rows.column(name) for name in _READ if name != "timestamp"} | {
         "time_ms": millis,
         "batch": pa.array(batches[order], pa.int64()),
@@ -248,8 +246,8 @@ def _in_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
     """Split rows into batches of some megabytes or one record each."""
     if not rows.num_rows:
         return
-    lengths = (_compute.fill_null(_compute.binary_length(rows.column(name)), 0) for name in ("key", "value"))
-    ends = np.cumsum(_compute.add(*lengths).to_numpy().astype(np.int64))
+    lengths = (pc.fill_null(pc.binary_length(rows.column(name)), 0) for name in ("key", "value"))
+    ends = np.cumsum(pc.add(*lengths).to_numpy().astype(np.int64))
     number = ends // (ends[-1] // (ends[-1] // _BATCH_BYTES + 1) + 1)
     starts = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
     for start, end in itertools.pairwise([*starts, rows.num_rows]):

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.fileformat import FileFormatFactory, FileFormatWriter
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -39,6 +38,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import DateSeparator, StorageConfig
 from cdc_lakehouse.config.section import zone_of
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
@@ -71,7 +71,6 @@ _LAST_SECOND: Final = 253_370_764_800
 """The start of the year 9999: Python's calendar ends with that year."""
 _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 10}
 
-_compute: Any = pc  # Type checkers do not see the parameters of its functions.
 
 Dated = tuple[str | None, pa.RecordBatch]
 
@@ -104,7 +103,7 @@ class RecordRows:
             "key": keys,
             "value": values,
             "headers": _or_none(messages.headers),
-            "size": _compute.add(*(_compute.binary_length(each).fill_null(0) for each in (keys, values))),
+            "size": pc.add(*(pc.binary_length(each).fill_null(0) for each in (keys, values))),
             "segment": messages.range.segment,
             "batch": self.batch,
         }

@@ -24,11 +24,11 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.compute
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.properties import BATCH, UNMARKED
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, schema_of
@@ -183,9 +183,6 @@ def replayed_segment(segment: Segment, batch: int, appended: Appended, now: date
         del uncounted["lines"]
     replaces = replaced_contents(segment, appended)
     return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces=replaces, **uncounted)
-
-
-pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 
 class Segments:

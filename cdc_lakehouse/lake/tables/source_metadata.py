@@ -13,19 +13,17 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
-import pyarrow.compute
 from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, renamed_from
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
-
-pc: Any = pyarrow.compute  # Its functions are created at run time, which type checkers do not see.
 
 OPTION_CONFLICT_ADVICE: Final = (
     "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
