@@ -28,7 +28,7 @@ from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
-from cdc_lakehouse.pipeline.repairs import plan_repair
+from cdc_lakehouse.pipeline.repair_plans import plan_repair
 from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Values
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, VerifyResult, verify_feed

@@ -79,6 +79,11 @@ def spark_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{each.name} {_SPARK_TYPES[each.type]}" for each in schema)
 
 
+def image_of(image: str | None) -> dict[str, str | None]:
+    """Return the texts of an image, by column."""
+    return {} if image is None else msgspec.json.decode(image)
+
+
 def image_text(row: Mapping[str, str | None] | None) -> str | None:
     """Encode a row as the JSON text of an event's image."""
     return None if row is None else msgspec.json.encode(row).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,17 +22,14 @@ from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.directory import detect_dump
-from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, Topic, read_topics, require_all
+from cdc_lakehouse.sources.kafka import read_topics, require_all
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
-from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.detection import DEFAULT_SEPARATOR, LOOKED_AT, DetectedSink, detect_sink, roots_below
 from cdc_lakehouse.sources.sink.paths import read_checkpoint
 
 _HEAD: Final = 4 << 20
 """Bytes of a file that are read."""
-_MESSAGES: Final = 200
 """Messages of a topic that are read."""
-_MESSAGE_BYTES: Final = 16 << 20
 _SHOWN: Final = 12
 _CANAL_PASSWORD: Final = "CANAL_PASSWORD"
 _FORMS: Final = (
@@ -222,27 +219,6 @@ def _detect_topics(uri: str) -> Detected:
     source |= detected or {"format": DEFAULT}
     _tell_time_zone(detect_offset(values), source, found, unsure)
     return Detected(_feed_name(topics[0]), source, utc_now().date(), tuple(found), tuple(unsure))
-
-
-def first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
-    """Return the values of the first messages that the topics still have."""
-    ranges = [
-        OffsetRange(
-            LogPartition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES
-        )
-        for topic in topics
-        for number, bounds in topic.partitions.items()
-        if bounds.end > bounds.low
-    ]
-    values: list[bytes] = []
-    reader = RangeReader(KafkaClient.of(source), ranges[:_SHOWN])
-    for messages in reader.messages():
-        values += [value for value in messages.values if value is not None]
-        if len(values) >= _MESSAGES:
-            break
-    if not values and reader.faults:
-        raise reader.faults[0]
-    return values[:_MESSAGES]
 
 
 def _detect_canal(uri: str) -> Detected:

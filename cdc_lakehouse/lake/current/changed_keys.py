@@ -11,10 +11,10 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.changelog.row_texts import Form
+from cdc_lakehouse.decoders.event_schema import image_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.row_texts import in_row, row_text, value_text
-from cdc_lakehouse.lake.current.typed_rows import image_of
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.event_files import event_reader
 

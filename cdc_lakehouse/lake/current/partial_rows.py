@@ -14,14 +14,8 @@ import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.arrow import pc, where
-from cdc_lakehouse.lake.current.typed_rows import (
-    Target,
-    image_of,
-    row_images,
-    rows_of_fold,
-    rows_of_version,
-    types_by_version,
-)
+from cdc_lakehouse.decoders.event_schema import image_of
+from cdc_lakehouse.lake.current.typed_rows import Target, row_images, rows_of_fold, rows_of_version, types_by_version
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -29,6 +28,7 @@ from cdc_lakehouse.changelog.defaults import UTC
 from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.event_schema import image_of
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import conversions, convert_through
@@ -377,8 +377,3 @@ def _members(connection: Any, images: pa.ChunkedArray, read: Mapping[str, str]) 
 
 def _query(connection: Any, query: str, images: pa.ChunkedArray) -> pa.Table:
     return sql.query(connection, query, images=pa.table({"image": images}))
-
-
-def image_of(image: str | None) -> dict[str, str | None]:
-    """Return the texts of an image, by column."""
-    return {} if image is None else msgspec.json.decode(image)

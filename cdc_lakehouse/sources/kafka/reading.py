@@ -9,9 +9,10 @@ from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.kafka.client import OUT_OF_RANGE, ClientErrors, KafkaClient, topic_fault
-from cdc_lakehouse.sources.kafka.topics import log_truncated, offsets_expired
+from cdc_lakehouse.sources.kafka.topics import Topic, log_truncated, offsets_expired
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 
 _MESSAGES_AT_ONCE: Final = 500
@@ -288,3 +289,29 @@ class _Session:
 
 def _bytes(values: Iterable[bytes | None]) -> int:
     return sum(map(len, filter(None, values)))
+
+
+_LOOKED_AT: Final = 200
+_FIRST_BYTES: Final = 16 << 20
+_FIRST_PARTITIONS: Final = 12
+
+
+def first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
+    """Return the values of the first messages that the topics still have."""
+    ranges = [
+        OffsetRange(
+            LogPartition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _LOOKED_AT), _FIRST_BYTES
+        )
+        for topic in topics
+        for number, bounds in topic.partitions.items()
+        if bounds.end > bounds.low
+    ]
+    values: list[bytes] = []
+    reader = RangeReader(KafkaClient.of(source), ranges[:_FIRST_PARTITIONS])
+    for messages in reader.messages():
+        values += [value for value in messages.values if value is not None]
+        if len(values) >= _LOOKED_AT:
+            break
+    if not values and reader.faults:
+        raise reader.faults[0]
+    return values[:_LOOKED_AT]
