@@ -23,6 +23,7 @@ from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.directory import detect_dump
 from cdc_lakehouse.sources.kafka import read_topics, require_all
+from cdc_lakehouse.sources.kafka.reading import first_messages
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.sink.detection import DEFAULT_SEPARATOR, LOOKED_AT, DetectedSink, detect_sink, roots_below
 from cdc_lakehouse.sources.sink.paths import read_checkpoint
