@@ -46,7 +46,7 @@ class MemoryTopic:
         self._messages: dict[int, list[dict[str, Any]]] = {}
         for module in (topic_source, topic_beginnings, detection, monitors):
             monkeypatch.setattr(module, "read_topics", self._topics)
-        for module in (record_writer, topic_beginnings, detection):
+        for module in (record_writer, topic_beginnings, reading):
             monkeypatch.setattr(module, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges))
 
     def send(self, messages: Iterable[dict[str, Any]]) -> None:
