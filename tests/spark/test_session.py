@@ -23,10 +23,21 @@ pytestmark = pytest.mark.spark
 SECRET = "hunter2 = a\\b #é😀!"
 _START = """
 import json, pathlib, sys
-from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake.spark import build_session
+from cdc_lakehouse.config import LakeConfig, StorageConfig
+from cdc_lakehouse.lake.spark import build_session, start_session
 
-config = LakeConfig.model_validate(json.loads(sys.stdin.read()))
+section = json.loads(sys.stdin.read())
+config = LakeConfig.model_validate(section)
+section["spark"]["conf"]["spark.driver.memory"] = "no size"
+failed = []
+for start in (start_session, lambda *_: None):
+    start(LakeConfig.model_validate(section), StorageConfig.nothing())
+    try:
+        build_session(LakeConfig.model_validate(section))
+    except Exception as error:
+        failed.append(type(error).__name__)
+for _ in range(2):
+    start_session(config, StorageConfig.nothing())
 spark = build_session(config)
 process = pathlib.Path("/proc", str(spark.sparkContext._gateway.proc.pid))
 told = {
@@ -43,13 +54,20 @@ told = {
 spark.stop()
 again = build_session(config)
 told["again"] = again.conf.get("spark.sql.shuffle.partitions")
+jvm = again.sparkContext._gateway.proc
+jvm.kill()
+jvm.wait()
+start_session(config, StorageConfig.nothing())
+after = build_session(config)
+told |= {"failed": failed, "rows": after.range(3).count(), "new": after.sparkContext._gateway.proc.pid != jvm.pid}
 json.dump(told, sys.stdout)
-again.stop()
+after.stop()
 """
 
 
-def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
-    """Everyone on the machine may read that. What stands in Spark's own file of defaults still counts."""
+def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> None:
+    """Its settings are not on the command line, which everyone on the machine can read. Those in Spark's own file of
+    defaults count."""
     section = lake_section(tmp_path)
     partitions = str(section["spark"]["conf"]["spark.sql.shuffle.partitions"])
     section["spark"]["conf"] |= {"spark.hadoop.my.password": SECRET, "spark.driver.memory": "600m"}
@@ -68,6 +86,7 @@ def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
+    assert len(told["failed"]) == 2 and (told["rows"], told["new"]) == (3, True), told
     assert told["secret"] == SECRET
     assert "hunter2" not in told["command"] + told["environment"] + done.stderr
     assert "-Xmx600m" in told["command"]
