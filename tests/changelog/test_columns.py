@@ -88,8 +88,8 @@ def test_columns_without_a_statement_that_explains_them(
     clauses: str, after: str, expected: list[int], note: str, hold: str | None
 ) -> None:
     found = matched(clauses, after)
-    assert ids(found) == expected and note in "".join(found.notes)
-    assert len(found.notes) == 1 or not note
+    assert ids(found) == expected
+    assert len(found.notes) == (1 if note else 0) and note in "".join(found.notes)
     assert found.hold is None if hold is None else found.hold is not None and hold in found.hold
 
 

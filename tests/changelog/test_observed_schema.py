@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_carried_out_as_far_as_it_does_with_a_note(
     last = versions(CREATED, statement(text))[-1]
     assert (last.query, last.effect, [column.name for column in last.columns]) == (text, effect, expected)
     assert (last.hold is not None) == (effect == "hold")
-    assert note is None or (last.note is not None and note in last.note)
+    assert last.note is None if note is None else last.note is not None and note in last.note
 
 
 @pytest.mark.parametrize("text", ["CREATE VIEW w AS SELECT 1", "CREATE DATABASE e", "SET GLOBAL x = 1"])

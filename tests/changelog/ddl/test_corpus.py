@@ -1,6 +1,6 @@
 """Statements of other projects' test suites, which lie beside the repository and are never copied into it.
 
-Where they are not there, the tests are skipped.
+Only the long tier reads them; it skips them where they do not lie beside the checkout.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def kinds(clauses: tuple[Clause, ...]) -> list[str]:
     return [kind for kind in found if kind != "table_option"] or found
 
 
-pytestmark = pytest.mark.skipif(not CORPUS.exists(), reason=f"the corpus is not there: {CORPUS}")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not CORPUS.exists(), reason=f"the corpus is not there: {CORPUS}"),
+]
 
 
 @pytest.fixture(scope="module")
