@@ -24,11 +24,11 @@ import click
 from benchmarks.lakehouse import lake_config
 from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.config import FeedConfig, LakeConfig
-from cdc_lakehouse.decoders.files.registry import layout_of
+from cdc_lakehouse.decoders.registry import layout_of
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.pipeline import monitors
+from cdc_lakehouse.pipeline import source as monitors
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
 from cdc_lakehouse.sources.sink.paths import list_sink

@@ -30,7 +30,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
-from cdc_lakehouse.sample.database import create_statement
+from cdc_lakehouse.sample.shop import create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter, canal_json
 
 _WARM_ROWS: Final = 200_000

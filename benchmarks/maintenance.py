@@ -27,8 +27,8 @@ from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig, LakeConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.lake.table_health import table_health
-from cdc_lakehouse.pipeline.maintenance import Maintenance
+from cdc_lakehouse.operate.maintenance import Maintenance
+from cdc_lakehouse.operate.state import table_health
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import STEPS, Steps
 

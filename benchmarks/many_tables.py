@@ -21,7 +21,7 @@ import click
 from benchmarks import sbtest
 from benchmarks.__main__ import CACHE
 from benchmarks.lakehouse import lake_config, sink_source
-from cdc_lakehouse.changelog import ddl_kinds
+from cdc_lakehouse.changelog import versions
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, commit_time, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import FeedConfig
@@ -29,7 +29,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
-from cdc_lakehouse.sample.database import create_statement
+from cdc_lakehouse.sample.shop import create_statement
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
 
 _COUNT: Final = click.IntRange(min=1)
@@ -51,9 +51,7 @@ class Log:
             name = TableName("many", f"t{number}")
             self._ts += 1 << LOGICAL_BITS
             query = create_statement(name, sbtest.COLUMNS)
-            change = SchemaChange(
-                self._ts, name.database, name.table, ddl_kinds.CREATE_TABLE, query, sbtest.COLUMNS, ""
-            )
+            change = SchemaChange(self._ts, name.database, name.table, versions.CREATE_TABLE, query, sbtest.COLUMNS, "")
             self._writer.write_ddl(change, sbtest.FILL_DAY)
             self._tables.append(Table(name, self._ts, sbtest.COLUMNS))
 

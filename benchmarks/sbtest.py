@@ -12,11 +12,11 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from cdc_lakehouse.changelog import ddl_kinds
+from cdc_lakehouse.changelog import versions
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sample.database import create_statement
+from cdc_lakehouse.sample.shop import create_statement
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, Table
 
 NAME: Final = TableName("sbtest", "sbtest1")
@@ -41,7 +41,7 @@ _BYTES: Final = 73
 
 def create_table() -> SchemaChange:
     query = create_statement(NAME, COLUMNS)
-    return SchemaChange(tso(FILL_DAY), NAME.database, NAME.table, ddl_kinds.CREATE_TABLE, query, COLUMNS, "")
+    return SchemaChange(tso(FILL_DAY), NAME.database, NAME.table, versions.CREATE_TABLE, query, COLUMNS, "")
 
 
 class Sbtest:

@@ -18,7 +18,7 @@ from benchmarks.change_log import Workload, change_log
 from benchmarks.lakehouse import Feed, lake_config, sink_source
 from benchmarks.many_tables import cpu_seconds
 from cdc_lakehouse.lake import spark
-from cdc_lakehouse.lake.class_archive import ARCHIVE_COMMAND, class_archive
+from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive
 
 _ROUNDS: Final = 5
 _WITHOUT: Final = "--without"

@@ -9,14 +9,12 @@ import dagster as dg
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.alerts import build_alerts
-from cdc_lakehouse.assets.assets import build_assets
 from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.assets.jobs import build_dates_job, build_new_job, build_tables_job, build_verify
 from cdc_lakehouse.assets.keys import known_tables
-from cdc_lakehouse.assets.maintenance import build_maintenance
+from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark, use_configuration
-from cdc_lakehouse.assets.retention import build_retention
 from cdc_lakehouse.assets.sensors import build_sensor
+from cdc_lakehouse.assets.steps import build_assets, build_dates_job, build_new_job, build_tables_job, build_verify
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake

@@ -28,20 +28,12 @@ from cdc_lakehouse import errors  # noqa: E402
 from cdc_lakehouse.assets import checks  # noqa: E402
 from cdc_lakehouse.cli import main as command_line  # noqa: E402
 from cdc_lakehouse.commands import metrics  # noqa: E402
-from cdc_lakehouse.config.json_schema import json_schema  # noqa: E402
+from cdc_lakehouse.config.file import json_schema  # noqa: E402
 from cdc_lakehouse.decoders.event_schema import EVENTS  # noqa: E402
 from cdc_lakehouse.decoders.problems import PROBLEMS  # noqa: E402
-from cdc_lakehouse.lake.tables import (  # noqa: E402
-    approvals,
-    checkpoints,
-    frontiers,
-    manual_holds,
-    quarantine,
-    record_writer,
-    schema_history,
-    segments,
-    source_metadata,
-)
+from cdc_lakehouse.lake.tables import checkpoints, decisions, quarantine, schema_history, segments, source_metadata  # noqa: E402
+from cdc_lakehouse.lake.tables import records as record_writer  # noqa: E402
+from cdc_lakehouse.lake.tables import schema_history as frontiers  # noqa: E402
 
 PACKAGE: Final = ROOT / "cdc_lakehouse"
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -219,9 +211,9 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
     "schema_history": schema_history.SCHEMA,
     "quarantine": quarantine.SCHEMA,
     "checkpoints": checkpoints.SCHEMA,
-    "approvals": approvals.SCHEMA,
-    "holds": manual_holds.SCHEMA,
-    "frontier": frontiers.SCHEMA,
+    "approvals": decisions.APPROVALS_SCHEMA,
+    "holds": decisions.MANUAL_HOLDS_SCHEMA,
+    "frontier": frontiers.FRONTIER_SCHEMA,
     "signals": source_metadata.SCHEMA,
 }
 """The machinery tables that have rows."""

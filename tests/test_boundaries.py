@@ -15,8 +15,8 @@ import pytest
 
 from cdc_lakehouse import config
 from cdc_lakehouse.config import CanalSource, KafkaSource, Protocol, StorageSinkSource
-from cdc_lakehouse.config.initial import DumpType, InitialLoad
-from cdc_lakehouse.decoders.messages.registry import FORMATS
+from cdc_lakehouse.config.sources import DumpType, InitialLoad
+from cdc_lakehouse.decoders.registry import FORMATS
 
 PACKAGE = Path(config.__file__).parent.parent
 _IMPLEMENTATIONS = {
@@ -32,21 +32,20 @@ Reasons = Mapping[str, str]
 """Modules, or folders, by their path in the package, and why a rule leaves them out."""
 
 SECTION = {"config/": "it says the names"}
-OPENS = {"pipeline/run.py": "it opens a source", "pipeline/monitors.py": "it opens a monitor"}
-DETECTS = {"pipeline/detection.py": "init is told the kind by the scheme of a URI"}
+OPENS = {"pipeline/run.py": "it opens a source", "pipeline/source.py": "it opens a monitor"}
+DETECTS = {"adopt/detect.py": "init is told the kind by the scheme of a URI"}
 SAMPLE = {"sample/": "it writes a sink", "commands/sample.py": "it writes the configuration of a sink"}
 OF_SINKS = {
-    "pipeline/sink_": "the sink's `Source`", "pipeline/cut_off_files.py": "a part of it",
-    "pipeline/csv_columns.py": "a part of it", "pipeline/missing_files.py": "a part of it",
-    "lake/tables/frontiers.py": "it keeps the sink's listing state", "sources/sink/": "it lists sinks",
+    "pipeline/sink.py": "the sink's `Source`", "pipeline/sink_files.py": "a part of it",
+    "lake/tables/schema_history.py": "it keeps the sink's listing state", "sources/sink/": "it lists sinks",
 }  # fmt: skip
 OF_TOPICS = {
-    "pipeline/topic_": "the topics' `Source`", "lake/tables/record": "what topics bring lands there",
-    "sources/kafka/": "it reads topics", "decoders/messages/ticdc_canal_json.py": "it reads claim checks",
+    "pipeline/topics.py": "the topics' `Source`", "lake/tables/record": "what topics bring lands there",
+    "sources/kafka/": "it reads topics", "decoders/formats/ticdc_canal_json.py": "it reads claim checks",
 }  # fmt: skip
 OF_CANAL = {
-    "pipeline/canal_source.py": "the `Source` of Canal servers", "lake/tables/canal_": "what they bring lands there",
-    "sources/canal/": "it reads Canal servers", "decoders/messages/canal_": "it decodes what they send",
+    "pipeline/canal.py": "the `Source` of Canal servers", "lake/tables/canal_": "what they bring lands there",
+    "sources/canal/": "it reads Canal servers", "decoders/formats/canal_": "it decodes what they send",
     "commands/canal.py": "it prints what a Canal server sends",
 }  # fmt: skip
 STORE = {"pipeline/context.py": "a run has one store, which is the sink's"}
@@ -54,7 +53,7 @@ STORE = {"pipeline/context.py": "a run has one store, which is the sink's"}
 MAY_ASK_FOR_A_KIND = {**SECTION, **OPENS}
 MAY_NAME_A_FORMAT = {
     **SECTION, **SAMPLE,
-    "decoders/messages/": "a format's own row", "decoders/files/registry.py": "a protocol's own row",
+    "decoders/formats/": "a format's own row", "decoders/registry.py": "a protocol's own row",
     "sources/dump/": "the formats of a dump's files have names of their own",
 }  # fmt: skip
 MAY_READ_A_SECTION = {**SECTION, **OPENS, **OF_SINKS, **OF_TOPICS, **OF_CANAL, **STORE}

@@ -13,7 +13,7 @@ import pytest
 
 import cdc_lakehouse
 from cdc_lakehouse import errors
-from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.errors import CdcError, PermanentError, SourceError, TransientError
 
@@ -106,8 +106,8 @@ WITHOUT: Final = {
 """Kinds of errors, with those below them, and who gives their advice."""
 ADVISED_ELSEWHERE: Final = {
     ("ConfigurationError", "config/file.py"): "each fault of the list says what is allowed",
-    ("TableHeldError", "pipeline/table_changes.py"): "the text, which `plan` shows alone, ends with what to do",
-    ("SourceError", "sources/kafka/claim_checks.py"): "what is wrong with a message, a row of the quarantine",
+    ("TableHeldError", "pipeline/changes.py"): "the text, which `plan` shows alone, ends with what to do",
+    ("SourceError", "sources/kafka/client.py"): "what is wrong with a message, a row of the quarantine",
 }
 
 

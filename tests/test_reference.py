@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.changelog.schema import ChangeKind, SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
-from cdc_lakehouse.lake import properties
+from cdc_lakehouse.lake import names as properties
 from cdc_lakehouse.lake.tables import lease, segments, source_metadata
 from tests.kit.dagster_feed import keys
 

@@ -13,17 +13,19 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (2_543, 17),
-    "cdc_lakehouse/changelog": (6_436, 30),
-    "cdc_lakehouse/commands": (3_707, 22),
-    "cdc_lakehouse/config": (2_082, 17),
-    "cdc_lakehouse/decoders": (6_899, 55),
-    "cdc_lakehouse/lake": (12_404, 67),
-    "cdc_lakehouse/pipeline": (9_354, 50),
-    "cdc_lakehouse/sample": (1_020, 5),
-    "cdc_lakehouse/sources": (7_123, 54),
+    "cdc_lakehouse/adopt": (751, 4),
+    "cdc_lakehouse/assets": (2_472, 10),
+    "cdc_lakehouse/changelog": (6_356, 20),
+    "cdc_lakehouse/commands": (3_707, 20),
+    "cdc_lakehouse/config": (2_013, 8),
+    "cdc_lakehouse/decoders": (6_697, 31),
+    "cdc_lakehouse/lake": (11_167, 39),
+    "cdc_lakehouse/operate": (2_690, 10),
+    "cdc_lakehouse/pipeline": (6_711, 22),
+    "cdc_lakehouse/sample": (1_020, 3),
+    "cdc_lakehouse/sources": (7_031, 35),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (49_135, 319),
+    "tests": (49_064, 318),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

@@ -25,26 +25,25 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.check_queries import (
-    conservation,
-    cut_tables,
-    duplicate_keys,
-    duplicate_keys_written,
-    event_counts,
-    uncounted_lines,
-)
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE, Signals
-from cdc_lakehouse.pipeline.feed_state import held_of_cut
-from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.operate.state import (
+    conservation,
+    cut_tables,
+    duplicate_keys,
+    duplicate_keys_written,
+    event_counts,
+    held_of_cut,
+    uncounted_lines,
+)
+from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, verify_feed
+from cdc_lakehouse.pipeline.feed_tables import is_taken, unmatched_patterns
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import SourceMonitor
-from cdc_lakehouse.pipeline.taken_tables import is_taken, unmatched_patterns
-from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, verify_feed
+from cdc_lakehouse.pipeline.source import SourceMonitor, open_monitor
 
 EQUALS_SOURCE: Final = "equals_source"
 NO_DUPLICATE_KEYS: Final = "no_duplicate_keys"

@@ -18,13 +18,13 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, as_lines, column_changes
-from cdc_lakehouse.config.secrets import without_secrets
+from cdc_lakehouse.config.reporting import without_secrets
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
 from cdc_lakehouse.lake.names import CATALOG, Identifier
-from cdc_lakehouse.lake.table_health import TableHealth, table_health
 from cdc_lakehouse.lake.tables.segments import Totals, totals
+from cdc_lakehouse.operate.state import TableHealth, table_health
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published
 from cdc_lakehouse.pipeline.source import Landed

@@ -8,12 +8,12 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.assets.leases import release_leases, tag_run, take_lease
+from cdc_lakehouse.assets.runs import release_leases, tag_run, take_lease
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.pipeline.planned_repairs import TableRepair
+from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
-from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.ddl.tokens import name_value, tokenize
+from cdc_lakehouse.changelog.ddl.lexer import name_value, tokenize
+from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.defaults import initial_default
 from cdc_lakehouse.changelog.mysql_types import LABELS, TEXTS, ColumnType, charset_of, type_change
 from cdc_lakehouse.changelog.schema import (

@@ -8,8 +8,6 @@ from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Final
 
-from cdc_lakehouse.changelog.charsets import CharsetError
-from cdc_lakehouse.changelog.charsets import text as text_of_bytes
 from cdc_lakehouse.changelog.ddl.clauses import (
     BytesLiteral,
     ColumnDefinition,
@@ -19,7 +17,8 @@ from cdc_lakehouse.changelog.ddl.clauses import (
     TextLiteral,
     Value,
 )
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEMPORALS, TEXTS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEMPORALS, TEXTS, CharsetError, ColumnType
+from cdc_lakehouse.changelog.mysql_types import text as text_of_bytes
 from cdc_lakehouse.changelog.schema import InitialDefault, SourceColumn
 
 UTC: Final = "+00:00"

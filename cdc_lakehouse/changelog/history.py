@@ -20,11 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.ddl_kinds import LOAD
-from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
-from cdc_lakehouse.changelog.versions import kind_of, versions_of
+from cdc_lakehouse.changelog.versions import LOAD, LiveTables, kind_of, versions_of
 
 _OF_OTHER_TABLES: Final = frozenset({"rename_table", "exchange_partition", "flashback_recover", "recover_database"})
 

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.parser import parse_type
+from cdc_lakehouse.changelog.ddl.statements import parse_type
 from cdc_lakehouse.changelog.history import in_order, place_of
-from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
-from cdc_lakehouse.changelog.versions import versions_of
+from cdc_lakehouse.changelog.versions import LiveTables, versions_of
 from cdc_lakehouse.errors import DdlError
 
 # TiCDC sends only the name of these types: use types that hold any of their values without loss.

@@ -7,9 +7,9 @@ new key that may be left out needs no new number, because unknown keys are ignor
 `stored_text` and `stored_fields` apply this to all JSON objects that outlive a release. The others are next to their
 types, which this module cannot import, in functions with `stored` in their names:
 
-- `lake/tables/superseded_events.py`: the property `cdc.superseded`;
+- `lake/tables/checkpoints.py`: the property `cdc.superseded`;
 - `sources/dump/database.py` and `pipeline/database_load.py`: the files `plan.json` and `dump.json`;
-- `pipeline/problems.py` and `assets/alerts.py`: the cursor of the alert sensor.
+- `operate/signals.py` and `assets/alerts.py`: the cursor of the alert sensor.
 """
 
 from __future__ import annotations

@@ -3,39 +3,601 @@
 This is the common path of all sources. Where the source lists the columns after a statement (schema files), these
 decide and the statement only explains them; where it gives the statement alone (topics, Canal servers), `ddl.apply`
 computes the columns. Everything else is the same for both.
+
+The kinds of DDL, by statements' clauses and by TiDB's action types, as TiCDC's schema files number them.
+
+Numbers: TiDB's `model.ActionType`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from cdc_lakehouse.changelog import ddl_kinds
-from cdc_lakehouse.changelog.column_matching import clauses_of, first_columns, unique_keys_after
+from cdc_lakehouse.changelog import partitions
+from cdc_lakehouse.changelog.column_matching import (
+    MatchedColumns,
+    clauses_of,
+    first_columns,
+    foreign_keys_after,
+    handle_key,
+    match_columns,
+    unique_keys_after,
+    unlogged,
+)
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.clauses import Clause, Partitioning
+from cdc_lakehouse.changelog.ddl.definitions import VERSIONED
 from cdc_lakehouse.changelog.defaults import of_schema_file
-from cdc_lakehouse.changelog.live_tables import LiveTables, full_name
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_text
-from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
-from cdc_lakehouse.changelog.table_versions import (
-    TableChange,
-    alter,
-    create,
-    empty_partitions,
-    exchange,
-    first_known,
-    first_version,
-    held_version,
-    join_notes,
-    next_version,
-    plain_version,
-    recover,
-    rename,
-    replaced,
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_change, type_text
+from cdc_lakehouse.changelog.schema import (
+    Column,
+    Effect,
+    PartitionExchange,
+    RestoredRows,
+    SchemaChange,
+    SourceColumn,
+    TableName,
+    TableUniqueKey,
+    TableVersion,
 )
 from cdc_lakehouse.errors import DdlError
+
+NOT_UNDERSTOOD: Final = "not_understood"
+"""The kind of a statement on a known table that cannot be parsed, and of rows that contradict the known columns."""
+OTHER: Final = "other"
+"""The kind of a statement that changes no table."""
+LOAD: Final = "load"
+"""The kind of a loaded dump, which is no DDL: its rows are all that the table held at that time."""
+SEEN: Final = 0
+"""No DDL: the columns of a table at a version, as after a restart."""
+CREATE_DATABASE: Final = 1
+DROP_DATABASE: Final = 2
+CREATE_TABLE: Final = 3
+DROP_TABLE: Final = 4
+TRUNCATE_TABLE: Final = 11
+RENAME_TABLE: Final = 14
+KINDS: Final = {
+    SEEN: "seen", CREATE_DATABASE: "create_database", DROP_DATABASE: "drop_database", CREATE_TABLE: "create_table",
+    DROP_TABLE: "drop_table", 5: "add_column", 6: "drop_column", 7: "add_index", 8: "drop_index", 9: "foreign_key",
+    10: "foreign_key", TRUNCATE_TABLE: "truncate_table", 12: "modify_column", 13: "auto_increment",
+    RENAME_TABLE: "rename_table", 15: "alter_default", 16: "auto_increment", 17: "comment", 18: "rename_index",
+    19: "add_partition", 20: "drop_partition", 21: "create_view", 22: "charset", 23: "truncate_partition",
+    24: "drop_view", 25: "flashback_recover", 26: "alter_database", 32: "add_primary_key", 33: "drop_primary_key",
+    42: "exchange_partition", 60: "create_table", 61: "multi_schema_change", 62: "flashback", 63: "recover_database",
+    64: "reorganize_partition", 71: "reorganize_partition", 72: "reorganize_partition",
+}  # fmt: skip
+# Kinds of clauses for which TiDB has no separate number.
+_SAME: Final = {
+    "change_column": "modify_column", "rename_column": "modify_column",
+    "create_table_like": "create_table", "create_table_as_select": "create_table",
+}  # fmt: skip
+
+
+def kind_of_action(action: int) -> str:
+    """Return the kind for TiDB's number."""
+    return KINDS.get(action, f"action_{action}")
+
+
+def kind_of_statement(clauses: Sequence[Clause]) -> str:
+    """Return the kind of a statement: that of its clauses where they agree, else "multi_schema_change"."""
+    kinds = {_SAME.get(clause.kind, clause.kind) for clause in clauses}
+    return kinds.pop() if len(kinds) == 1 else "multi_schema_change"
+
+
+# The tables that exist at a point of the history.
+
+_TRUNCATES: Final = KINDS[TRUNCATE_TABLE]
+_DROPS_ALL: Final = KINDS[DROP_DATABASE]
+_RECOVERABLE: Final = frozenset({KINDS[DROP_TABLE], _DROPS_ALL, _TRUNCATES})
+"""The kinds of statements after which TiDB can bring a table back."""
+
+
+class LiveTables:
+    """The tables that exist at a point of the history, and the commit-ts at which each name was last given up."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TableName, TableVersion] = {}
+        self._alike: dict[TableName, list[TableName]] = {}
+        """The names of the tables by their folded names."""
+        self._vacated: dict[TableName, int] = {}
+        self._births: dict[TableName, int] = {}
+        self._loaded: dict[TableName, int] = {}
+        self._lives: dict[str, list[TableVersion]] = {}
+        """The versions of each incarnation."""
+        self._ended: dict[TableName, list[TableVersion]] = {}
+        """By folded name, the versions that took all rows of a table away."""
+        self._restored: set[RestoredRows] = set()
+        self._dropped: dict[str, int] = {}
+        """The commit-ts at which each database, by its name in lower case, was last dropped."""
+
+    def get(self, name: TableName) -> TableVersion | None:
+        return self._tables.get(name)
+
+    def names(self) -> set[TableName]:
+        return set(self._tables)
+
+    def in_database(self, database: str) -> list[TableVersion]:
+        return [self._tables[name] for name in sorted(self._tables, key=str) if name.database == database]
+
+    def named_in(self, change: SchemaChange) -> list[TableVersion]:
+        """Return the tables whose names occur in a statement, which need not be understood: with their databases, or
+        where they are in the change's own, which it may not give."""
+
+        def occurs(name: str) -> bool:
+            word = re.escape(name.replace("`", "``"))
+            return re.search(rf"(?<![\w$-]){word}(?![\w$-])", change.query, re.IGNORECASE) is not None
+
+        tables = [self._tables[name] for name in sorted(self._tables, key=str) if occurs(name.table)]
+        return [
+            each
+            for each in tables
+            if each.name.database == change.database or not change.database or occurs(each.name.database)
+        ]
+
+    def vacated(self, name: TableName) -> int:
+        """Return the commit-ts at which the name was last given up; 0 when it never was."""
+        return self._vacated.get(name, 0)
+
+    def next_incarnation(self, name: TableName, *, loaded_ts: int | None = None) -> str:
+        """Return the id of the next incarnation, numbered by its first name: it is the same whenever the history is
+        computed. After a dump's position the numbers begin again at 1, because changes of the log from before it may be
+        found after it."""
+        since = self._loaded.get(name) if loaded_ts is None else loaded_ts
+        number = self._births.get(name, 0) + 1 if loaded_ts is None else 1
+        return f"{name.identity}{'' if since is None else f'@{since}'}#{number}"
+
+    def record(self, version: TableVersion) -> None:
+        if not version.incarnation:
+            if version.kind == _DROPS_ALL:
+                self._dropped[version.name.database.lower()] = version.commit_ts
+            return
+        if version.incarnation not in self._lives:
+            if version.kind == LOAD:
+                self._loaded[version.name], self._births[version.name] = version.commit_ts, 0
+            self._births[version.name] = self._births.get(version.name, 0) + 1
+        self._record_end(version)
+        for name in (version.previous_name, version.name if version.effect == "drop" else None):
+            if name in self._tables and self._tables[name].incarnation == version.incarnation:
+                del self._tables[name]
+                self._alike[name.folded].remove(name)
+                self._vacated[name] = version.commit_ts
+        if version.effect != "drop":
+            if version.name not in self._tables:
+                self._alike.setdefault(version.name.folded, []).append(version.name)
+            self._tables[version.name] = version
+
+    # --- Tables that can come back ---
+
+    def _record_end(self, version: TableVersion) -> None:
+        self._lives.setdefault(version.incarnation, []).append(version)
+        if version.effect == "drop" or (version.effect == "empty" and version.kind == _TRUNCATES):
+            self._ended.setdefault(version.name.folded, []).append(version)
+        if version.restored is not None:
+            self._restored.add(version.restored)
+
+    def before(self, ended: TableVersion) -> Sequence[TableVersion]:
+        """Return the versions of a table before the one with which it ended."""
+        life = self._lives[ended.incarnation]
+        return life[: life.index(ended)]
+
+    def restored_from(self, incarnation: str) -> Sequence[TableVersion]:
+        """Return the versions of what a table was before it came back; none where it did not."""
+        restored = self._lives[incarnation][0].restored
+        return () if restored is None else self._lives[restored.incarnation]
+
+    def ended(self, name: TableName, *, by_job: bool = False, with_database: bool = False) -> TableVersion | None:
+        """Return the DROP or TRUNCATE whose table a RECOVER of that name brings back: TiDB takes the last one. None
+        where that is not certain. The number of a job can be that of any of them."""
+        found = [each for each in self._ended.get(name.folded, ()) if (each.kind == _DROPS_ALL) == with_database]
+        free = [each for each in found if RestoredRows(each.incarnation, each.commit_ts) not in self._restored]
+        if not free or (len(free) > 1 if by_job else free[-1] is not found[-1]):
+            return None
+        return free[-1] if free[-1].kind in _RECOVERABLE else None
+
+    def ended_with(self, database: str) -> list[TableVersion]:
+        """Return the tables that the last DROP of a database dropped, and that are not back."""
+        names = [name for name in sorted(self._ended, key=str) if name.database == database.lower()]
+        dropped = [each for name in names if (each := self.ended(name, with_database=True))]
+        return [each for each in dropped if each.commit_ts == self._dropped.get(database.lower())]
+
+    # --- Names in statements ---
+
+    def rename_source(self, change: SchemaChange) -> TableName | None:
+        """Return the old name in a RENAME's statement; None when it has none."""
+        clauses, _ = clauses_of(change)
+        for clause in clauses or ():
+            if isinstance(clause, ddl.RenameTable) and clause.new_name.name.lower() == change.table.lower():
+                return self.resolve(clause.table, change)
+        return None
+
+    def resolve(self, name: ddl.TableRef, change: SchemaChange, besides: TableName | None = None) -> TableName:
+        """Return the full name of a table in a statement that also names `besides`: that of the live table that it
+        means, else as the statement has it."""
+        means = self.candidates(name, change, besides)
+        return means[0] if len(means) == 1 else full_name(name, change)
+
+    def candidates(
+        self, name: ddl.TableRef, change: SchemaChange, besides: TableName | None = None
+    ) -> Sequence[TableName]:
+        """Return the live tables that a name in a statement can mean: the one of exactly that name, else those whose
+        names differ in letter case alone. A name without a database belongs to the session's, which schema files do not
+        record: it is the file's database, or one that has such a table."""
+        typed = TableName(change.database if name.database is None else name.database, name.name)
+        spelled = next((each for each in (typed, full_name(name, change)) if each in self._tables), typed)
+        found = [live for live in self.alike(spelled) if live != besides]
+        if found or name.database is not None or (change.kind == "text" and change.database and not moves(change)):
+            return found
+        table = name.name.lower()
+        elsewhere = [live for live in self._tables if live.table.lower() == table and live != besides]
+        return [live for live in elsewhere if live.table == name.name] or elsewhere
+
+    def alike(self, name: TableName) -> Sequence[TableName]:
+        """Return the live table of a name, else those whose names differ from it in letter case alone."""
+        return [name] if name in self._tables else self._alike.get(name.folded, ())
+
+    def databases(self, name: str) -> list[str]:
+        """Return the databases with live tables that a name in a statement can mean."""
+        known = {live.database for live in self._tables if live.database.lower() == name.lower()}
+        return [name] if name in known else sorted(known)
+
+
+def moves(change: SchemaChange) -> bool:
+    """Whether a statement gives a table without its database a new name in the change's database: Canal names the new
+    table there, and the session's database is not known."""
+    clauses, _ = clauses_of(change)
+    return any(
+        isinstance(clause, ddl.RenameTable)
+        and clause.table.database is None
+        and (clause.new_name.database or "").lower() == change.database.lower()
+        for clause in clauses or ()
+    )
+
+
+def full_name(name: ddl.TableRef, change: SchemaChange) -> TableName:
+    """Return a name in a statement with its database, spelled as the message spells it: statements have names as they
+    were typed."""
+    typed = TableName(change.database if name.database is None else name.database, name.name)
+    named = TableName(change.database, change.table)
+    return named if typed.folded == named.folded else typed
+
+
+# Apply a statement to one table: its next version, or the first one of another incarnation.
+
+_NOT_DROPPED: Final = "which rows come back is not known: the log does not say what dropped the table"
+_OTHER_COLUMNS: Final = "the table comes back with other columns than it had"
+_OLDER: Final = "the table is older than the feed: rows that were not changed since are not in it"
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A change as it affects one table. `columns` are the columns after it; `clauses` is None where the statement
+    cannot be parsed, for the given `reason`."""
+
+    source: SchemaChange
+    name: TableName
+    kind: str
+    columns: tuple[SourceColumn, ...] = ()
+    clauses: Sequence[ddl.Clause] | None = ()
+    reason: str | None = None
+    charset: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
+    previous = live.get(change.name)
+    if previous is not None:
+        yield replaced(previous, change)
+    like = None
+    unique_keys: tuple[TableUniqueKey, ...] = ()
+    partitioning = None
+    for clause in change.clauses or ():
+        if isinstance(clause, ddl.CreateTableLike):
+            like = live.get(live.resolve(clause.source, change.source))
+        if isinstance(clause, ddl.CreateTable):
+            partitioning = clause.partitioning
+    matched = first_columns(change.columns, change.clauses or (), like.columns if like else ())
+    if like is not None:
+        unique_keys, partitioning = _keys_like(like, matched.columns), like.partitioning
+    unique_keys = unique_keys_after(unique_keys, matched.columns, change.clauses or ())
+    note = join_notes(change.reason, *change.notes)
+    versioned = like is not None and like.versioned
+    yield first_version(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning, versioned)
+
+
+def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[TableUniqueKey, ...]:
+    """Return the unique keys of another table, over columns of the same names."""
+    ids = {column.name.lower(): column.id for column in columns}
+    names = {column.id: column.name.lower() for column in like.columns}
+    return tuple(
+        TableUniqueKey(key.name, tuple(ids[names[id]] for id in key.columns))
+        for key in like.unique_keys
+        if all(names[id] in ids for id in key.columns)
+    )
+
+
+def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
+    note = "the table was created again, though no statement in the log drops the earlier one"
+    return next_version(previous, change, "drop", note=note)
+
+
+def first_known(change: TableChange, live: LiveTables) -> TableVersion:
+    """Return the first version of a table that is older than the feed. The name has been its own since the last table
+    of that name gave it up."""
+    matched = first_columns(change.columns, change.clauses or ())
+    unique_keys = unique_keys_after((), matched.columns, change.clauses or ())
+    return first_version(change, live, matched, unique_keys, live.vacated(change.name), _OLDER)
+
+
+def first_version(
+    change: TableChange,
+    live: LiveTables,
+    matched: MatchedColumns,
+    unique_keys: tuple[TableUniqueKey, ...],
+    since: int,
+    note: str | None,
+    partitioning: Partitioning | None = None,
+    versioned: bool = False,
+) -> TableVersion:
+    """Return the first version of an incarnation."""
+    versioned |= any(isinstance(clause, ddl.CreateTable) and clause.versioned for clause in change.clauses or ())
+    primary_key = _primary(change.columns, matched.columns)
+    return TableVersion(
+        commit_ts=change.source.commit_ts,
+        name=change.name,
+        incarnation=live.next_incarnation(
+            change.name, loaded_ts=change.source.commit_ts if change.kind == LOAD else None
+        ),
+        kind=change.kind,
+        effect="hold" if versioned else "create",
+        hold=VERSIONED[1] if versioned else None,
+        versioned=versioned,
+        query=change.source.query,
+        origin=change.source.origin,
+        columns=matched.columns,
+        key=handle_key(primary_key, unique_keys, matched.columns),
+        unique_keys=unique_keys,
+        next_id=matched.next_id,
+        partitioning=partitioning,
+        since=since,
+        note=note,
+        primary_key=primary_key,
+        charset=change.charset,
+        foreign_keys=foreign_keys_after((), change.name.table, change.clauses or ()),
+    )
+
+
+def rename(change: TableChange, live: LiveTables, source: TableName | None) -> Iterator[TableVersion]:
+    """Move a table to the name of the change. Where the statement does not say which table that was (a `source` of
+    None), the table of the new name is held, and each that it names."""
+    previous = None if source is None else live.get(source)
+    if previous is None:
+        same = live.get(change.name)
+        reason = join_notes(f"the statement does not say which table became {change.name}", change.reason)
+        if source is None:
+            yield from (held_version(each, change, reason) for each in live.named_in(change.source) if each != same)
+        if same is not None:
+            yield held_version(same, change, reason)
+        else:
+            # Keep the old name: later reads about it are then recognised as late.
+            first = replace(first_known(replace(change, clauses=()), live), previous_name=source)
+            yield first if source is not None else replace(first, effect="hold", note=None, hold=reason)
+        return
+    if (occupant := live.get(change.name)) is not None and occupant.incarnation != previous.incarnation:
+        note = f"its name was given to {source}, though no statement in the log drops or renames it"
+        yield next_version(occupant, change, "drop", note=note)
+    # Keep the columns: a RENAME changes none, and TiCDC leaves the key out of the file of an intermediate name.
+    yield next_version(previous, change, "move", name=change.name, previous_name=previous.name)
+
+
+def recover(change: TableChange, live: LiveTables, ended: TableVersion | None) -> Iterator[TableVersion]:
+    """Begin a table with the rows that another one had when it `ended`; None where it is not known which one that was.
+    The new one has the columns of a version before that, with their ids."""
+    occupant = live.get(change.name)
+    if occupant is not None and occupant.restored is not None and occupant.commit_ts == change.source.commit_ts:
+        return  # The file of its database has brought it back.
+    if occupant is not None:
+        yield held_version(occupant, change, "a table of its name comes back, and no statement in the log drops it")
+        return
+    if ended is None:
+        unknown = replace(first_known(replace(change, clauses=()), live), effect="hold", note=None)
+        yield replace(unknown, hold=join_notes(_NOT_DROPPED, change.reason))
+        return
+    life = live.before(ended)
+    after = next(_versions_shown(life, change), None)
+    hold = _OTHER_COLUMNS if after is None else None
+    after = alter(life[-1], replace(change, clauses=())) if after is None else after
+    notes: list[str] = []
+    for column in after.columns:
+        if hold is None and life[-1].column(column.id) is None:
+            if not column.nullable and column.initial.text is None:
+                hold = f"column {column.name} is back, and rows that were written without it have no value in the log"
+            else:
+                notes.append(f"column {column.name} is back: rows that were written without it have its default")
+    yield replace(
+        after,
+        name=change.name,
+        incarnation=live.next_incarnation(change.name),
+        effect="create" if hold is None else "hold",
+        next_id=max(after.next_id, ended.next_id),
+        restored=RestoredRows(ended.incarnation, ended.commit_ts),
+        note=join_notes(*notes, _OLDER if life[0].note == _OLDER else None),
+        hold=hold,
+    )
+
+
+def _versions_shown(life: Sequence[TableVersion], change: TableChange) -> Iterator[TableVersion]:
+    """Yield the versions with the columns after a change, from the last one on: TiDB can bring a table back with
+    columns that were dropped before it. A statement alone shows none."""
+    types = {column.id: column.type for column in life[-1].columns}
+    for version in reversed(life if change.columns else life[-1:]):
+        shown = replace(change, clauses=())
+        after = alter(version, shown) if change.columns else next_version(version, change, "none")
+        same = [(column.id, column.type) for column in after.columns] == [(c.id, c.type) for c in version.columns]
+        if same and all(types.get(column.id, column.type) == column.type for column in after.columns):
+            yield after
+
+
+def alter(previous: TableVersion, change: TableChange) -> TableVersion:
+    clauses = change.clauses or ()
+    matched = match_columns(previous.columns, previous.next_id, change.columns, change.clauses)
+    if change.clauses is None and matched.hold is not None:
+        return held_version(previous, change, f"{matched.hold}: {change.reason}")
+    unique_keys = unique_keys_after(previous.unique_keys, matched.columns, clauses)
+    primary_key = _primary_key_after(previous, change, matched.columns)
+    versioned = [each.versioned for each in clauses if isinstance(each, ddl.UnloggedRows)]
+    mattered = change.reason if matched.columns != previous.columns else None
+    version = next_version(
+        previous,
+        change,
+        _effect(previous.columns, matched),
+        columns=matched.columns,
+        key=handle_key(primary_key, unique_keys, matched.columns),
+        unique_keys=unique_keys,
+        next_id=matched.next_id,
+        partitioning=partitions.after(previous.partitioning, clauses),
+        note=join_notes(*matched.notes, *change.notes, mattered),
+        primary_key=primary_key,
+        charset=change.charset or previous.charset,
+        versioned=[previous.versioned, *(each for each in versioned if each is not None)][-1],
+        foreign_keys=foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
+    )
+    if hold := matched.hold or unlogged(previous.columns, matched.columns, clauses):
+        return replace(version, effect="hold", hold=hold)
+    if version.key != previous.key and version.key:
+        return replace(version, effect="rewrite", note=join_notes(_rekeyed(previous, version), version.note))
+    return version
+
+
+def _rekeyed(previous: TableVersion, version: TableVersion) -> str:
+    before = ", ".join(previous.key_names)
+    return f"rows are identified by {', '.join(version.key_names)} from here on, before by {before or 'nothing'}"
+
+
+def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> list[TableVersion]:
+    found = next((clause for clause in change.clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
+    if found is None:
+        return [held_version(previous, change, f"the statement does not say which rows change places: {change.reason}")]
+    other = live.get(live.resolve(found.other, change.source, besides=previous.name))
+    if other is None or other.incarnation == previous.incarnation:
+        reason = f"the rows of table {found.other.name} are not in the log: it is older than the feed"
+        return [held_version(previous, change, reason)]
+    reason = _no_swap(previous, other, found.partition)
+    if reason is not None:
+        return [held_version(table, change, reason) for table in (previous, other)]
+    swap = PartitionExchange(previous.incarnation, found.partition, other.incarnation)
+    return [next_version(table, change, "swap", swap=swap) for table in (previous, other)]
+
+
+def _no_swap(partitioned: TableVersion, plain: TableVersion, partition: str) -> str | None:
+    """Return the reason why the rows cannot be exchanged; None when they can."""
+    if partitioned.partitioning is None:
+        return f"the partitions of table {partitioned.name} are not known: it is older than the feed"
+    if [column.name.lower() for column in partitioned.carried] != [column.name.lower() for column in plain.carried]:
+        return f"tables {partitioned.name} and {plain.name} do not have the same columns"
+    try:
+        partitions.rows_of(partitioned.partitioning, partition)
+    except DdlError as error:
+        return str(error)
+    return None
+
+
+def empty_partitions(previous: TableVersion, change: TableChange) -> TableVersion:
+    names: tuple[str, ...] | None = ()
+    for clause in change.clauses or ():
+        if isinstance(clause, ddl.DropPartitions | ddl.TruncatePartitions):
+            names = clause.names
+    if names is None:
+        return next_version(previous, change, "empty")
+    if not names:
+        return held_version(previous, change, f"the statement does not say which partitions: {change.reason}")
+    if previous.partitioning is None:
+        return held_version(previous, change, "the table's partitions are not known: it is older than the feed")
+    try:
+        for name in names:
+            partitions.rows_of(previous.partitioning, name)
+    except DdlError as error:
+        return held_version(previous, change, str(error))
+    scheme = partitions.after(previous.partitioning, change.clauses or ())
+    return next_version(previous, change, "empty", emptied=names, partitioning=scheme)
+
+
+def _effect(previous: Sequence[Column], matched: MatchedColumns) -> Effect:
+    old = {column.id: column for column in previous}
+    kept = [(old[column.id], column) for column in matched.columns if column.id in old]
+    changes = [type_change(before.type, after.type) for before, after in kept]
+    if "convert" in changes:
+        return "rewrite"
+    same_names = [column.name for column in previous] == [column.name for column in matched.columns]
+    same_ids = [column.id for column in previous] == [column.id for column in matched.columns]
+    return "none" if same_ids and same_names and "widen" not in changes else "evolve"
+
+
+def _primary_key_after(previous: TableVersion, change: TableChange, columns: Sequence[Column]) -> tuple[int, ...]:
+    """Return the primary key after a change. Some schema files leave it out: it is gone only where the statement drops
+    it."""
+    shown = _primary(change.columns, columns)
+    if shown or _drops_primary_key(change):
+        return shown
+    present = {column.id for column in columns}
+    return tuple(id for id in previous.primary_key if id in present)
+
+
+def _drops_primary_key(change: TableChange) -> bool:
+    return change.kind == "drop_primary_key" or any(
+        isinstance(clause, ddl.DropPrimaryKey)
+        or (isinstance(clause, ddl.DropIndex | ddl.DropConstraint) and clause.drops_primary_key)
+        for clause in change.clauses or ()
+    )
+
+
+def _primary(shown: Sequence[SourceColumn], columns: Sequence[Column]) -> tuple[int, ...]:
+    flagged = {column.name for column in shown if column.primary_key}
+    return tuple(column.id for column in columns if column.name in flagged)
+
+
+# --- Versions ---
+
+
+def plain_version(change: SchemaChange, effect: Effect, kind: str) -> TableVersion:
+    """Return a version that belongs to no table: for a DDL of a database or a view."""
+    return TableVersion(
+        commit_ts=change.commit_ts,
+        name=TableName(change.database, "" if change.kind in ("text", "repeated") else change.table),
+        incarnation="",
+        kind=kind,
+        effect=effect,
+        query=change.query,
+        origin=change.origin,
+        since=change.commit_ts,
+    )
+
+
+def held_version(previous: TableVersion, change: TableChange, reason: str | None) -> TableVersion:
+    return next_version(previous, change, "hold", hold=reason or "the statement cannot be carried out")
+
+
+def next_version(previous: TableVersion, change: TableChange, effect: Effect, **changed: Any) -> TableVersion:
+    """Return the next version: like the previous one except for the `changed` fields."""
+    own = dict.fromkeys(("swap", "restored", "previous_name", "note", "hold")) | {"emptied": (), **changed}
+    return replace(
+        previous,
+        commit_ts=change.source.commit_ts,
+        since=change.source.commit_ts,
+        kind=change.kind,
+        effect=effect,
+        query=change.source.query,
+        origin=change.source.origin,
+        **own,
+    )
+
+
+def join_notes(*notes: str | None) -> str | None:
+    return "; ".join(note for note in notes if note) or None
+
 
 _ROWS_ARE_BACK: Final = "rows are again as they were at another time, which the log does not say"
 _COLUMNS_ARE_BACK: Final = "the table came back with columns that were dropped before ({}): older rows may have values"
@@ -46,13 +608,13 @@ _CREATES: Final = ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelec
 def kind_of(change: SchemaChange) -> str:
     """Return the kind of a change: that of its clauses, or of TiDB's number where there are none."""
     if change.kind in ("columns", "row"):
-        return ddl_kinds.kind_of(ddl_kinds.SEEN)
+        return kind_of_action(SEEN)
     if change.kind == "load":
-        return ddl_kinds.LOAD
+        return LOAD
     clauses, _ = clauses_of(change)
     if clauses:
-        return ddl_kinds.kind_of_statement(clauses)
-    return ddl_kinds.NOT_UNDERSTOOD if change.action is None else ddl_kinds.kind_of(change.action)
+        return kind_of_statement(clauses)
+    return NOT_UNDERSTOOD if change.action is None else kind_of_action(change.action)
 
 
 def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
@@ -65,9 +627,9 @@ def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion
         case "contradiction":
             previous = live.get(name)
             if previous is not None:
-                yield held_version(previous, TableChange(change, name, ddl_kinds.NOT_UNDERSTOOD), change.fault)
+                yield held_version(previous, TableChange(change, name, NOT_UNDERSTOOD), change.fault)
         case "repeated":
-            yield plain_version(change, "none", ddl_kinds.OTHER)
+            yield plain_version(change, "none", OTHER)
         case "text":
             yield from _of_text(change, live)
         case "load":
@@ -104,12 +666,12 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
     """Apply a statement with the columns of one table after it, or these columns alone."""
     clauses, reason = clauses_of(change)
     kind = kind_of(change)
-    shown = kind if change.action is None else ddl_kinds.kind_of(change.action)
+    shown = kind if change.action is None else kind_of_action(change.action)
     for clause in clauses or ():
         if isinstance(clause, ddl.Flashback) or (isinstance(clause, ddl.RecoverDatabase) and not change.table):
             return list(_restore(change, live, clause, kind)) or [plain_version(change, "none", shown)]
     if not change.table:
-        unknown = clauses is None and (kind not in ddl_kinds.KINDS.values() or kind == "recover_database")
+        unknown = clauses is None and (kind not in KINDS.values() or kind == "recover_database")
         return _not_understood(change, live, reason) if unknown else _of_database(change, live, kind, shown)
     if kind in _VIEWS:
         return [plain_version(change, "none", shown)]
@@ -143,7 +705,7 @@ def _change_known(previous: TableVersion, change: TableChange, kind: str, live: 
             return [next_version(previous, change, "empty")]
         case "drop_partition" | "truncate_partition":
             return [empty_partitions(previous, change)]
-        case _ if change.clauses is None and kind not in ddl_kinds.KINDS.values():
+        case _ if change.clauses is None and kind not in KINDS.values():
             return [held_version(previous, change, change.reason)]
         case _:
             return [alter(previous, change)]
@@ -185,7 +747,7 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     for table, own in by_table.items():
         if (previous := live.get(table)) is not None:
             made = True
-            after, kind = apply.altered(previous, own), ddl_kinds.kind_of_statement(own)
+            after, kind = apply.altered(previous, own), kind_of_statement(own)
             of_table = TableChange(change, table, kind, after.columns, own, None, after.charset, after.notes)
             yield from _change_known(previous, of_table, kind, live)
     for clause in clauses:
@@ -199,7 +761,7 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
 def _of_no_table(change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause]) -> TableVersion:
     """Return the version that a statement makes which met no known table. Where the message names a known one, and the
     text another, what happened to it cannot be known."""
-    kind = ddl_kinds.kind_of_statement(clauses) if clauses else ddl_kinds.OTHER
+    kind = kind_of_statement(clauses) if clauses else OTHER
     named = TableName(change.database, change.table)
     known = None if any(isinstance(clause, _CREATES) for clause in clauses) else live.get(named)
     if known is None:
@@ -217,17 +779,14 @@ def _not_understood(change: SchemaChange, live: LiveTables, reason: str | None) 
     that its text names. Without one, the version belongs to no table and has the reason: it is a fault of the feed."""
     known = live.get(TableName(change.database, change.table))
     tables = live.named_in(change) if known is None else [known]
-    held = [
-        held_version(each, TableChange(change, each.name, ddl_kinds.NOT_UNDERSTOOD, clauses=None), reason)
-        for each in tables
-    ]
-    plain = plain_version(change, "none", ddl_kinds.NOT_UNDERSTOOD)
+    held = [held_version(each, TableChange(change, each.name, NOT_UNDERSTOOD, clauses=None), reason) for each in tables]
+    plain = plain_version(change, "none", NOT_UNDERSTOOD)
     return held or [replace(plain, name=TableName(change.database, change.table), note=reason)]
 
 
 def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> Iterable[TableVersion]:
     """Apply a clause that is not part of an ALTER TABLE."""
-    kind = ddl_kinds.kind_of_statement([clause])
+    kind = kind_of_statement([clause])
     match clause:
         case ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect():
             return _create_by_text(change, live, clause)
@@ -292,7 +851,7 @@ def _create_by_text(
     exists = definition.if_not_exists and live.alike(name)
     if clause.temporary or exists or not name.database:
         return []
-    of_table = TableChange(change, name, ddl_kinds.kind_of_statement([clause]), clauses=[clause])
+    of_table = TableChange(change, name, kind_of_statement([clause]), clauses=[clause])
     try:
         match clause:
             case ddl.CreateTable():
@@ -324,7 +883,7 @@ def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
         own = previous.named(column.name)
         if own is not None and not _same_family(own.type, column.type):
             odd = f"rows have column {column.name} as {type_text(column.type)}, and no statement in the log changes it"
-            not_understood = replace(of_table, kind=ddl_kinds.NOT_UNDERSTOOD)
+            not_understood = replace(of_table, kind=NOT_UNDERSTOOD)
             yield held_version(previous, not_understood, f"{odd} from {type_text(own.type)}")
             return
     new = tuple(replace(column, nullable=True) for column in change.columns if previous.named(column.name) is None)
@@ -349,7 +908,7 @@ def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
         replace(each, virtual="configured") if each.name.lower() in virtual else each for each in after.columns
     )
     name = TableName(change.database, change.table)
-    of_table = TableChange(change, name, ddl_kinds.LOAD, columns, (clause,), None, after.charset, after.notes)
+    of_table = TableChange(change, name, LOAD, columns, (clause,), None, after.charset, after.notes)
     if (previous := live.get(name)) is not None:
         yield next_version(previous, of_table, "drop", note="from here on its rows are those of the dump")
     matched = first_columns(columns, (clause,))

@@ -7,7 +7,7 @@ import click
 from cdc_lakehouse.commands.common import DONE, HELD, configured, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import AlertNotSentError, ConfigurationError
-from cdc_lakehouse.pipeline.alert_messages import receiver_label, send_test
+from cdc_lakehouse.operate.alerts import receiver_label, send_test
 
 
 @click.group()

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.commands.common import DONE, HELD, exits, say
 from cdc_lakehouse.config import CanalSource
-from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.decoders.formats import canal_entries
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 

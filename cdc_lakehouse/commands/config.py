@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cdc_lakehouse.commands.common import DONE, exits, print_json
-from cdc_lakehouse.config.json_schema import json_schema
+from cdc_lakehouse.config.file import json_schema
 
 
 @click.group()

@@ -12,12 +12,11 @@ from typing import Any, Final
 import click
 
 from cdc_lakehouse.changelog.ddl.clauses import CreateDatabase, DropDatabase, UseDatabase
-from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
-from cdc_lakehouse.changelog.live_tables import LiveTables
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.mysql_types import server_type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
-from cdc_lakehouse.changelog.versions import versions_of
+from cdc_lakehouse.changelog.versions import LiveTables, versions_of
 from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, say, short
 from cdc_lakehouse.errors import DdlError
 

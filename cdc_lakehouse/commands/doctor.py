@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 from cdc_lakehouse import config as configuration
+from cdc_lakehouse.adopt.diagnose import Finding, diagnose
 from cdc_lakehouse.commands.common import DONE, HELD, exits, print_json, say
-from cdc_lakehouse.pipeline.diagnosis import Finding, diagnose
 
 _MARKS: Final = {"ok": "ok     ", "warning": "warning", "failed": "FAILED "}
 

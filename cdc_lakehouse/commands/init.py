@@ -12,11 +12,10 @@ from typing import Any, Final
 import click
 import yaml
 
+from cdc_lakehouse.adopt.detect import Detected, detect_initial, detect_source
 from cdc_lakehouse.commands.common import DONE, exits, print_json, say
-from cdc_lakehouse.config.file import DEFAULT_FILE
-from cdc_lakehouse.config.json_schema import json_schema
+from cdc_lakehouse.config.file import DEFAULT_FILE, json_schema
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.pipeline.detection import Detected, detect_initial, detect_source
 
 _SCHEMA_FILE: Final = "lakehouse.schema.json"
 _WAREHOUSE: Final = "./lake/warehouse"

@@ -7,13 +7,24 @@ from typing import Any
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, grid, print_json, say
-from cdc_lakehouse.commands.progress import ProgressLine, Shown, progress_options
+from cdc_lakehouse.commands.common import (
+    DONE,
+    HELD,
+    ProgressLine,
+    Shown,
+    chosen,
+    configured,
+    feed_option,
+    grid,
+    print_json,
+    progress_options,
+    say,
+)
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.lake.table_health import health_document
-from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate.state import health_document
 
 
 @click.command()

@@ -14,17 +14,15 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cdc_lakehouse.assets.last_runs import last_runs
+from cdc_lakehouse.assets.runs import last_runs
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import DONE, chosen, configured, existing_home, feed_option, say
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.table_health import TableHealth
-from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health, read_sizes
-from cdc_lakehouse.pipeline.monitors import open_monitor
-from cdc_lakehouse.pipeline.source import SourceStatus
+from cdc_lakehouse.operate.state import FeedState, TableHealth, read_feed_state, read_health, read_sizes
+from cdc_lakehouse.pipeline.source import SourceStatus, open_monitor
 
 PREFIX: Final = "cdc_lakehouse_"
 _PATIENCE_SECONDS: Final = 5

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from cdc_lakehouse.adopt.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.dump_source import PendingLoad
-from cdc_lakehouse.pipeline.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
+from cdc_lakehouse.pipeline.dump import PendingLoad
 from cdc_lakehouse.pipeline.run import FeedRun
 
 

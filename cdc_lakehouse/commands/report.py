@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.report import FeedReport, ReportedTable, report
+from cdc_lakehouse.operate.signals import FeedReport, ReportedTable, report
 
 _MOST_ROWS: Final = 200
 """The most rows of the quarantine, the DDL and the cuts that are shown, newest first."""

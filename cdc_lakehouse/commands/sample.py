@@ -12,7 +12,7 @@ import click
 
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.sample.changefeed import follow, write_history
+from cdc_lakehouse.sample.shop import follow, write_history
 
 _CONFIGURATION: Final = """\
 # A sample changefeed on disk, an SQLite catalog and a local Spark: nothing else is needed.

@@ -14,8 +14,8 @@ from cdc_lakehouse.commands.common import DONE, configured, feed_option, grid, p
 from cdc_lakehouse.commands.show import find_tables
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.current.typed_rows import lake_columns
+from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.reading import ReadableTable
-from cdc_lakehouse.pipeline.row_keys import key_columns
 
 
 @click.command()

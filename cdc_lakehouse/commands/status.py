@@ -31,17 +31,15 @@ from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.table_health import health_document
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
+from cdc_lakehouse.operate.state import FeedState, health_document, read_feed_state, read_health, stale_tables
 from cdc_lakehouse.pipeline.database_progress import ReadingProgress, reading_of
-from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health, stale_tables
-from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.progress import time_span
-from cdc_lakehouse.pipeline.source import SourceStatus
-from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
+from cdc_lakehouse.pipeline.source import SourceStatus, open_monitor
 
 
 @click.command()
@@ -143,7 +141,7 @@ def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     import dagster as dg  # noqa: PLC0415
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    from cdc_lakehouse.assets.last_runs import last_runs  # noqa: PLC0415
+    from cdc_lakehouse.assets.runs import last_runs  # noqa: PLC0415
 
     try:
         with dg.DagsterInstance.get() as instance:

@@ -14,8 +14,8 @@ from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_o
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.operate.decisions import Resumed, hold_table, resume_table
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_decisions import Resumed, hold_table, resume_table
 
 
 @click.command()

@@ -14,24 +14,26 @@ from cdc_lakehouse.commands.common import (
     BAD_INPUT,
     DONE,
     HELD,
+    ProgressLine,
+    Shown,
     chosen,
     configured,
     feed_option,
     grid,
     os_user,
     print_json,
+    progress_options,
     say,
 )
-from cdc_lakehouse.commands.progress import ProgressLine, Shown, progress_options
 from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.planned_repairs import TableRepair
-from cdc_lakehouse.pipeline.repair_plans import plan_repair
-from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Values
+from cdc_lakehouse.operate.repairs import plan_repair
+from cdc_lakehouse.operate.row_differences import MOST_KEYS, Difference, Values
+from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, VerifyResult, verify_feed
+from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, VerifyResult, verify_feed
 
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
 _WIDTH: Final = 60

@@ -1,20 +1,23 @@
 """The configuration: `lakehouse.yaml` as frozen, validated values."""
 
 from cdc_lakehouse.config.alerts import AlertReceiver, EmailReceiver, ProblemKind, SlackReceiver, WebhookReceiver
-from cdc_lakehouse.config.database import DatabaseAddress, DatabaseConnection, VerifyConfig
 from cdc_lakehouse.config.feed import FeedConfig, PolicyConfig, TablesConfig, TableSettings
 from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, config_path, load, validate
-from cdc_lakehouse.config.initial import DumpCsv, InitialLoad
 from cdc_lakehouse.config.section import anchor_uri
 from cdc_lakehouse.config.sources import (
     Address,
     CanalSource,
     CsvOptions,
+    DatabaseAddress,
+    DatabaseConnection,
     DateSeparator,
+    DumpCsv,
+    InitialLoad,
     KafkaFormat,
     KafkaSource,
     Protocol,
     StorageSinkSource,
+    VerifyConfig,
 )
 from cdc_lakehouse.config.storage import (
     AzureStorage,

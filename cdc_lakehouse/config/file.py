@@ -7,6 +7,7 @@ way for secrets.
 
 from __future__ import annotations
 
+import ast
 import copy
 import os
 import re
@@ -14,18 +15,108 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
+import yaml
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from yaml.reader import ReaderError
 
 from cdc_lakehouse.config.alerts import AlertReceiver
-from cdc_lakehouse.config.faults import Fault, Place, faults_of, likely_type
-from cdc_lakehouse.config.feed import FeedConfig
-from cdc_lakehouse.config.maintenance import DagsterConfig
-from cdc_lakehouse.config.references import REFERENCE, UnresolvedReferenceError, resolve
-from cdc_lakehouse.config.secrets import plain_secrets
+from cdc_lakehouse.config.feed import DagsterConfig, FeedConfig
+from cdc_lakehouse.config.reporting import (
+    REFERENCE,
+    Fault,
+    Place,
+    UnresolvedReferenceError,
+    faults_of,
+    likely_type,
+    plain_secrets,
+    resolve,
+)
 from cdc_lakehouse.config.section import Section, anchor_uri
 from cdc_lakehouse.config.storage import LakeConfig, StorageConfig
-from cdc_lakehouse.config.yaml_file import read_mapping
 from cdc_lakehouse.errors import ConfigurationError
+
+# Parsing of the configuration's text, and messages for text that is not YAML.
+
+_QUOTED: Final = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+_MARKS: Final = {
+    "<block end>": "the end of the block (is the indentation right?)",
+    "<block mapping start>": "the first key of a block",
+    "<block sequence start>": "the first item of a list",
+    "<scalar>": "a value",
+    "<stream end>": "the end of the file",
+}
+"""The parser's names for parts of a file, in words."""
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader that keeps dates as text, so that an error in one is reported with its key. As in YAML 1.2, only `true`
+    and `false` are booleans: `on` is a key of receivers."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag != "tag:yaml.org,2002:timestamp" and (tag != "tag:yaml.org,2002:bool" or first in "tTfF")
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_mapping(path: Path, advice: str) -> dict[str, Any]:
+    """Read a file that holds a mapping. `advice` is for a file that cannot be read.
+
+    Raises `ConfigurationError` when it cannot be read, is not YAML (with line and column), or holds no mapping.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}", advice=advice) from error
+    try:
+        text = content.decode("utf-8-sig")
+        document = yaml.load(text, _Loader)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        problem = f"its bytes are not UTF-8, at line {line}"
+    except ReaderError as error:
+        problem = _of_character(content.decode("utf-8-sig"), error)
+    except yaml.MarkedYAMLError as error:
+        problem = _of_syntax(error)
+    except yaml.YAMLError as error:
+        problem = type(error).__name__
+    else:
+        if not isinstance(document, dict):
+            raise ConfigurationError(f"{path} holds no mapping", advice="it needs the keys lake and feeds")
+        return cast("dict[str, Any]", document)
+    raise ConfigurationError(f"{path} is not YAML: {problem}", advice="correct it there")
+
+
+def _of_character(text: str, error: ReaderError) -> str:
+    line = text.count("\n", 0, error.position) + 1
+    column = error.position - text.rfind("\n", 0, error.position)
+    return f"the character U+{ord(text[error.position]):04X} is not allowed, at line {line}, column {column}"
+
+
+def _of_syntax(error: yaml.MarkedYAMLError) -> str:
+    """Return what was expected and found, where, and in which construct. The file's own text is not shown: it may be a
+    secret."""
+    said = _in_words(error.problem or "it cannot be read")
+    if error.problem_mark is not None:
+        said += f", at {_place(error.problem_mark)}"
+    if error.context is not None and error.context.startswith("while") and error.context_mark is not None:
+        said += f", {_in_words(error.context)} that begins at {_place(error.context_mark)}"
+    return said
+
+
+def _place(mark: yaml.Mark) -> str:
+    return f"line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _in_words(said: str) -> str:
+    for mark, words in _MARKS.items():
+        said = said.replace(f"'{mark}'", words).replace(mark, words)
+    return _QUOTED.sub(lambda quoted: quoted[0] if len(ast.literal_eval(quoted[0])) == 1 else "'…'", said)
+
 
 ENVIRONMENT_VARIABLE: Final = "CDC_LAKEHOUSE_CONFIG"
 DEFAULT_FILE: Final = "lakehouse.yaml"
@@ -174,3 +265,37 @@ def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
 def _anchor_feed(feed: FeedConfig, base: Path) -> FeedConfig:
     verify = None if feed.verify is None else feed.verify.anchored(base)
     return feed.model_copy(update={"source": feed.source.anchored(base), "verify": verify})
+
+
+# The JSON Schema of `lakehouse.yaml`, for completion and validation in editors.
+
+_REFERENCE: Final = {"type": "string", "pattern": r"\$\{.+\}"}
+"""A value of any type can come from the environment or from a file."""
+_NOT_TEXT: Final = ("integer", "number", "boolean")
+# Keys of a schema whose values are other schemas.
+_BY_NAME: Final = frozenset({"properties", "$defs"})
+_LISTS: Final = frozenset({"anyOf", "oneOf", "prefixItems"})
+_SINGLE: Final = frozenset({"items", "additionalProperties"})
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the schema as a document of JSON Schema 2020-12."""
+    schema = cast("dict[str, Any]", _with_references(LakehouseConfig.model_json_schema()))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "lakehouse.yaml"}
+
+
+def _with_references(schema: Any) -> Any:
+    """Return a schema in which `${NAME}` is also valid for a number, a boolean or an enumerated value."""
+    if not isinstance(schema, dict):
+        return schema
+    section = dict(cast("dict[str, Any]", schema))
+    for key in _BY_NAME & section.keys():
+        section[key] = {name: _with_references(each) for name, each in section[key].items()}
+    for key in _LISTS & section.keys():
+        section[key] = [_with_references(each) for each in section[key]]
+    for key in _SINGLE & section.keys():
+        section[key] = _with_references(section[key])
+    if section.get("type") not in _NOT_TEXT and "enum" not in section:
+        return section
+    described = {key: section.pop(key) for key in ("title", "description", "default") if key in section}
+    return {**described, "anyOf": [section, _REFERENCE]}

@@ -4,16 +4,266 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
-from cdc_lakehouse.config.initial import InitialLoad
-from cdc_lakehouse.config.section import Section, TextSettings, TimeZone, anchor_uri
-from cdc_lakehouse.config.sink_uri import StoreUri, contradictions, split_query
+from cdc_lakehouse.config.section import CronSchedule, Section, TextSettings, TimeZone, anchor_uri
+
+# The URI of a storage sink as it is given to TiCDC: with a query, whose options are keys in the configuration.
+
+_QUERY: Final = re.compile(r"[\w.-]+=[^&]*(?:&(?:[\w.-]+=[^&]*)?)*")
+_SERVICES: Final = {"gs": "gs", "gcs": "gs", "azure": "azure", "azblob": "azure", "abfss": "azure"}
+_OF_THE_STORE: Final = {
+    "access-key": "storage.s3.access_key_id",
+    "secret-access-key": "storage.s3.secret_access_key",
+    "session-token": "storage.s3.session_token",
+    "role-arn": "storage.s3.profile (a profile can assume a role)",
+    "external-id": "storage.s3.profile (a profile can assume a role)",
+    "region": "storage.s3.region",
+    "force-path-style": "storage.s3.path_style",
+    "credentials-file": "storage.gs.service_account_file",
+    "account-name": "storage.azure.account",
+    "account-key": "storage.azure.account_key",
+    "sas-token": "storage.azure.sas_token",
+}
+"""The configuration keys of the options for access to a bucket."""
+_SECRETS: Final = ("access_key_id", "secret_access_key", "session_token", "account_key", "sas_token")
+
+
+def split_query(uri: str) -> tuple[str, dict[str, str]]:
+    """Split a URI into the part before its query and the query's options by name. A `?` that no option follows is part
+    of the path."""
+    path, _, query = uri.partition("?")
+    if not _QUERY.fullmatch(query):
+        return uri, {}
+    return path, dict(parse_qsl(query, keep_blank_values=True))
+
+
+def misplaced_options(uri: str) -> str | None:
+    """Return a message about the query's options for access to the bucket, without their values; None without such
+    options."""
+    names = _places(uri)
+    if not names:
+        return None
+    moves = ", ".join(f"{option} as {place}" for option, place in names.items())
+    return f"its query says how the bucket is reached: write {moves}, a secret as ${{NAME}}, and cut it from the URI"
+
+
+def store_options(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the query's options for access to the bucket: as keys of `storage`, with `${NAME}` for secrets, and the
+    secrets by NAME."""
+    _, options = split_query(uri)
+    keys: dict[str, Any] = {}
+    secrets: dict[str, str] = {}
+    for option, place in _places(uri).items():
+        _, service, key = place.split(".")
+        value: str | bool = options[option]
+        if key in _SECRETS:
+            name = f"{service}_{key}".upper()
+            secrets[name], value = options[option], f"${{{name}}}"
+        elif key == "path_style":
+            value = options[option].lower() == "true"
+        keys.setdefault(service, {})[key] = value
+    if "endpoint" in keys.get("s3", {}):
+        # TiCDC's defaults, also for force-path-style.
+        keys["s3"].setdefault("path_style", True)
+    return keys, secrets
+
+
+def _places(uri: str) -> dict[str, str]:
+    """Return the options of a URI's query for access to the bucket, each with its configuration key."""
+    path, options = split_query(uri)
+    service = _SERVICES.get(path.partition("://")[0], "s3")
+    places = {**_OF_THE_STORE, "endpoint": f"storage.{service}.endpoint"}
+    return {option: places[name] for option in options if (name := option.lower().replace("_", "-")) in places}
+
+
+def _without_options_of_the_store(uri: str) -> str:
+    if (misplaced := misplaced_options(uri)) is not None:
+        raise ValueError(misplaced)
+    return uri
+
+
+StoreUri = Annotated[str, AfterValidator(_without_options_of_the_store)]
+"""A URI as the source's tools accept it. Its query has no options for access to the bucket."""
+
+
+def contradictions(options: Mapping[str, str], keys: Mapping[str, object], defaults: frozenset[str]) -> list[str]:
+    """Return a message for each option of a query that differs from the configuration.
+
+    `keys` are the configuration's values by key; `csv.terminator` corresponds to the query's `terminator`. `defaults`
+    are the keys that the file leaves out.
+    """
+    found: list[str] = []
+    for key, value in keys.items():
+        option = key.rpartition(".")[2].replace("_", "-")
+        known = str(value).lower() if isinstance(value, bool) else str(value)
+        if option in options and options[option].lower() != known.lower():
+            by_default = " by default" if key in defaults else ""
+            said = f"the query of uri says {option}={_shown(options[option])}"
+            found.append(f"{said}, but {key} is {_shown(known)}{by_default}")
+    return found
+
+
+def _shown(value: str) -> str:
+    return value if value.isprintable() and value else repr(value)
+
+
+# The connection to the source database, a MySQL or TiDB server.
+
+# A password from the environment is used as it is: it can have any character.
+_URL: Final = re.compile(
+    r"mysql://(?P<user>[^:@/]+)(?::(?P<password>.*))?@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:@/\[\]]+)(?::(?P<port>\d{1,5}))?/?",
+    re.DOTALL,
+)
+_PORT: Final = 3306
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """The address of a database, and the user who reads it."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(default="", repr=False)
+
+
+def _is_url(value: str) -> str:
+    # The invalid value is not shown: it may hold a password.
+    match = _URL.fullmatch(value)
+    if match is None or not 0 < int(match["port"] or _PORT) < 65536:
+        raise ValueError("is not of the form mysql://user:${PASSWORD}@host:port")
+    return value
+
+
+DatabaseUrl = Annotated[str, AfterValidator(_is_url)]
+"""`mysql://user:password@host:port`."""
+
+
+class DatabaseConnection(Section):
+    """The connection to a database."""
+
+    url: DatabaseUrl = Field(
+        description="mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False
+    )
+    ca_file: str | None = Field(
+        None, description="TLS, with the certificate authorities in this file. The host's name is checked."
+    )
+
+    @property
+    def address(self) -> DatabaseAddress:
+        """The parts of the url. The password is used as it is: nothing in it is escaped."""
+        match = _URL.fullmatch(self.url)
+        assert match is not None  # Validated.
+        host, port = match["host"].strip("[]"), int(match["port"] or _PORT)
+        return DatabaseAddress(host, port, match["user"], match["password"] or "")
+
+    def anchored(self, base: Path) -> Self:
+        """Return a copy in which `ca_file`, which is relative to `base`, is an absolute path."""
+        found = None if self.ca_file is None else os.path.normpath(base / self.ca_file)
+        return self.model_copy(update={"ca_file": found})
+
+
+class VerifyConfig(DatabaseConnection):
+    """The connection to the source database, with whose tables `verify` and the check `equals_source` compare the
+    lake's."""
+
+    schedule: CronSchedule | None = Field(
+        None,
+        description="When Dagster evaluates the check `equals_source`, as cron has it, such as `0 3 * * 0`; in UTC.",
+    )
+
+
+# The initial load of a feed: the rows of the tables before their change log, from a dump or from the database
+# itself.
+
+DumpType = Literal["dumpling", "mydumper", "mysqlshell"]
+
+
+class DumpCsv(Section):
+    """The csv options with which Dumpling was run: its files do not record them. The defaults are Dumpling's."""
+
+    separator: str = Field(",", min_length=1, description="Dumpling's --csv-separator.")
+    delimiter: str = Field('"', description="Dumpling's --csv-delimiter, the quote; empty for none.")
+    null: str = Field("\\N", description="Dumpling's --csv-null-value.")
+    line_terminator: str = Field("\r\n", min_length=1, description="Dumpling's --csv-line-terminator.")
+    escape_backslash: bool = Field(True, description="Dumpling's --escape-backslash.")
+    header: bool = Field(True, description="False with Dumpling's --no-header.")
+    binary: Literal["raw", "hex", "base64"] = Field(
+        "raw",
+        description="How binary values are written: hex with --csv-output-dialect snowflake or redshift, base64 "
+        "with bigquery.",
+    )
+
+
+class InitialLoad(Section):
+    """A dump in one of the stores that sinks use or, with the type `database`, the source database."""
+
+    type: DumpType | Literal["database"] = Field(
+        description="The tool that made the dump, or database to read the tables themselves."
+    )
+    uri: StoreUri | None = Field(None, description="The directory of the dump.", repr=False)
+    csv: DumpCsv = Field(default_factory=DumpCsv.nothing, description="How Dumpling was told to write csv.")
+    time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text of the dump is read: the zone of its session.")
+    start_ts: int | None = Field(
+        None, gt=0, description="The changefeed's start-ts (a TSO), where what it wrote does not show it."
+    )
+    log_starts_at_dump: bool = Field(
+        False, description="Canal was started at the dump's position: nothing before its first entry is missing."
+    )
+    url: DatabaseUrl | None = Field(
+        None, description="With type database: mysql://user:${PASSWORD}@host:port of it.", repr=False
+    )
+    ca_file: str | None = Field(
+        None, description="With type database: TLS, with the certificate authorities in this file."
+    )
+    snapshot_ts: int | None = Field(
+        None, gt=0, description="With type database, of TiDB: the TSO at which it is read; else that of the moment."
+    )
+    connections: int = Field(4, gt=0, le=256, description="With type database: how many of them read at once.")
+    chunk_rows: int = Field(
+        200_000, gt=0, description="With type database: about how many rows are read by one statement."
+    )
+
+    @model_validator(mode="after")
+    def _keys_of_the_type(self) -> Self:
+        of_dumps, of_databases = {"uri", "csv", "time_zone", "log_starts_at_dump"}, _OF_DATABASES
+        strange = sorted(self.model_fields_set & (of_dumps if self.type == "database" else of_databases))
+        if strange:
+            raise ValueError(f"{strange[0]} means nothing with type {self.type}")
+        if self.type == "database":
+            if self.url is None:
+                raise ValueError("needs url with type database, such as mysql://user:${PASSWORD}@host:port")
+        elif self.uri is None:
+            raise ValueError("needs uri, the directory of the dump")
+        if self.type != "dumpling" and "csv" in self.model_fields_set:
+            raise ValueError(f"csv options mean nothing with type {self.type}: its dumps say how they are written")
+        return self
+
+    @property
+    def database(self) -> DatabaseConnection | None:
+        """The connection to the database that is read instead of a dump; None for a dump."""
+        return None if self.url is None else DatabaseConnection(url=self.url, ca_file=self.ca_file)
+
+    def anchored(self, base: Path) -> Self:
+        """Return a copy in which the URI and the path `ca_file`, which are relative to `base`, are absolute."""
+        database = self.database
+        return self.model_copy(
+            update={
+                "uri": None if self.uri is None else anchor_uri(split_query(self.uri)[0], base),
+                "ca_file": None if database is None else database.anchored(base).ca_file,
+            }
+        )
+
+
+_OF_DATABASES: Final = {"url", "ca_file", "snapshot_ts", "connections", "chunk_rows"}
+
 
 DateSeparator = Literal["none", "year", "month", "day"]
 Protocol = Literal["canal-json", "csv"]

@@ -1,124 +1,227 @@
-"""Convert faults of the catalog to errors that name the configuration key.
-
-What no retry repairs is a `ConfigurationError`; what may pass is a `CatalogUnreachableError`. No message holds a URI,
-which may hold a password."""
+"""Tell faults of Spark, its JVM, the catalog and the stores from faults of one table, and name the configuration key of
+what no retry repairs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import errno
+import re
+from collections.abc import Iterator
 from typing import Final
 
-from pyiceberg.catalog import PY_CATALOG_IMPL, Catalog, load_catalog
-from pyiceberg.exceptions import (
-    AuthorizationExpiredError,
-    ForbiddenError,
-    NotInstalledError,
-    OAuthError,
-    RESTError,
-    UnauthorizedError,
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.exceptions import CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError
+
+from cdc_lakehouse.errors import (
+    CatalogUnreachableError,
+    CdcError,
+    ConfigurationError,
+    EngineError,
+    SourceUnreachableError,
+    TransientError,
+    WarehouseFullError,
+    WarehouseUnreachableError,
+    in_one_line,
 )
-from sqlalchemy import event
-from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
-from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError
-from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog
+_SEE_ENGINE: Final = "run again; where it fails again, see what is said before this, and whether it had memory enough"
 
-_PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
-"""The packages that install a driver, where they are not called like its module."""
-
-_LOCKED: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_UNUSABLE: Final = (
-    "SQLITE_CANTOPEN",
-    "SQLITE_READONLY",
-    "SQLITE_NOTADB",
-    "SQLITE_CORRUPT",
-    "SQLITE_PERM",
-    "SQLITE_AUTH",
+_AWAY: Final = (
+    EngineError,
+    CatalogUnreachableError,
+    WarehouseUnreachableError,
+    WarehouseFullError,
+    SourceUnreachableError,
 )
-_FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
+_OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
+"""Errors of the operating system about one file, which a retry does not repair."""
+_OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "ConnectionError", "TimeoutError", "EOFError"})
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST})
+_CATALOG_AWAY: Final = (CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError)
+
+_JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)
+"""Matches the errors in a Java stack trace: the first one and its causes."""
+_JAVA_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
+_JAVA_CATALOG_AWAY: Final = re.compile(
+    r"\[SQLITE_(?:BUSY|LOCKED|IOERR|CANTOPEN)|java\.sql\.SQL(?:Transient|Recoverable|NonTransientConnection|Timeout)"
+    r"|\.CommunicationsException|PSQLException: (?:FATAL|.*connection)|SQL\w*Exception: .*[Cc]onnection"
+    r"|iceberg\.exceptions\.(?:ServiceUnavailable|ServiceFailure|CommitStateUnknown)"
+)
+_JAVA_STORE_AWAY: Final = re.compile(
+    r"^java\.net\.(?!URI|Malformed)|^javax\.net\.|^java\.io\.InterruptedIOException|TimeoutException\b"
+    r"|awssdk\.core\.exception\.\w*(?:SdkClient|Timeout|Retryable|Aborted)|[Ss]tatus [Cc]ode:? (?:429|5\d\d)"
+    r"|^com\.google\.cloud\..*\b(?:429|5\d\d)\b"
+)
+_JAVA_ENGINE: Final = re.compile(r"^java\.lang\.\w+Error\b|^org\.apache\.spark\.|^java\.lang\.InterruptedException")
+_WORKER_ENDED: Final = "Python worker exited unexpectedly"
+_JVM_OBJECT: Final = re.compile(r"\bo\d+\.")
+"""Py4J's number of an object. It differs in every run, and reasons are compared between runs."""
+_JAVA_SAID: Final = re.compile(r"^(org\.apache\.iceberg\.exceptions\.(?:NotFound|Validation)Exception: .*)$")
+"""Iceberg's messages about files. Other messages of Java may hold a password."""
 
 
-def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog:
-    """Open the catalog of a kind (PyIceberg's `type`); its later database errors are converted too.
-
-    Raises `ConfigurationError` for what no retry repairs, and `CatalogUnreachableError`."""
-    implementation = {"type": kind}
-    if kind == "sql":
-        _check_uri(properties.get("uri", ""))
-        implementation = {PY_CATALOG_IMPL: f"{CachingSqlCatalog.__module__}.{CachingSqlCatalog.__name__}"}
+@contextlib.contextmanager
+def engine_errors() -> Iterator[None]:
+    """Convert errors of Spark and of its JVM in the block to `EngineError`."""
     try:
-        catalog = load_catalog(name, **implementation, **properties)
-    except NotInstalledError:
-        raise _not_installed(f"lake.catalog.type: {kind}", f"pyiceberg[{kind}]") from None
-    except DBAPIError as error:
-        fault = _of_database(error.orig, error)
-        if fault is None:
+        yield
+    except Py4JError as error:
+        raise _spark_failed(error) from error
+    except ConnectionError as error:
+        # A call to a JVM that has ended raises it. Sources and catalogs have errors of their own.
+        raise _no_jvm(error) from error
+    except Exception as error:
+        if not _is_of_spark(error):
             raise
-        raise fault from error
-    except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
-        raise ConfigurationError(
-            f"lake.catalog: the catalog refuses the credentials ({type(error).__name__})",
-            advice="correct credential or token in lake.catalog",
-        ) from error
-    except (OSError, RESTError) as error:
-        raise _unreachable(type(error).__name__) from error
-    engine = getattr(catalog, "engine", None)
-    if engine is not None:
-        event.listen(engine, "handle_error", _in_its_place)
-    return catalog
+        raise _spark_failed(error) from error
 
 
-def _check_uri(uri: str) -> None:
-    try:
-        make_url(uri).get_dialect().import_dbapi()
-    except ModuleNotFoundError as error:
-        module = error.name or ""
-        raise _not_installed("lake.catalog.uri: its database", _PACKAGES.get(module, module)) from None
-    except NoSuchModuleError:
-        raise ConfigurationError(
-            "lake.catalog.uri: its scheme is not the name of a database",
-            advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql://host/database",
-        ) from None
-    except (ArgumentError, ValueError):
-        # The message of the error can hold a part of a password.
-        raise ConfigurationError(
-            "lake.catalog.uri: is not an SQLAlchemy URI",
-            advice="write driver://user:password@host:port/database, with @, :, / and % of a password percent-encoded",
-        ) from None
-
-
-def _in_its_place(context: ExceptionContext) -> BaseException | None:
-    """Return the error to raise instead of a database error; None for errors that PyIceberg handles."""
-    return _of_database(context.original_exception, context.sqlalchemy_exception)
-
-
-def _of_database(found: BaseException | None, wrapped: object) -> CdcError | None:
-    code: str | None = getattr(found, "sqlite_errorname", None)
-    if code is None:
-        # Another database. PyIceberg handles errors of other classes itself.
-        return _unreachable(type(found).__name__) if isinstance(wrapped, OperationalError) else None
-    if code.startswith(_LOCKED):
-        return CatalogUnreachableError(
-            "lake.catalog.uri: another process keeps the database locked", advice="wait for it, or end it"
-        )
-    if code.startswith(_UNUSABLE):
-        return ConfigurationError(
-            f"lake.catalog.uri: the database cannot be used: {found}",
-            advice="correct it in lakehouse.yaml, or let this user read and write that file and its directory",
-        )
-    if code.startswith(_FULL):
-        return CatalogUnreachableError(
-            f"lake.catalog.uri: the database cannot be written: {found}", advice="see whether the disk is full"
-        )
+def engine_fault(error: Exception) -> CdcError | None:
+    """Return the project's error for a fault of Spark, its JVM, the catalog or the warehouse's store, which says
+    nothing about the table at which it occurred and may pass. None for any other error."""
+    if isinstance(error, CdcError):
+        return error if isinstance(error, _AWAY) else None
+    if isinstance(error, Py4JJavaError):
+        return _of_java(error)
+    if isinstance(error, Py4JError):
+        return _spark_failed(error)
+    if _is_of_spark(error):
+        return None if _is_of_the_table(error) else _spark_failed(error)
+    if isinstance(error, _CATALOG_AWAY):
+        return _catalog_away(type(error).__name__)
+    if isinstance(error, OSError):
+        return _of_system(error)
+    if _has_run_out(error):
+        return EngineError(f"memory or disk ran out: {in_one_line(error)}", advice=_SEE_ENGINE)
     return None
 
 
-def _unreachable(what: str) -> CatalogUnreachableError:
-    return CatalogUnreachableError(
-        f"the catalog at lake.catalog.uri does not answer ({what})", advice="see whether it runs, and the uri is right"
+def described(error: Exception) -> str:
+    """Describe an error in one line: its type, and its message when that holds no secret."""
+    if isinstance(error, EngineError) and isinstance(error.__cause__, Py4JError) and (said := _said(error.__cause__)):
+        return said
+    if isinstance(error, CdcError):
+        return str(error)
+    if not (isinstance(error, Py4JError) or _is_of_spark(error)):
+        return in_one_line(error)
+    return _said(error) or _of_engine(error)
+
+
+def _said(error: Exception) -> str | None:
+    """Return what Iceberg says of a file, which is more than what Spark makes of it."""
+    return next((found[1] for line in _lines(error) if (found := _JAVA_SAID.match(line))), None)
+
+
+# Commands that read a lake without Spark import this module too, so PySpark and DuckDB are imported only on errors.
+
+
+def _is_of_spark(error: Exception) -> bool:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    return isinstance(error, PySparkException)
+
+
+def _has_run_out(error: Exception) -> bool:
+    import duckdb  # noqa: PLC0415
+
+    return isinstance(error, MemoryError | duckdb.OutOfMemoryException | duckdb.IOException)
+
+
+def _of_system(error: OSError) -> CdcError | None:
+    if isinstance(fault := warehouse_fault(error), WarehouseFullError):
+        return fault
+    if fault is not None or isinstance(error, _OF_A_FILE):
+        return None
+    if isinstance(error, ConnectionError):
+        return _no_jvm(error)
+    return WarehouseUnreachableError(
+        f"the warehouse cannot be read or written: {in_one_line(error)}", advice="see whether its store answers"
     )
 
 
-def _not_installed(what: str, package: str) -> ConfigurationError:
-    return ConfigurationError(f"{what} needs a package that is not installed", advice=f"pip install '{package}'")
+def _of_java(error: Py4JJavaError) -> CdcError | None:
+    for line in _lines(error):
+        what = line.partition(":")[0]
+        if _JAVA_FULL.search(line):
+            return WarehouseFullError(f"lake.warehouse is full ({what})")
+        if _JAVA_CATALOG_AWAY.search(line):
+            return _catalog_away(what)
+        if _JAVA_STORE_AWAY.search(line):
+            return WarehouseUnreachableError(
+                f"the catalog or the warehouse does not answer ({what})", advice="see whether both run"
+            )
+        if _JAVA_ENGINE.search(line):
+            return _spark_failed(error)
+    return None
+
+
+def _lines(error: Exception) -> list[str]:
+    try:
+        return [found[1] for found in _JAVA.finditer(str(error))]
+    except (Py4JError, ConnectionError):
+        # The message is in the JVM, which has ended.
+        return ["java.lang.InterruptedException"]
+
+
+def _is_of_the_table(error: Exception) -> bool:
+    """Whether Spark refused a statement or code of a task failed because of the rows that it read."""
+    from pyspark.errors import AnalysisException, PythonException  # noqa: PLC0415
+
+    if not isinstance(error, PythonException):
+        return isinstance(error, AnalysisException)
+    _, found, trace = str(error).rpartition("Traceback (most recent call last):\n")
+    raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
+    name = raised.partition(":")[0].rpartition(".")[2]
+    machine = name in _OF_THE_MACHINE or name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
+    return bool(found) and not machine
+
+
+def _spark_failed(error: Exception) -> TransientError:
+    return EngineError(f"Spark failed: {_of_engine(error)}", advice=_SEE_ENGINE)
+
+
+def _no_jvm(error: ConnectionError) -> TransientError:
+    return EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE)
+
+
+def _catalog_away(what: str) -> TransientError:
+    return CatalogUnreachableError(
+        f"the catalog does not answer, or not as it should ({what})", advice="see whether it runs, and run again"
+    )
+
+
+def _of_engine(error: Exception) -> str:
+    """Return the error's first line and the class of the Java error. Java's own message may hold a password."""
+    said = str(error)
+    if _WORKER_ENDED in said:
+        return "a Python worker ended while it worked, as it does where memory runs out"
+    first, _, trace = _JVM_OBJECT.sub("", said).partition("\n")
+    java = trace.removeprefix(": ").partition(":")[0].partition("\n")[0]
+    return f"{type(error).__name__} {first}" + (f" ({java})" if isinstance(error, Py4JJavaError) and java else "")
+
+
+@contextlib.contextmanager
+def writing_to_warehouse() -> Iterator[None]:
+    """Convert errors of the file system in the block, which writes to the warehouse, to the project's errors; others
+    are passed on."""
+    try:
+        yield
+    except OSError as error:
+        fault = warehouse_fault(error)
+        if fault is None:
+            raise
+        raise fault from error
+
+
+def warehouse_fault(error: OSError) -> CdcError | None:
+    """Return the project's error when the warehouse is full or not writable; None for any other error."""
+    if error.errno in _NO_ROOM:
+        return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}")
+    if error.errno in _NOT_WRITABLE or "ACCESS_DENIED" in str(error):
+        return ConfigurationError(
+            f"lake.warehouse cannot be written: {in_one_line(error)}",
+            advice="correct it in lakehouse.yaml, or let this user write there",
+        )
+    return None

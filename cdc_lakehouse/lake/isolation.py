@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import EngineError
-from cdc_lakehouse.lake.engine_faults import described, engine_fault
+from cdc_lakehouse.lake.faults import described, engine_fault
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 

@@ -6,14 +6,21 @@ Names from the source go into SQL through `quote` and into paths through `path_p
     'Odd-DB%2E1'
     >>> quote("a`b")
     '`a``b`'
+
+Names of the project's table properties and of its entries in snapshots' summaries; docs/tables.md documents them.
+
+They are stored in every lake: code that renames one must still read the earlier name.
 """
 
 from __future__ import annotations
 
 import re
 import string
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from pyiceberg.table.snapshots import Snapshot
 
 CATALOG: Final = "lake"
 """The name of the catalog, the same for Spark and PyIceberg: SQL catalogs store it in their rows."""
@@ -68,3 +75,112 @@ def path_part(name: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
+
+
+# --- In summaries of snapshots ---
+
+BATCH: Final = "cdc.batch"
+"""The batch of segments that the commit belongs to; as a property of `records` the batch that landed last, of `events`
+the one that was appended last, of `checkpoints` the last one of the newest cut."""
+CHECKPOINT_TS: Final = "cdc.checkpoint-ts"
+"""The commit-ts up to which a current-state table was applied; as a property of `checkpoints` that of the newest
+cut."""
+OFFSETS: Final = "cdc.offsets"
+"""In `records`: the ranges of the batch, as JSON `{topic: {partition: [from, before]}}`."""
+ROW_COUNT: Final = "cdc.row-count"
+"""Live rows of a current-state table that has, or had, format version 2; docs/tables.md says why."""
+
+# --- Properties of `checkpoints` and `frontier` ---
+
+SCHEMA_VERSIONS: Final = "cdc.schema-versions"
+"""How many rows of `schema_history` the newest cut has applied."""
+SETTINGS: Final = "cdc.settings"
+"""A digest of the settings that the newest cut, or the frontier, depends on."""
+HELD: Final = "cdc.held"
+"""The held tables of the newest cut, as JSON `[[incarnation, reason], …]`."""
+OLDEST_DATE: Final = "cdc.oldest-date"
+"""The date before which no files are listed; empty when all are."""
+WHOLE_AT: Final = "cdc.whole-at"
+"""When the whole sink was listed, as an ISO time."""
+UNCLEAR: Final = "cdc.unclear"
+"""`true` when the sink held files that could not be interpreted."""
+
+# --- Properties of `lease` ---
+
+LEASE_RUN: Final = "cdc.lease-run"
+"""The run that holds the feed."""
+LEASE_HOST: Final = "cdc.lease-host"
+LEASE_PROCESS: Final = "cdc.lease-process"
+"""The process of that run: the kernel's boot id, the container, the process id and its start time."""
+LEASE_EXPIRES_AT: Final = "cdc.lease-expires-at"
+"""When the lease expires, as an ISO time."""
+LEASE_RELEASED: Final = "cdc.lease-released"
+"""`true` when the run has released the lease."""
+LEASE_BEFORE: Final = "cdc.lease-before"
+"""The run that held the feed last, when maintenance holds it; else empty."""
+
+# --- Properties of `events` ---
+
+UNMARKED: Final = "cdc.unmarked-batches"
+"""The batches that are in the table and that `segments` did not show as decoded at the last commit, as JSON `{batch:
+digest}`: the digest of the settings that decided which events there are, or empty."""
+
+SUPERSEDED: Final = "cdc.superseded"
+"""The events that were removed because later events of the rows supersede them, as JSON `{"format", "removed",
+"looked_at", "known_from_ts"}`."""
+
+# --- Properties of `records` ---
+
+LANDED: Final = "cdc.landed."
+"""Prefix of a topic's name: what landed of the topic, as JSON `{"id", "ends": {partition: offset}, "bytes"}`."""
+BATCH_SEGMENTS: Final = "cdc.batch-segments"
+"""The segments of the batch that landed last, as JSON lists `[segment, topic, partition, start, end, records, bytes,
+dates]`."""
+FIRST_BATCH: Final = "cdc.first-batch"
+"""The first batch whose records are all kept; absent when nothing was removed."""
+REMOVED_UPTO: Final = "cdc.removed-upto"
+"""The last feed date whose records were removed."""
+CANAL_POSITION: Final = "cdc.canal-position"
+"""The position of the Canal entry that landed last, in the form of the record's key."""
+CANAL_REPEATS: Final = "cdc.canal-repeats"
+"""How often that entry came again after it had landed, and nothing after it; counted up to a few."""
+
+# --- Properties of current-state tables ---
+
+FEED: Final = "cdc.feed"
+DATABASE: Final = "cdc.database"
+"""The database's name in the source."""
+TABLE: Final = "cdc.table"
+"""The table's name in the source."""
+INCARNATION: Final = "cdc.incarnation"
+APPLIED_TS: Final = "cdc.applied-ts"
+"""Events up to this commit-ts are in the table."""
+APPLIED_BATCH: Final = "cdc.applied-batch"
+"""The batch up to which segments were read."""
+LINEAGE: Final = "cdc.lineage"
+"""A digest of what the rows depend on other than the events: versions, and how values are read."""
+COLUMNS: Final = "cdc.columns"
+"""Maps source columns to the table's columns, as JSON `[[id, name], …]`."""
+DROPPED_TS: Final = "cdc.dropped-ts"
+"""The commit-ts of the table's DROP."""
+KEY: Final = "cdc.key"
+"""The columns that identify a row, as a JSON list of names."""
+COMPACTED_AT: Final = "cdc.compacted-at"
+"""When maintenance last rewrote files of the table, as an ISO time; also in `events` and `records`."""
+KEYS_TOUCHED: Final = "cdc.keys-touched"
+"""The number of keys whose rows the last published batch may delete; empty when it may delete any row (a TRUNCATE, a
+partition)."""
+ROWS_WRITTEN: Final = "cdc.rows-written"
+"""In a summary: the number of keys that have a row after the commit, as the fold of the events counted them."""
+ROWS_REMOVED: Final = "cdc.rows-removed"
+"""In a summary: the number of rows that such a commit replaces or deletes, as they were found by their keys."""
+
+
+def of_batch(batch: int) -> dict[str, str]:
+    """Return the summary of a commit of a batch."""
+    return {BATCH: str(batch)}
+
+
+def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
+    """Return a snapshot's summary; empty when there is no snapshot."""
+    return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties

@@ -1,19 +1,29 @@
-"""Start Spark sessions from the configuration, the same for Dagster, the command line and the tests."""
+"""Start Spark sessions from the configuration, the same for Dagster, the command line and the tests.
+
+The archive of Spark's classes (Java's class data sharing): a JVM that starts from it takes half of the time, because
+it does not parse and verify classes.
+
+A JVM checks that the file fits it and its classes, and starts without it when it does not.
+"""
 
 from __future__ import annotations
 
 import argparse
 import atexit
 import contextlib
+import hashlib
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -26,11 +36,152 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
-from cdc_lakehouse.lake.class_archive import archive_options, archiving_options, class_archive
-from cdc_lakehouse.lake.file_io import spark_file_io
-from cdc_lakehouse.lake.jars import jar_directory, jar_packages
-from cdc_lakehouse.lake.jvm_output import filtered_stderr
+from cdc_lakehouse.lake.file_io import packages, spark_file_io
 from cdc_lakehouse.lake.names import CATALOG
+
+# The jars of Spark's session, and the directory that keeps them.
+
+# Change the Iceberg version together with Spark's: a runtime is built for one Spark minor version.
+PACKAGES: Final = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
+)
+
+
+_DRIVERS: Final = {"postgresql": "org.postgresql:postgresql:42.7.8"}
+"""JDBC drivers of catalogs, by the scheme of their URI."""
+
+
+def jar_packages(config: LakeConfig) -> tuple[str, ...]:
+    """Return the Maven packages that a session needs: Iceberg's runtime and those for the warehouse, the catalog and
+    `lake.spark.conf`."""
+    database = (config.catalog.uri or "").partition(":")[0].partition("+")[0]
+    driver = _DRIVERS.get(database) if config.catalog.type == "sql" else None
+    further = config.spark.conf.get("spark.jars.packages", "")
+    return (*PACKAGES, *packages(config.warehouse), *filter(None, [driver]), *filter(None, further.split(",")))
+
+
+def jar_directory(config: LakeConfig) -> Path:
+    """Return the directory that keeps a configuration's jars once they were fetched: below `CDC_LAKEHOUSE_JARS`, by
+    default the user's cache. When it exists, no resolver is used, so it can be copied to a machine without a
+    network."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "cdc-lakehouse", "jars")
+    root = Path(os.environ.get("CDC_LAKEHOUSE_JARS") or cache)
+    return root / hashlib.sha256(",".join(sorted(jar_packages(config))).encode()).hexdigest()[:16]
+
+
+def fetch_command(config: LakeConfig) -> str:
+    """Return the command that fetches the jars of a configuration into their directory."""
+    words = ["python -m cdc_lakehouse.lake.spark --prefetch"]
+    scheme, database = (uri.partition(":")[0] for uri in (config.warehouse, config.catalog.uri or ""))
+    if packages(config.warehouse) != packages("file:///any"):
+        words.append(f"--warehouse {scheme}://any")
+    if config.catalog.type == "sql" and database.partition("+")[0] in _DRIVERS:
+        words.append(f"--catalog-uri {database.partition('+')[0]}://any")
+    if further := config.spark.conf.get("spark.jars.packages"):
+        words.append(f"--packages {further}")
+    return " ".join(words)
+
+
+# Pass the JVM's stderr on to this process's stderr, without the messages of every start.
+
+_AT_EVERY_START: Final = re.compile(
+    r"WARNING: Using incubator modules"
+    r"|Using Spark's default log4j profile"
+    r"|Setting (?:default|Spark) log level to"
+    r"|To adjust logging level use"
+    # Written before the session's own log level applies.
+    r"|\S+ \S+ WARN (?:Utils: (?:Your hostname|Set SPARK_LOCAL_IP)|NativeCodeLoader:)"
+)
+_RESOLVER: Final = re.compile(
+    r":: (?:loading settings|resolving dependencies|resolution report|retrieving|modules in use)|:: retrieving"
+    r"|Ivy Default Cache set to:|The jars for the packages stored in:|\S+#\S+ added as a dependency"
+    r"|\s+(?:confs: |found \S+#|:: modules in use|:: resolution report|:: evicted modules|\S+#\S+ from |\S+#\S+ by "
+    r"|\[SUCCESSFUL ?\]|-{10,}$|\|[ |]|\d+ artifacts copied)|downloading \S+ \.\.\."
+)
+_FETCHING: Final = "cdc-lakehouse: the jars of Spark and Iceberg are fetched, which is needed once"
+_REASON: Final = re.compile(r"::::|Exception|UNRESOLVED|module not found", re.IGNORECASE)
+
+
+@contextlib.contextmanager
+def filtered_stderr() -> Iterator[int]:
+    """Yield a file descriptor for the stderr of a process that is started in the block. A thread passes its output
+    on."""
+    reader, writer = os.pipe()
+    threading.Thread(target=_pass_on, args=(reader,), name="stderr of the JVM", daemon=True).start()
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+
+
+def _pass_on(reader: int) -> None:
+    with open(reader, encoding="utf-8", errors="replace") as lines:
+        for line in filtered(lines):
+            # `sys.stderr` may have been replaced meanwhile, and may be closed when the process ends.
+            with contextlib.suppress(ValueError, OSError):
+                sys.stderr.write(line)
+                sys.stderr.flush()
+
+
+def filtered(lines: Iterable[str]) -> Iterator[str]:
+    """Return the lines without those of every start. One sentence replaces the resolver's lines, which are all shown
+    when it has failed."""
+    kept: list[str] = []
+    fetches = False
+    for line in lines:
+        if _AT_EVERY_START.match(line):
+            continue
+        if not _RESOLVER.match(line):
+            if kept and _REASON.search(line):
+                yield from kept
+                kept.clear()
+            yield line
+            continue
+        kept.append(line)
+        if not fetches and line.startswith("downloading"):
+            fetches = True
+            yield f"{_FETCHING}\n"
+
+
+# Silences the JVM's messages about archives that do not fit and classes that cannot be archived.
+_SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+ARCHIVE_COMMAND: Final = "python -m cdc_lakehouse.lake.spark --archive-classes"
+"""The command that makes the archive."""
+
+
+def class_archive() -> Path:
+    """Return the path of the archive for this environment's Spark and the `java` that it starts; the file may not
+    exist."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
+    with contextlib.suppress(OSError):
+        java = java.resolve(strict=True)
+    changed = java.stat().st_mtime_ns if java.is_file() else 0
+    about = f"{version('pyspark')} {PACKAGES} {java} {changed}"
+    return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa")
+
+
+def archive_options() -> str:
+    """Return the JVM options that start from the archive; empty when there is no archive."""
+    archive = class_archive()
+    return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_SILENT}" if archive.is_file() else ""
+
+
+@contextlib.contextmanager
+def archiving_options() -> Iterator[str]:
+    """Yield the JVM options that make a JVM write the archive of its loaded classes when it ends; it must end within
+    the block. Some JVMs write none. Raises `OSError` when the environment cannot be written."""
+    archive = class_archive()
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
+        file = Path(temporary, archive.name)
+        yield f"{shlex.quote(f'-XX:ArchiveClassesAtExit={file}')} {_SILENT}"
+        if file.is_file():
+            file.rename(archive)
+
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"

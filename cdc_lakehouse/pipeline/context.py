@@ -7,9 +7,9 @@ import functools
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn
 
 from pyspark.sql import SparkSession
 
@@ -18,20 +18,45 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.feed import LABELS
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.lake.archive import Archive, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.tables.approvals import Approvals
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
+from cdc_lakehouse.lake.tables.decisions import Approvals, ManualHolds
 from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
-from cdc_lakehouse.lake.tables.frontiers import Frontiers
-from cdc_lakehouse.lake.tables.manual_holds import ManualHolds
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
-from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import Appended, Segment, Segments
+from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
+from cdc_lakehouse.lake.tables.segments import Appended, Archive, Segment, Segments, SourceFiles
 from cdc_lakehouse.lake.tables.source_metadata import Signals
-from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+
+# A repair in the form in which a run gets it.
+
+Image = Mapping[str, str | None]
+"""A row's texts by column, in the form of the feed's events."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRepair:
+    """The repair of one row: I for a row that the lake lacks, U for one that it has with other values, D for one that
+    the source lacks."""
+
+    op: Literal["I", "U", "D"]
+    image: Image
+
+
+@dataclass(frozen=True, slots=True)
+class TableRepair:
+    """The repair of one table, by its name and incarnation, as of the cut at `checkpoint_ts`. `requested_by` is the
+    person who requested it."""
+
+    name: TableName
+    incarnation: str
+    checkpoint_ts: int
+    rows: tuple[RowRepair, ...]
+    requested_by: str
+
+    def count(self, op: str) -> int:
+        return sum(row.op == op for row in self.rows)
 
 
 def _no_spark() -> NoReturn:

@@ -23,12 +23,18 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.database_progress import ProgressReporter
-from cdc_lakehouse.pipeline.loads import require_no_gap
+from cdc_lakehouse.pipeline.landing import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError
-from cdc_lakehouse.sources.database.snapshot import definitions_of, position_of, ranges_of, rows_of, wait_for_commits
-from cdc_lakehouse.sources.database.statements import begin_statements
-from cdc_lakehouse.sources.database.table_reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements
+from cdc_lakehouse.sources.database.reading import (
+    KeyRange,
+    TableDefinition,
+    definitions_of,
+    position_of,
+    ranges_of,
+    rows_of,
+    wait_for_commits,
+)
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.database import (
     DUMP,

@@ -17,15 +17,14 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, EXPIRED_FILES
 from cdc_lakehouse.errors import CdcError, DdlError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
-from cdc_lakehouse.lake.engine_faults import described, engine_fault
-from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.tables.manual_holds import ManualHold
+from cdc_lakehouse.lake.faults import described, engine_fault
+from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
+from cdc_lakehouse.lake.tables.decisions import ManualHold
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
-from cdc_lakehouse.pipeline.row_keys import key_columns
+from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.taken_tables import is_taken
 
 _SHOWN: Final = 5
 _LONGEST: Final = 400

@@ -13,9 +13,9 @@ from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.apply import Applied
+from cdc_lakehouse.pipeline.changes import is_purged
 from cdc_lakehouse.pipeline.holds import hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import is_purged
 
 
 @dataclass(frozen=True)

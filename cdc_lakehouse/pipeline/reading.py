@@ -24,21 +24,19 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakehouseConfig, load
 from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.cut_tags import cut_of_tag, day_of_tag, end_of_day, tags_of
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
-from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
+from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_tag, end_of_day, row_count, tags_of
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, lake_columns
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, fold_table
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.lake.tables.checkpoints import CutRow
-from cdc_lakehouse.lake.tables.event_files import event_reader
-from cdc_lakehouse.lake.tables.superseded_events import removal_of
+from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
+from cdc_lakehouse.lake.tables.events import event_reader
+from cdc_lakehouse.pipeline.apply import target_of
+from cdc_lakehouse.pipeline.changes import TableChanges
+from cdc_lakehouse.pipeline.feed_tables import key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import TableChanges
-from cdc_lakehouse.pipeline.table_update import target_of
 
 Configuration = LakehouseConfig | str | os.PathLike[str]
 """A configuration, or the path of its file."""

@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
 from cdc_lakehouse.errors import PermanentError
 from cdc_lakehouse.lake.tables.segments import LANDED, REPAIR, Segment
-from cdc_lakehouse.pipeline.planned_repairs import TableRepair
+from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.run import FeedRun
 
 _ROWS_OF_A_BATCH: Final = 1000

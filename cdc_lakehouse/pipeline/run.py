@@ -7,11 +7,11 @@ import functools
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.config import CanalSource, KafkaSource
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.pipeline.canal_source import CanalServer
+from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.sink_source import Sink
+from cdc_lakehouse.pipeline.sink import Sink
 from cdc_lakehouse.pipeline.source import LogSource
-from cdc_lakehouse.pipeline.topic_source import Topics
+from cdc_lakehouse.pipeline.topics import Topics
 
 
 class FeedRun(FeedContext):

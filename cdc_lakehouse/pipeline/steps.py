@@ -1,28 +1,68 @@
-"""The steps of a run, in order: each is done once, after the ones before it."""
+"""The steps of a run, in order: each is done once, after the ones before it.
+
+Enforce `policy.max_quarantined_rows`: the number of quarantined rows, of what one run has landed, at which runs
+stop.
+
+The lake's state decides: each run stops until the rows are repaired or discarded, or the limit is raised. Nothing is
+applied or published before that. The segments that one run landed, in one batch or several, are identified by their
+landing time.
+"""
 
 from __future__ import annotations
 
+import datetime
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from cdc_lakehouse.changelog.ddl_kinds import NOT_UNDERSTOOD
 from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.versions import NOT_UNDERSTOOD
 from cdc_lakehouse.decoders.problems import BAD_STATEMENT, BAD_VALUE, RAW_LIMIT, Rejected
-from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.lake.engine_faults import engine_errors, writing_to_warehouse
+from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError
+from cdc_lakehouse.lake.faults import engine_errors, writing_to_warehouse
 from cdc_lakehouse.lake.tables.events import BatchCounts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import FILE, OFFSETS, Segment
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
-from cdc_lakehouse.pipeline.dump_source import DumpSource, is_cut_missing
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.dump import DumpSource, is_cut_missing
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.publish import Published, publish_cut, purge_dropped
-from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed, Source
+
+
+def require_few_rejected(run: FeedContext, landed_at: Collection[datetime.datetime] | None = None) -> None:
+    """Raises `QuarantineLimitError` when what a run has landed (at these times, None: at any) has more open rows of
+    decoded segments than the policy allows. Rows that a table cannot take do not count: they only hold their table."""
+    limit = run.feed.policy.max_quarantined_rows
+    if limit is None:
+        return
+    rows = [row for row in run.quarantine.open() if row.error_class != BAD_VALUE]
+    segments = run.segments.find(row.segment for row in rows)
+    found: dict[datetime.datetime, list[Quarantined]] = defaultdict(list)
+    for row in rows:
+        segment = segments.get(row.segment)
+        if segment is not None and segment.state == DECODED and (landed_at is None or segment.landed_at in landed_at):
+            found[segment.landed_at].append(row)
+    for at, rejected in sorted(found.items()):
+        count = sum(row.count for row in rejected)
+        if count > limit:
+            first = min(rejected, key=lambda row: (row.segment, row.line or 0))
+            raise QuarantineLimitError(
+                f"{count} rows of what the run of {at:%Y-%m-%d %H:%M:%S} UTC has landed are quarantined, more than "
+                f"policy.max_quarantined_rows ({limit}); nothing is "
+                f"applied or published. The first is {first.id} ({first.error_class}: {first.message})",
+                feed=run.feed.name,
+                segment=first.segment,
+                line=first.line,
+                advice="look at `cdc-lakehouse quarantine list`; mend the source, or mend the configuration and "
+                "replay the rows, discard them, or raise the limit",
+            )
+
 
 _Result = TypeVar("_Result")
 

@@ -4,10 +4,9 @@ from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
-from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.quarantine import SCHEMA as QUARANTINE_SCHEMA
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
-from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
 from cdc_lakehouse.lake.tables.segments import (
     Appended,
     Segment,
@@ -26,4 +25,4 @@ from cdc_lakehouse.lake.tables.segments import (
     totals,
 )
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, missing, to_merge
-from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, KnownTable
+from cdc_lakehouse.sources.sink.listing import FileSequence, Frontier, KnownTable

@@ -1,19 +1,22 @@
 """Sources: a store, a broker or a server becomes listings, ranges and batches."""
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.messages.ticdc_canal_json import FORMAT as TICDC_CANAL_JSON
-from cdc_lakehouse.pipeline.monitors import open_monitor
-from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch
+from cdc_lakehouse.decoders.formats.ticdc_canal_json import FORMAT as TICDC_CANAL_JSON
+from cdc_lakehouse.pipeline.source import open_monitor
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalProtocolError, CanalRedeliveryError, CanalRefusedError, Timeouts
-from cdc_lakehouse.sources.canal.dumped_server import contradiction
-from cdc_lakehouse.sources.canal.entry_identity import EntryStream, KnownEntries, placed
+from cdc_lakehouse.sources.canal.positions import (
+    BinlogPosition,
+    BinlogSearch,
+    EntryStream,
+    KnownEntries,
+    contradiction,
+    placed,
+)
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
-from cdc_lakehouse.sources.database.snapshot import position_of, ranges_of, wait_for_commits
-from cdc_lakehouse.sources.database.statements import begin_statements, end_statements, session_statements
-from cdc_lakehouse.sources.database.table_reading import KeyRange, TableDefinition
-from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.dump.listing import list_objects
+from cdc_lakehouse.sources.database.client import begin_statements, end_statements, session_statements
+from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition, position_of, ranges_of, wait_for_commits
+from cdc_lakehouse.sources.dump.contents import DumpPosition, list_objects
 from cdc_lakehouse.sources.kafka import (
     Bounds,
     KafkaClient,
@@ -25,7 +28,7 @@ from cdc_lakehouse.sources.kafka import (
     require_all,
     split_ranges,
 )
-from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
+from cdc_lakehouse.sources.kafka.client import read_claim_check
 from cdc_lakehouse.sources.object_store import (
     LocalStore,
     Location,

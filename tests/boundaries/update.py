@@ -6,10 +6,16 @@ from cdc_lakehouse.changelog.schema import Column, InitialDefault, TableName, Ta
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.lake.current import keyed_events
-from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, events_of_blocks
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
-from cdc_lakehouse.lake.current.moved_rows import LiveRows
+from cdc_lakehouse.lake.current.keyed_events import (
+    KEYED_EVENTS,
+    EventShuffle,
+    KeyedSpan,
+    KeyedSpans,
+    commit_ts_range,
+    events_of_blocks,
+)
 from cdc_lakehouse.lake.current.typed_rows import Target, image_of, initial_value, row_images
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.data_files import StoredFile
-from cdc_lakehouse.lake.tables.event_files import EventReader
+from cdc_lakehouse.lake.files import StoredFile
+from cdc_lakehouse.lake.tables.events import EventReader
+from cdc_lakehouse.pipeline.moved_rows import LiveRows

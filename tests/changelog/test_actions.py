@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.ddl_kinds import kind_of
+from cdc_lakehouse.changelog.ddl.statements import parse
+from cdc_lakehouse.changelog.versions import kind_of_action
 from tests.kit import data_sets as packed
 
 
@@ -17,7 +17,7 @@ def test_numbers_name_what_statements_do(data_sets: Path) -> None:
     assert len({ddl["kind"] for ddl in statements}) > 10
     for ddl in statements:
         kinds = {clause.kind for clause in parse(ddl["query"], backslash_escapes=False)}
-        told = kind_of(ddl["kind"])
+        told = kind_of_action(ddl["kind"])
         if told == "modify_column":
             assert kinds <= {"modify_column", "change_column", "rename_column"}
         elif told == "multi_schema_change":
@@ -43,9 +43,9 @@ def test_numbers_name_what_statements_do(data_sets: Path) -> None:
     ],
 )
 def test_further_numbers(statement: str, action: int) -> None:
-    assert {clause.kind for clause in parse(statement)} == {kind_of(action)}
+    assert {clause.kind for clause in parse(statement)} == {kind_of_action(action)}
 
 
 def test_a_number_that_is_not_known_is_named_by_itself() -> None:
-    assert kind_of(0) == "seen"
-    assert kind_of(9999) == "action_9999"
+    assert kind_of_action(0) == "seen"
+    assert kind_of_action(9999) == "action_9999"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.changelog.charsets import CharsetError, has_codec, text
+from cdc_lakehouse.changelog.mysql_types import CharsetError, has_codec, text
 
 
 @pytest.mark.parametrize(

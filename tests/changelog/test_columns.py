@@ -6,7 +6,7 @@ import pytest
 
 from cdc_lakehouse.changelog import column_matching
 from cdc_lakehouse.changelog.column_matching import MatchedColumns, clauses_of, first_columns, match_columns
-from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.schema import Column, TableUniqueKey
 from tests.changelog.statements import change, columns
 

@@ -9,7 +9,7 @@ import pytest
 
 from cdc_lakehouse.changelog.column_matching import clauses_of
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import server_type_text
 from cdc_lakehouse.changelog.observed_schema import Statement, schema_changes

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import pytest
 
-from cdc_lakehouse.config.maintenance import MaintenanceConfig
+from cdc_lakehouse.config.feed import MaintenanceConfig
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables import lease as lease_module
-from cdc_lakehouse.pipeline.maintenance import Maintenance
+from cdc_lakehouse.operate.maintenance import Maintenance
 from tests.chaos.truth import WrongError
 from tests.chaos.world import Fault, World
 from tests.kit.jobs import let_spark_do_all

@@ -16,7 +16,7 @@ from typing import Any, Final
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import LEASE, Lease
-from cdc_lakehouse.pipeline.maintenance import Maintenance
+from cdc_lakehouse.operate.maintenance import Maintenance
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Encode
 from tests.chaos.history import Flush

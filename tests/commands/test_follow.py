@@ -16,15 +16,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.leases import FAILURE_TAG
+from cdc_lakehouse.assets.runs import FAILURE_TAG
 from cdc_lakehouse.assets.sensors import Decision, poll_source
 from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
+from cdc_lakehouse.commands.run import FollowedFeed, follow, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.lease import Lease
-from cdc_lakehouse.pipeline.monitors import open_monitor
-from cdc_lakehouse.pipeline.source import SourceState
+from cdc_lakehouse.pipeline.source import SourceState, open_monitor
 from tests.commands import call
 from tests.kit.dagster_feed import empty_instance
 from tests.kit.lakes import TestLake

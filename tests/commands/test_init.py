@@ -20,12 +20,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_lakehouse import config
+from cdc_lakehouse.adopt import diagnose
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import StorageSinkSource
-from cdc_lakehouse.config.sink_uri import store_options
+from cdc_lakehouse.config.sources import store_options
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.pipeline import diagnosis
-from cdc_lakehouse.sample.changefeed import write_history
+from cdc_lakehouse.sample.shop import write_history
 from tests import LONG
 from tests.kit.data_sets import names
 from tests.kit.dumped_truth import dump_of
@@ -212,15 +212,15 @@ def test_pythons_that_are_supported_are_stated_once(monkeypatch: pytest.MonkeyPa
     """By the project's metadata, from which `scripts/setup` has them, by the lock and by doctor."""
     root = Path(__file__).parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    low, high = (".".join(map(str, each)) for each in diagnosis.PYTHONS)
+    low, high = (".".join(map(str, each)) for each in diagnose.PYTHONS)
     assert project["project"]["requires-python"] == f">={low},<{high}"
     assert f'requires-python = ">={low}, <{high}"\n' in (root / "uv.lock").read_text(encoding="utf-8")
     tried = [tuple(map(int, each.split("."))) for each in project["tool"]["cdc-lakehouse"]["tried-pythons"]]
-    assert tried[0] == diagnosis.PYTHONS[0] and tried == sorted(tried) and tried[-1] < diagnosis.PYTHONS[1]
+    assert tried[0] == diagnose.PYTHONS[0] and tried == sorted(tried) and tried[-1] < diagnose.PYTHONS[1]
     for version in ((3, 11, 1), (3, 14, 0)):
-        monkeypatch.setattr(diagnosis.sys, "version_info", version)
+        monkeypatch.setattr(diagnose.sys, "version_info", version)
         with pytest.raises(ConfigurationError, match="no test ran on this version"):
-            diagnosis._python()
+            diagnose._python()
 
 
 @pytest.mark.parametrize("codec", ["lz4", "snappy"])

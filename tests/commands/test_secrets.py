@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.leases import FAILURE_TAG
+from cdc_lakehouse.assets.runs import FAILURE_TAG
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from cdc_lakehouse.sources.kafka import KafkaClient

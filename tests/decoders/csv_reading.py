@@ -12,11 +12,10 @@ from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files import csv_rows
-from cdc_lakehouse.decoders.files.csv_fast import PieceReader
-from cdc_lakehouse.decoders.files.csv_format import Layout
-from cdc_lakehouse.decoders.files.csv_rows import decode
-from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.format import FileContext, Layout
+from cdc_lakehouse.decoders.formats import csv
+from cdc_lakehouse.decoders.formats.csv import decode
+from cdc_lakehouse.decoders.text.columns import PieceReader
 from tests.decoders.ticdc_csv import DATABASE, TABLE
 from tests.kit.duckdb_sql import connection
 
@@ -67,5 +66,5 @@ def at_once() -> Iterator[None]:
     def refuse(*_: object) -> None:
         raise AssertionError("the file was taken for one that is not sound")
 
-    with patch.object(csv_rows, "strict_rows", refuse):
+    with patch.object(csv, "strict_rows", refuse):
         yield

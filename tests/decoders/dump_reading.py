@@ -10,12 +10,11 @@ from unittest.mock import patch
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files import dump_insert_fast
-from cdc_lakehouse.decoders.files.dump_insert import InsertReader
-from cdc_lakehouse.decoders.files.dump_rows import decode_rows
-from cdc_lakehouse.decoders.files.dump_text import TextReader
-from cdc_lakehouse.decoders.files.dump_values import DumpContext
-from cdc_lakehouse.sources.dump.notation import Notation
+from cdc_lakehouse.decoders.formats import dump_insert
+from cdc_lakehouse.decoders.formats.dump import TextReader, decode_rows
+from cdc_lakehouse.decoders.formats.dump_insert import InsertReader
+from cdc_lakehouse.decoders.formats.dump_values import DumpContext
+from cdc_lakehouse.sources.dump.contents import Notation
 from tests.decoders.dump_writing import COLUMNS, COMMIT_TS, DATABASE, TABLE
 from tests.kit.duckdb_sql import connection
 
@@ -68,7 +67,7 @@ def at_once() -> Iterator[None]:
     with (
         patch.object(TextReader, "strict", refuse),
         patch.object(InsertReader, "strict", refuse),
-        patch.object(dump_insert_fast, "LEAST", 0),
+        patch.object(dump_insert, "LEAST", 0),
     ):
         yield
 
@@ -76,5 +75,5 @@ def at_once() -> Iterator[None]:
 @contextmanager
 def eagerly() -> Iterator[None]:
     """The readers of many rows also where those are few."""
-    with patch.object(dump_insert_fast, "LEAST", 0):
+    with patch.object(dump_insert, "LEAST", 0):
         yield

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
+from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 
 DATABASE = "shop"
 TABLE = "parcels"

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files import canal_json
-from cdc_lakehouse.decoders.files.canal_json_form import Form
-from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.format import FileContext
+from cdc_lakehouse.decoders.formats import canal_json_files
+from cdc_lakehouse.decoders.json.forms import Form
 from tests.decoders.damage import damaged
 from tests.kit.duckdb_sql import connection
 
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 def read(content: bytes, piece: int = 1 << 20, context: FileContext = CONTEXT) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for batch in canal_json.decode(connection(), [content], context, piece=piece):
+    for batch in canal_json_files.decode(connection(), [content], context, piece=piece):
         batch.validate(full=True)
         assert batch.schema == DECODED
         found += batch.to_pylist()
@@ -50,7 +50,7 @@ def together() -> Any:
         if len(lines.numbers):
             raise AssertionError("lines were taken for ones that are not as usual")
 
-    return patch.object(canal_json, "read_strictly", refuse)
+    return patch.object(canal_json_files, "read_strictly", refuse)
 
 
 def line(kind: str, rows: Any, old: Any = None, ts: Any = TS, **other: Any) -> bytes:
@@ -186,7 +186,7 @@ def test_names_with_digits_are_not_numbers() -> None:
 
 def test_batches_are_bounded() -> None:
     content = (line("INSERT", [{"": ""}]).replace(b"parcels", b"p") + b"\n") * 150_000
-    sizes = [batch.num_rows for batch in canal_json.decode(connection(), [content], FileContext("shop", "p"))]
+    sizes = [batch.num_rows for batch in canal_json_files.decode(connection(), [content], FileContext("shop", "p"))]
     assert sum(sizes) == 150_000 and max(sizes) <= 65_536
 
 
@@ -195,12 +195,12 @@ def test_values_of_64_mib() -> None:
     size = 64 << 20
     lines = [GOOD, line("UPDATE", [A | {"name": "x" * size}], [A | {"name": "y" * size}]), line("DELETE", [A])]
     with together():
-        first, large, last = canal_json.decode(connection(), [b"\n".join([*lines[:2], lines[2]])], CONTEXT)
+        first, large, last = canal_json_files.decode(connection(), [b"\n".join([*lines[:2], lines[2]])], CONTEXT)
     assert (first.column("line")[0].as_py(), last.column("line")[0].as_py()) == (1, 3)
     assert json.loads(large.column("after")[0].as_py())["name"] == "x" * size
     assert json.loads(large.column("before")[0].as_py())["name"] == "y" * size
     with strictly():
-        (_, again, _) = canal_json.decode(connection(), [b"\n".join(lines)], CONTEXT)
+        (_, again, _) = canal_json_files.decode(connection(), [b"\n".join(lines)], CONTEXT)
     assert again == large
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders import row_images
-from cdc_lakehouse.decoders.files.csv_format import Dialect
-from cdc_lakehouse.decoders.files.csv_strict import CsvRecordReader
+from cdc_lakehouse.decoders import event_schema
+from cdc_lakehouse.decoders.format import Dialect
+from cdc_lakehouse.decoders.text.strict import CsvRecordReader
 from tests.decoders.csv_reading import NAMES, PIECES, options, read, strictly
 from tests.decoders.damage import damaged
 from tests.decoders.ticdc_csv import DATABASE, TABLE, AmbiguousError, Bare, Change, Encoder, Row, Value, events
@@ -78,7 +78,7 @@ def read_file(content: bytes, encoder: Encoder, piece: int = 1 << 20) -> list[di
 @given(files(all_options()), st.sampled_from(PIECES), st.integers(2, 5))
 def test_what_ticdc_writes_is_read(reader: Any, file: tuple[Encoder, list[Change]], piece: int, batch: int) -> None:
     encoder, changes = file
-    with patch.object(row_images, "BATCH_ROWS", batch), reader():
+    with patch.object(event_schema, "BATCH_ROWS", batch), reader():
         assert read_file(encoder.file(changes), encoder, piece) == list(events(changes, encoder))
 
 

@@ -8,10 +8,9 @@ import pytest
 
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files import csv_rows
-from cdc_lakehouse.decoders.files.csv_format import Layout
-from cdc_lakehouse.decoders.files.csv_rows import decode, first_row, header_names
-from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.format import FileContext, Layout
+from cdc_lakehouse.decoders.formats import csv
+from cdc_lakehouse.decoders.formats.csv import decode, first_row, header_names
 from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read, strictly
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 from tests.kit.duckdb_sql import connection
@@ -43,13 +42,13 @@ def test_one_bad_record_does_not_make_the_others_slow(bad: bytes) -> None:
     good = GOOD[0] + b"\r\n"
     content = good * 30_000 + bad + b"\r\n" + good * 30_000
     spans: list[int] = []
-    rows = csv_rows.strict_rows
+    rows = csv.strict_rows
 
     def seen(content: bytes, *of: Any) -> Any:
         spans.append(of[-1] - of[-2])
         return rows(content, *of)
 
-    with patch.object(csv_rows, "strict_rows", seen):
+    with patch.object(csv, "strict_rows", seen):
         found = read(content, options())
     assert found[30_000]["problem"] == problems.NOT_CSV
     assert [event["line"] for event in found] == list(range(1, 60_002))

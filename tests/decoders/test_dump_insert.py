@@ -11,10 +11,10 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.files import dump_insert, dump_records
-from cdc_lakehouse.decoders.files.dump_insert_strict import InsertRecordReader, NotSoundError
+from cdc_lakehouse.decoders.formats import dump_insert, dump_values
+from cdc_lakehouse.decoders.formats.dump_insert import InsertRecordReader, NotSoundError
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.notation import InsertNotation
+from cdc_lakehouse.sources.dump.contents import InsertNotation
 from tests.decoders.dump_reading import PIECES, at_once, context, eagerly, images, read, strictly
 
 TWO = {"id": ColumnType.of("int"), "name": ColumnType.of("varchar", length=20)}
@@ -60,7 +60,7 @@ def test_a_row_that_is_too_long(size: int, piece: int) -> None:
     for long in (b"(2,'" + b"x" * 300 + b"')", b"(2,'" + b"y" * 100 + b"'", b"(2" + b" " * 200 + b")"):
         content = b"INSERT INTO parcels VALUES\n(1,'a'),\n" + long + b",\n(3,'b');\n"
         parts = [content[at : at + size] for at in range(0, len(content), size)]
-        with patch.object(dump_records, "RECORD_LIMIT", 100), patch.object(problems, "RAW_LIMIT", 50):
+        with patch.object(dump_values, "RECORD_LIMIT", 100), patch.object(problems, "RAW_LIMIT", 50):
             good, bad, after = read(parts, context(ESCAPES, TWO), piece)
         assert (good["after"], after["after"]) == ({"id": "1", "name": "a"}, {"id": "3", "name": "b"})
         assert (bad["problem"], bad["value"], after["line"]) == (problems.NOT_A_DUMP_ROW, long[:50], 3)

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.files.dump_values import DumpContext
+from cdc_lakehouse.decoders.formats.dump_values import DumpContext
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
+from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 from tests.decoders.damage import damaged
 from tests.decoders.dump_reading import PIECES, context, eagerly, images, read, strictly
 from tests.decoders.dump_writing import COLUMNS, COMMIT_TS, LABELS, MARKS, InsertWriter, Row, TextWriter, image

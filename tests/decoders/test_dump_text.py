@@ -11,11 +11,11 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.files import dump_records
-from cdc_lakehouse.decoders.files.dump_rows import decode_rows
-from cdc_lakehouse.decoders.files.dump_text_strict import TextRecordReader
+from cdc_lakehouse.decoders.formats import dump_values
+from cdc_lakehouse.decoders.formats.dump import decode_rows
+from cdc_lakehouse.decoders.text.strict import TextRecordReader
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.notation import TextNotation
+from cdc_lakehouse.sources.dump.contents import TextNotation
 from tests.decoders.dump_reading import at_once, context, images, read
 from tests.kit.duckdb_sql import connection
 
@@ -44,7 +44,7 @@ def test_a_record_that_is_too_long(size: int, piece: int) -> None:
         for long in (b'2,"' + b"x" * 300 + b'"', b"2," + b"y" * 101, b'2,"' + b"z" * 400):
             content = b"1,a\r\n" + long + b"\r\n3,b\r\n"
             parts = [content[at : at + size] for at in range(0, len(content), size)]
-            with patch.object(dump_records, "RECORD_LIMIT", 100), patch.object(problems, "RAW_LIMIT", 50):
+            with patch.object(dump_values, "RECORD_LIMIT", 100), patch.object(problems, "RAW_LIMIT", 50):
                 good, bad, after = read(parts, context(notation, TWO), piece)
             assert (good["after"], after["after"]) == ({"id": "1", "name": "a"}, {"id": "3", "name": "b"})
             assert (bad["problem"], bad["value"], after["line"]) == (problems.NOT_A_DUMP_ROW, long[:50], 3)

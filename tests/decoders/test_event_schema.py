@@ -9,9 +9,8 @@ import pytest
 from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.config import CsvOptions, Protocol
 from cdc_lakehouse.decoders.event_schema import DECODED, EVENTS, NEW_EVENTS, EventRows, image_text, spark_columns
-from cdc_lakehouse.decoders.files.csv_format import Layout
-from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.registry import FORMATS
+from cdc_lakehouse.decoders.format import FileContext, Layout
+from cdc_lakehouse.decoders.registry import FILE_FORMATS
 
 CONTENTS = {
     "canal-json": b'{"database":"d","table":"t","type":"INSERT","data":[{"id":"1"}],"_tidb":{"commitTs":7}}',
@@ -49,7 +48,7 @@ def test_columns_as_spark_declares_them() -> None:
 def test_events_of_files(protocol: str) -> None:
     options = CsvOptions.model_validate({"include-commit-ts": True})
     context = FileContext("d", "t", options, Layout(("id",)))
-    file_format, content = FORMATS[protocol], CONTENTS[protocol]
+    file_format, content = FILE_FORMATS[protocol], CONTENTS[protocol]
     with duckdb_sql.database() as connection:
         (batch,) = file_format.decode(connection, [content] if file_format.in_parts else content, context)
     assert batch.schema == DECODED
@@ -57,5 +56,5 @@ def test_events_of_files(protocol: str) -> None:
 
 
 def test_each_protocol_has_its_row() -> None:
-    assert {*FORMATS} == {*get_args(Protocol)} == {*CONTENTS}
-    assert len({each.extension for each in FORMATS.values()}) == len(FORMATS)
+    assert {*FILE_FORMATS} == {*get_args(Protocol)} == {*CONTENTS}
+    assert len({each.extension for each in FILE_FORMATS.values()}) == len(FILE_FORMATS)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.files import flat_objects
-from cdc_lakehouse.decoders.files.flat_objects import RowForm, read_rows
+from cdc_lakehouse.decoders.json import columns
+from cdc_lakehouse.decoders.json.columns import RowForm, read_rows
 from tests.decoders.damage import damaged
 from tests.kit.duckdb_sql import connection
 
@@ -76,13 +76,13 @@ def test_rows_of_one_form_are_not_parsed() -> None:
     rows = [{"id": str(number), "name": f"é {number}", "note": None if number % 3 else ""} for number in range(1000)]
     forms: list[RowForm] = []
     parsed: list[int] = []
-    asked = flat_objects.are_flat
+    asked = columns.are_flat
 
     def are_flat(connection: Any, objects: pa.Array, flat: Any) -> Any:
         parsed.append(len(objects))
         return asked(connection, objects, flat)
 
-    with patch.object(flat_objects, "are_flat", are_flat):
+    with patch.object(columns, "are_flat", are_flat):
         assert (read_rows(connection(), pa.array([*map(written, rows)], pa.binary()), forms)[1] >= 0).all()
     assert (len(forms), sum(parsed)) == (2, 2)
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.decoders.files.lines import lines_of
+from cdc_lakehouse.decoders.json.forms import lines_of
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.segment_decoding import _groups
-from cdc_lakehouse.sources.object_store.segments import SegmentRef, read_in_parts
+from cdc_lakehouse.lake.tables.decoding import _groups
+from cdc_lakehouse.sources.object_store.opening import SegmentRef, read_in_parts
 
 PIECES = (1, 2, 5, 1 << 20)
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import Ddl, Message, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.messages.dts_avro import decode
-from cdc_lakehouse.decoders.messages.format import Redelivery
-from cdc_lakehouse.decoders.partition_sequence import RedeliveryFilter
+from cdc_lakehouse.decoders.format import Redelivery
+from cdc_lakehouse.decoders.formats.dts_avro import decode
+from cdc_lakehouse.decoders.topic_order import RedeliveryFilter
 from cdc_lakehouse.sources.canal.wire import entries_pb2
 from tests.decoders.messages.canal_records import column, entry, packet
 from tests.decoders.messages.dts_records import body

@@ -11,7 +11,7 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders.files.registry import FORMATS
+from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, Table, canal_json
 from tests.kit.csv_sinks import csv, csv_with_old_values
 from tests.lake import ID, NOON
@@ -45,7 +45,7 @@ def _shuffled(text: str) -> str:
 
 
 def redelivers(kind: str, cut: bytes, *later: bytes, options: CsvOptions = OPTIONS) -> bool:
-    return FORMATS[kind.split()[0]].redelivers(cut, later, options)
+    return FILE_FORMATS[kind.split()[0]].redelivers(cut, later, options)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.row_images import row_images
+from cdc_lakehouse.decoders.event_schema import row_images
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 ALL = "".join(map(chr, [*range(0x100), 0x2028, 0xFFFF, 0x1F600]))

@@ -9,8 +9,8 @@ import pytest
 
 from cdc_lakehouse.changelog.events import Origin
 from cdc_lakehouse.changelog.positions import END_MS, LOGICAL_BITS
-from cdc_lakehouse.decoders.messages import canal_entries
-from cdc_lakehouse.decoders.partition_summary import PartitionSummary
+from cdc_lakehouse.decoders.formats import canal_entries
+from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.kit.decoding import Reading
 

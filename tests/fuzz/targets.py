@@ -22,14 +22,14 @@ from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files import canal_json
-from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.partition_summary import Summaries
+from cdc_lakehouse.decoders.format import FileContext
+from cdc_lakehouse.decoders.formats import canal_json_files
+from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
+from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
@@ -90,7 +90,7 @@ def _json_files() -> list[Variant]:
     lines = [sink_writer.canal_json(change, _NOW).encode() for change in _changes()]
 
     def read(content: bytes) -> None:
-        for found in canal_json.decode(connection(), [content], FileContext(DATABASE, TABLE)):
+        for found in canal_json_files.decode(connection(), [content], FileContext(DATABASE, TABLE)):
             found.validate(full=True)
             assert found.schema == DECODED
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample import sink_writer
-from cdc_lakehouse.sample.database import column_definition, create_statement
+from cdc_lakehouse.sample.shop import column_definition, create_statement
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter
 from tests.changelog.statements import in_odd_case
 from tests.kit import csv_sinks

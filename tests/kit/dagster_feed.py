@@ -8,15 +8,15 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.jobs import partition_tags
 from cdc_lakehouse.assets.keys import partitions_of, run_partitions
-from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, release_leases, take_lease
-from cdc_lakehouse.assets.retention import build_retention, delete_runs
+from cdc_lakehouse.assets.maintenance import build_retention, delete_runs
+from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG, release_leases, take_lease
+from cdc_lakehouse.assets.steps import partition_tags
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
-from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.source import open_monitor
 from tests.kit.lakes import TestLake
 
 __all__ = [

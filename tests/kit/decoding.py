@@ -16,19 +16,17 @@ from cdc_lakehouse.changelog.positions import END_MS, END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files import canal_json, csv_rows, dump_insert_fast
-from cdc_lakehouse.decoders.files.canal_json_form import Form
-from cdc_lakehouse.decoders.files.csv_fast import PieceReader
-from cdc_lakehouse.decoders.files.csv_format import Layout
-from cdc_lakehouse.decoders.files.dump_insert import InsertReader
-from cdc_lakehouse.decoders.files.dump_rows import decode_rows
-from cdc_lakehouse.decoders.files.dump_text import TextReader
-from cdc_lakehouse.decoders.files.dump_values import DumpContext
-from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.messages.registry import format_of
-from cdc_lakehouse.decoders.partition_summary import Summaries
+from cdc_lakehouse.decoders.format import FileContext, Layout
+from cdc_lakehouse.decoders.formats import canal_json_files, csv, dump_insert
+from cdc_lakehouse.decoders.formats.dump import TextReader, decode_rows
+from cdc_lakehouse.decoders.formats.dump_insert import InsertReader
+from cdc_lakehouse.decoders.formats.dump_values import DumpContext
+from cdc_lakehouse.decoders.json.forms import Form
+from cdc_lakehouse.decoders.registry import format_of
+from cdc_lakehouse.decoders.text.columns import PieceReader
+from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
-from cdc_lakehouse.sources.dump.notation import Notation
+from cdc_lakehouse.sources.dump.contents import Notation
 from tests.kit.duckdb_sql import connection
 
 DATABASE, TABLE = "shop", "parcels"
@@ -50,7 +48,7 @@ def json_context(database: str = DATABASE, table: str = TABLE, end_ts: int = END
 
 
 def read_json(content: bytes, piece: int = 1 << 20, context: FileContext | None = None) -> Events:
-    return _events(canal_json.decode(connection(), [content], context or json_context(), piece=piece))
+    return _events(canal_json_files.decode(connection(), [content], context or json_context(), piece=piece))
 
 
 def csv_context(
@@ -64,7 +62,7 @@ def csv_context(
 
 
 def read_csv(content: bytes, context: FileContext, piece: int = 1 << 20) -> Events:
-    return _events(csv_rows.decode(connection(), content, context, piece=piece))
+    return _events(csv.decode(connection(), content, context, piece=piece))
 
 
 def dump_context(
@@ -125,7 +123,7 @@ def at_once() -> Iterator[None]:
 
     with eagerly(), ExitStack() as stack:
         for owner, name in (
-            (canal_json, "read_strictly"), (csv_rows, "strict_rows"), (TextReader, "strict"), (InsertReader, "strict"),
+            (canal_json_files, "read_strictly"), (csv, "strict_rows"), (TextReader, "strict"), (InsertReader, "strict"),
         ):  # fmt: skip
             stack.enter_context(patch.object(owner, name, refuse))
         yield
@@ -134,7 +132,7 @@ def at_once() -> Iterator[None]:
 @contextmanager
 def eagerly() -> Iterator[None]:
     """The readers of many records also where those are few."""
-    with patch.object(dump_insert_fast, "LEAST", 0):
+    with patch.object(dump_insert, "LEAST", 0):
         yield
 
 

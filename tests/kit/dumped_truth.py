@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cdc_lakehouse.config.initial import DumpType
+from cdc_lakehouse.config.sources import DumpType
 from tests.kit.dumps import DumpTable, Value, dumpling, dumpling_status, mydumper, mysqlshell
 from tests.kit.truth import Truth
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.adopt import detect
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.tables import record_writer
-from cdc_lakehouse.pipeline import detection, monitors, topic_beginnings, topic_source
+from cdc_lakehouse.lake.tables import records as record_writer
+from cdc_lakehouse.pipeline import source as monitors
+from cdc_lakehouse.pipeline import topics
 from cdc_lakehouse.sample.sink_writer import Encode, canal_json
 from cdc_lakehouse.sources.kafka import Bounds, Topic, reading
 from cdc_lakehouse.sources.kafka.client import KafkaClient
@@ -44,9 +46,9 @@ class MemoryTopic:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._messages: dict[int, list[dict[str, Any]]] = {}
-        for module in (topic_source, topic_beginnings, detection, monitors):
+        for module in (topics, topics, detect, monitors):
             monkeypatch.setattr(module, "read_topics", self._topics)
-        for module in (record_writer, topic_beginnings, reading):
+        for module in (record_writer, topics, reading):
             monkeypatch.setattr(module, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges))
 
     def send(self, messages: Iterable[dict[str, Any]]) -> None:

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.check_queries import conservation, event_counts
 from cdc_lakehouse.lake.file_io import packages
+from cdc_lakehouse.operate.state import conservation, event_counts
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, publish
 from tests.kit import truth

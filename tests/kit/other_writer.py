@@ -7,8 +7,8 @@ import datetime
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.operate.maintenance import Procedures
 
 
 def rewrite(table: Table) -> None:

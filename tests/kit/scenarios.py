@@ -53,9 +53,9 @@ import pytest
 
 import cdc_lakehouse
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.check_queries import conservation, uncounted_lines
+from cdc_lakehouse.operate.decisions import replay
+from cdc_lakehouse.operate.state import conservation, uncounted_lines
 from cdc_lakehouse.pipeline.reading import NotReadableError
-from cdc_lakehouse.pipeline.replay import replay
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.changefeed import Changefeed, Damage, table_name
 from tests.kit.jobs import divide_tables, let_spark_do_all

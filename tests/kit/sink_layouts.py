@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc_lakehouse.config import DateSeparator, Protocol
-from cdc_lakehouse.decoders.files.registry import EXTENSIONS
-from cdc_lakehouse.sources.sink import incremental_listing
+from cdc_lakehouse.decoders.registry import EXTENSIONS
+from cdc_lakehouse.sources.sink import listing
 from cdc_lakehouse.sources.sink.paths import SinkLayout
 
 
@@ -18,4 +18,4 @@ def layout_with(
 
 def look_closely(patch: pytest.MonkeyPatch, objects: int) -> None:
     """A listing takes so many objects to save a request: with none no table is small."""
-    patch.setattr(incremental_listing, "REQUEST", objects)
+    patch.setattr(listing, "REQUEST", objects)

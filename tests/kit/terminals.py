@@ -10,8 +10,7 @@ import click
 import pytest
 
 from cdc_lakehouse.commands import common
-from cdc_lakehouse.commands.common import find_home, os_user
-from cdc_lakehouse.commands.progress import ProgressLine, Shown
+from cdc_lakehouse.commands.common import ProgressLine, Shown, find_home, os_user
 from cdc_lakehouse.pipeline.progress import Progress
 from tests.kit.waiting import until
 

@@ -12,9 +12,8 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.canal_positions import FoundPosition, commit_ts_of, find_binlog_position
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords
-from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition
-from cdc_lakehouse.sources.canal.entry_identity import placed
-from cdc_lakehouse.sources.canal.rounds import Round
+from cdc_lakehouse.sources.canal.client import Round
+from cdc_lakehouse.sources.canal.positions import BinlogPosition, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_captures import capture
 from tests.kit.lakes import lake_config

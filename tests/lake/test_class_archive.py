@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.lake.class_archive import archive_options, archiving_options, class_archive
+from cdc_lakehouse.lake.spark import archive_options, archiving_options, class_archive
 
 
 @pytest.fixture

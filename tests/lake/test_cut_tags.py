@@ -10,7 +10,7 @@ import pytest
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.cut_tags import ShownState, cut_of_tag, day_of_tag, end_of_day, plan_tags, shown_state
+from cdc_lakehouse.lake.current.tables import ShownState, cut_of_tag, day_of_tag, end_of_day, plan_tags, shown_state
 from tests.kit.lakes import TestLake
 
 KEPT = CutsConfig(keep_all_hours=24, keep_daily_days=3)

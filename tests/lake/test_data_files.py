@@ -39,16 +39,8 @@ from pyiceberg.types import (
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.data_files import (
-    DataFileWriter,
-    StoredFile,
-    column,
-    live_files,
-    may_contain,
-    read_rows,
-    write_file,
-)
-from cdc_lakehouse.lake.deletion_vectors import StoredVector, write_vectors
+from cdc_lakehouse.lake.deletes import StoredVector, write_vectors
+from cdc_lakehouse.lake.files import DataFileWriter, StoredFile, column, live_files, may_contain, read_rows, write_file
 
 IO = PyArrowFileIO()
 UTC = datetime.UTC

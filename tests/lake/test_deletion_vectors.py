@@ -15,7 +15,7 @@ from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.deletion_vectors import StoredVector, read_vector, write_vectors
+from cdc_lakehouse.lake.deletes import StoredVector, read_vector, write_vectors
 
 IO = PyArrowFileIO()
 

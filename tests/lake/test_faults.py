@@ -32,7 +32,7 @@ from cdc_lakehouse.errors import (
 )
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.engine_faults import engine_errors, engine_fault, warehouse_fault
+from cdc_lakehouse.lake.faults import engine_errors, engine_fault, warehouse_fault
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.holds import hold_reason
 from tests.kit.lakes import TestLake

@@ -11,8 +11,7 @@ from sqlalchemy import make_url
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig
 from cdc_lakehouse.lake import spark
-from cdc_lakehouse.lake.jars import PACKAGES, fetch_command, jar_directory
-from cdc_lakehouse.lake.spark import spark_settings
+from cdc_lakehouse.lake.spark import PACKAGES, fetch_command, jar_directory, spark_settings
 
 DRIVER = "org.postgresql:postgresql:42.7.0"
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cdc_lakehouse.lake.jvm_output import filtered, filtered_stderr
+from cdc_lakehouse.lake.spark import filtered, filtered_stderr
 
 START = """\
 WARNING: Using incubator modules: jdk.incubator.vector

@@ -28,7 +28,7 @@ from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, KeyedSpans
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
 from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, update_tables
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.data_files import StoredFile, write_file
+from cdc_lakehouse.lake.files import StoredFile, write_file
 from tests.kit.duckdb_sql import connection
 
 T = ColumnType.of

@@ -12,7 +12,7 @@ import pytest
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.duckdb_sql import identifier, literal
 from cdc_lakehouse.errors import DdlError
-from cdc_lakehouse.lake.current.partition_filter import partition_condition
+from cdc_lakehouse.lake.current.typed_rows import partition_condition
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from tests.changelog.statements import declared, partitioned_by
 from tests.kit.duckdb_sql import connection

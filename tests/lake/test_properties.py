@@ -10,11 +10,11 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake import properties
+from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.tables.superseded_events import Removal
-from cdc_lakehouse.sources.sink.listing_state import settings_digest
+from cdc_lakehouse.lake.tables.checkpoints import Removal
+from cdc_lakehouse.sources.sink.listing import settings_digest
 from tests.changelog.test_stored import VERSION
 
 IN_LAKES = {
@@ -29,7 +29,7 @@ IN_LAKES = {
 
 
 def test_properties_have_the_names_that_lakes_have() -> None:
-    named = {name: value for name, value in vars(properties).items() if name.isupper()}
+    named = {name: value for name, value in vars(names).items() if name.isupper()}
     assert IN_LAKES.items() <= named.items()
     assert len(set(named.values())) == len(named)
 

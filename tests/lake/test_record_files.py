@@ -17,8 +17,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables import record_files
 from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, RecordReader, record_reader
-from cdc_lakehouse.lake.tables.record_writer import RecordFiles, RecordRows, RecordTable
-from cdc_lakehouse.lake.tables.records import RecordCommits
+from cdc_lakehouse.lake.tables.records import RecordCommits, RecordFiles, RecordRows, RecordTable
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 from tests.kit.lakes import lake_config
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import DateSeparator
-from cdc_lakehouse.lake.tables.record_writer import RecordRows
+from cdc_lakehouse.lake.tables.records import RecordRows
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 
 ZONES = ["UTC", "Asia/Shanghai", "America/St_Johns", "America/Havana", "Africa/Monrovia", "Pacific/Kiritimati"]

@@ -17,11 +17,17 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake import position_deletes, row_deletes
-from cdc_lakehouse.lake.data_files import StoredDeletes, StoredFile, read_deleted
-from cdc_lakehouse.lake.deletion_vectors import StoredVector
-from cdc_lakehouse.lake.position_deletes import StoredPositions, read_positions
-from cdc_lakehouse.lake.row_deletes import delete_rows, write_positions
+from cdc_lakehouse.lake import files
+from cdc_lakehouse.lake.deletes import StoredVector
+from cdc_lakehouse.lake.files import (
+    StoredDeletes,
+    StoredFile,
+    StoredPositions,
+    delete_rows,
+    read_deleted,
+    read_positions,
+    write_positions,
+)
 
 IO = PyArrowFileIO()
 
@@ -45,7 +51,7 @@ def test_positions_are_a_sorted_file_that_others_read(
 ) -> None:
     path = tmp_path_factory.mktemp("deletes") / "d.parquet"
     with pytest.MonkeyPatch.context() as patched:
-        for module in (position_deletes, row_deletes):
+        for module in (files, files):
             patched.setattr(module, "BATCH_ROWS", 7)
         text = write_positions(IO, str(path), StoredFile(name, 1, 10**12), BitMap64(positions), _PROPERTIES)
         (deletes,) = [stored(text)]

@@ -24,8 +24,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.lake.current import update_tasks
-from cdc_lakehouse.lake.current.event_shuffle import EventShuffle
-from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KEYED_EVENTS
+from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KEYED_EVENTS, EventShuffle
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
 from cdc_lakehouse.lake.current.update_tasks import (
     FileRewrite,
@@ -37,7 +36,7 @@ from cdc_lakehouse.lake.current.update_tasks import (
     update_tables,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.data_files import StoredFile, write_file
+from cdc_lakehouse.lake.files import StoredFile, write_file
 from tests.kit.duckdb_sql import connection
 
 BLOB: Final = ColumnType.of("longblob")

@@ -10,7 +10,7 @@ import pytest
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.canal_source import CanalServer
+from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.source import JoinPoint
 from cdc_lakehouse.sources.dump.contents import DumpPosition

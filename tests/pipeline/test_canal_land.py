@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.tables.canal_positions import landed_position
-from cdc_lakehouse.pipeline import canal_source
-from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline import canal
+from cdc_lakehouse.pipeline.source import open_monitor
 from cdc_lakehouse.sources.canal.client import CanalClient
 from tests import LONG
 from tests.kit.kills import KillAtCall, KillAtCommit
@@ -142,7 +142,7 @@ def test_a_connection_that_does_not_last_lands_all_the_same(tmp_path: Path) -> N
 
 def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = canal_lake(tmp_path, closed_port())
-    monkeypatch.setattr(canal_source, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(canal, "_PATIENCE_SECONDS", 0.1)
     with pytest.raises(SourceUnreachableError, match="cannot be reached"):
         lake.run().source.land()
     assert lake.metadata() == {}

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline.sink_decoding import _require_commit_ts
+from cdc_lakehouse.pipeline.sink import _require_commit_ts
 from tests.kit.lakes import TestLake
 from tests.pipeline import Sink
 

@@ -12,8 +12,8 @@ import pytest
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
-from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.holds import find_holds
+from cdc_lakehouse.pipeline.sink_files import resolve_redelivered
 from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, Table, canal_json
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID, LATER, NOON, change

@@ -9,7 +9,7 @@ from typing import Any
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.pipeline.database_load import _Plan, _PlannedTable
-from cdc_lakehouse.sources.database.table_reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 
 POSITION = DumpPosition(log_file="bin.1", log_offset=4)

@@ -12,9 +12,9 @@ import pytest
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.segments import Appended
-from cdc_lakehouse.pipeline import sink_decoding
+from cdc_lakehouse.pipeline import sink as sink_decoding
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.sources.object_store import segments
+from cdc_lakehouse.sources.object_store import opening as segments
 from tests.kit.lakes import TestLake
 from tests.pipeline import DAY, Sink
 

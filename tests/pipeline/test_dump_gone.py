@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.events import BatchCounts, SegmentCounts
-from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
-from cdc_lakehouse.pipeline import dump_source
+from cdc_lakehouse.pipeline import dump
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.loads import loads_of
+from cdc_lakehouse.pipeline.landing import loads_of
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, load
 from tests.kit import dumps
@@ -72,7 +72,7 @@ class Loading:
         self.lake = lake_in(directory, source={"initial": initial})
         Sink(self.lake.sink, checkpoint=10)
         self.begun = True
-        monkeypatch.setattr(dump_source, "decode_segments", self.events.decode)
+        monkeypatch.setattr(dump, "decode_segments", self.events.decode)
         monkeypatch.setattr(FeedRun, "spark", None)
 
     def write(self, *tables: str, tso: int = TSO) -> None:

@@ -12,8 +12,8 @@ import pytest
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, evolve
 from tests.lake import CREATE, DROP, ID, NOON, RENAME, change, segment, text

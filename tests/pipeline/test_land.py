@@ -12,7 +12,7 @@ from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.errors import CheckpointError, ConfigurationError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import Appended, contents_of, index_gaps
-from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.source import open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.object_store import LocalStore
 from tests.kit.lakes import TestLake

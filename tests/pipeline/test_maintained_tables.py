@@ -10,7 +10,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.pipeline.maintenance import Actions, Maintenance
+from cdc_lakehouse.operate.maintenance import Actions, Maintenance
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, NOON, change, make_current_table
 

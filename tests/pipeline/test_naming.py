@@ -11,7 +11,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.pipeline.table_renames import TableLocation, rename_to_source_names
+from cdc_lakehouse.pipeline.apply import TableLocation, rename_to_source_names
 from tests.changelog.statements import history
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, DROP, change, make_current_table

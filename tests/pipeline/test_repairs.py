@@ -9,11 +9,11 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.pipeline.planned_repairs import TableRepair
-from cdc_lakehouse.pipeline.repair_plans import plan_repair
+from cdc_lakehouse.operate.repairs import plan_repair
+from cdc_lakehouse.operate.row_differences import ComparedColumns, Difference, Differences
+from cdc_lakehouse.operate.verify import TableResult
+from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.repairs import NotRepairableError
-from cdc_lakehouse.pipeline.row_differences import ComparedColumns, Difference, Differences
-from cdc_lakehouse.pipeline.verify import TableResult
 from tests.lake import CREATE, NOON
 from tests.pipeline import T0, lake_in
 

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_lakehouse.decoders.partition_summary import PartitionSummary
 from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, Rejected
+from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import QuarantineLimitError, SourceError
 from cdc_lakehouse.lake.tables.segments import Segment, contents_of
-from cdc_lakehouse.pipeline.dump_source import DumpSource
-from cdc_lakehouse.pipeline.missing_files import LastFiles, quarantine_missing
-from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
-from cdc_lakehouse.pipeline.replay import replay
+from cdc_lakehouse.operate.decisions import replay
+from cdc_lakehouse.pipeline.dump import DumpSource
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.sink_files import LastFiles, quarantine_missing
+from cdc_lakehouse.pipeline.steps import require_few_rejected
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.paths import Listing
 from tests.kit import dumps

@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from cdc_lakehouse.decoders.partition_summary import PartitionSummary
+from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.records import RecordCommits, files_before, first_batch, remove_before, removed_upto
+from cdc_lakehouse.operate.retention import Retention
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.retention import Retention
 from cdc_lakehouse.pipeline.run import FeedRun
 from tests.kit.lakes import TestLake
 from tests.pipeline import DAY, T0, Sink, lake_in

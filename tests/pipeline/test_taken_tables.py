@@ -7,7 +7,7 @@ import pytest
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import TablesConfig
-from cdc_lakehouse.pipeline.taken_tables import TakenNames, unmatched_patterns
+from cdc_lakehouse.pipeline.feed_tables import TakenNames, unmatched_patterns
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID, NOON, change
 

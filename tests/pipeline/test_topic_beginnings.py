@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.decoders.messages.registry import format_of
-from cdc_lakehouse.pipeline.topic_beginnings import beginnings_of
+from cdc_lakehouse.decoders.registry import format_of
+from cdc_lakehouse.pipeline.topics import beginnings_of
 from cdc_lakehouse.sources.record_log import LogPartition
 
 FIRST = 466_100_000_000_000_000

@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.landed_offsets import LandedState
 from cdc_lakehouse.lake.tables.segments import Appended, Segment
-from cdc_lakehouse.pipeline import topic_source
+from cdc_lakehouse.pipeline import topics as topic_source
 from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic
 from tests.kit.decoding import Reading

@@ -10,7 +10,7 @@ import pytest
 
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords
 from cdc_lakehouse.lake.tables.segments import OFFSETS
-from cdc_lakehouse.pipeline.topic_source import wanted_records
+from cdc_lakehouse.pipeline.topics import wanted_records
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 
 ONE, TWO = LogPartition("t", 0), LogPartition("t", 1)

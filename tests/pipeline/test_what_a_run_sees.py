@@ -16,11 +16,11 @@ from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import TablesConfig
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed
-from cdc_lakehouse.sources.sink import incremental_listing
+from cdc_lakehouse.sources.sink import listing
 from tests.kit.lakes import TestLake
 from tests.lake import ID
 from tests.pipeline import DAY, T0, Sink, lake_in, paths
@@ -32,7 +32,7 @@ LATER = tso(utc_now() + datetime.timedelta(hours=1)) - T0
 
 @pytest.fixture(autouse=True)
 def _no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incremental_listing, "REQUEST", 0)
+    monkeypatch.setattr(listing, "REQUEST", 0)
 
 
 @pytest.fixture

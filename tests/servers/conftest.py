@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.sources.kafka import ranges
+from cdc_lakehouse.sources.kafka import reading
 from tests.kit.lakes import TestLake
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from tests.servers.canal import CanalServer, StartCanal, add_canals_user, binlog_end, canal_server
@@ -142,7 +142,7 @@ def start_canal(binlog: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs do not wait long for a Canal that cannot be reached."""
-    monkeypatch.setattr("cdc_lakehouse.pipeline.canal_source._PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("cdc_lakehouse.pipeline.canal._PATIENCE_SECONDS", 0.5)
 
 
 @pytest.fixture(scope="session")
@@ -165,7 +165,7 @@ def new_feed(new_lake: Callable[..., TestLake], kafka: Broker) -> NewFeed:
 def in_tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done by one task in the process itself is done by Spark's tasks where there is more."""
     if request.param == "in tasks":
-        monkeypatch.setattr(ranges, "_WORTH_A_TASK", 2)
+        monkeypatch.setattr(reading, "_WORTH_A_TASK", 2)
 
 
 @pytest.fixture

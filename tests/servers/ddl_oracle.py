@@ -10,10 +10,9 @@ from typing import Any
 
 import pymysql
 
-from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, server_type_text, type_change
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
-from cdc_lakehouse.changelog.versions import versions_of
+from cdc_lakehouse.changelog.versions import LiveTables, versions_of
 from tests.servers.ddl_sequences import ServerDatabase, ServerTable, quoted
 from tests.servers.mysql import MySqlServer
 

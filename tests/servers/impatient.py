@@ -6,12 +6,12 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse import definitions
-from cdc_lakehouse.assets import alerts, last_runs, sensors
+from cdc_lakehouse.assets import alerts, runs, sensors
 
 patch = pytest.MonkeyPatch()
 patch.setattr(sensors, "_INTERVAL_SECONDS", 1)
 patch.setattr(alerts, "_INTERVAL_SECONDS", 1)
-patch.setattr(last_runs, "_FIRST_WAIT_SECONDS", 2)
+patch.setattr(runs, "_FIRST_WAIT_SECONDS", 2)
 
 
 @dg.definitions

@@ -11,14 +11,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
-from cdc_lakehouse.changelog.versions import versions_of
+from cdc_lakehouse.changelog.versions import LiveTables, versions_of
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
-from cdc_lakehouse.lake.current.partial_rows import typed_rows
-from cdc_lakehouse.lake.current.partition_filter import PartitionRows, without_emptied
-from cdc_lakehouse.lake.current.typed_rows import Target
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, typed_rows, without_emptied
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from tests.kit.duckdb_sql import connection
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin
-from cdc_lakehouse.decoders.messages import canal_entries, canal_json
-from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
+from cdc_lakehouse.decoders.formats import canal_entries, canal_json
+from cdc_lakehouse.decoders.formats.canal_json import lossy_columns
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRefusedError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire

@@ -15,7 +15,7 @@ import pytest
 
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.pipeline.steps import Steps
-from cdc_lakehouse.sources.canal import rounds
+from cdc_lakehouse.sources.canal import client
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from tests import LONG
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
@@ -70,7 +70,7 @@ class CanalFeed:
         mark = self.writer.mark()
         with pytest.MonkeyPatch.context() as patch:
             # What Canal has not read by then comes with the next landing.
-            patch.setattr(rounds, "_WAIT_SECONDS", 0.2)
+            patch.setattr(client, "_WAIT_SECONDS", 0.2)
             for kill in kills:
                 self.land(kill)
                 if holds(Batch(1, tuple(row["value"] for row in self.landed()), 1), mark):

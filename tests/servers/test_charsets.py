@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc_lakehouse.changelog.charsets import CharsetError, text
+from cdc_lakehouse.changelog.mysql_types import CharsetError, text
 from tests.servers.mysql import MySqlServer
 
 pytestmark = pytest.mark.server

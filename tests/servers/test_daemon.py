@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse.lake.tables.lease import Holder, last_holder
-from cdc_lakehouse.sample import changefeed
+from cdc_lakehouse.sample import shop
 from tests.kit.lakes import TestLake
 from tests.kit.shop import check_shop
 from tests.kit.waiting import until
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.server
 def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = TestLake(tmp_path / "root", tmp_path, no_session, source={"time_zone": "UTC"})
     now = datetime.datetime.now(datetime.UTC)
-    changefeed.write_history(lake.sink, start=now - datetime.timedelta(hours=30), end=now, transactions=80)
+    shop.write_history(lake.sink, start=now - datetime.timedelta(hours=30), end=now, transactions=80)
     dev = Dev(lake, tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(dev.home))
 
@@ -43,7 +43,7 @@ def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
         os.kill(int(first.process.rpartition("/")[2].partition(":")[0]), signal.SIGKILL)
         dev.kill(process, "dagster_webserver")
         dev.kill(process, "dagster._daemon")
-    for _ in changefeed.follow(lake.sink, pause_seconds=0, batches=2):
+    for _ in shop.follow(lake.sink, pause_seconds=0, batches=2):
         pass
     with dev.running() as process:
         until(lambda: published(lake) == checkpoint(lake), 240, shown=dev.log.read_text)

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake.jars import jar_directory
+from cdc_lakehouse.lake.spark import jar_directory
 from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
 from tests.servers.installed import ROOT, Installed, build_wheel, install, interpreter

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from cdc_lakehouse import config
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config.feed import FeedConfig
-from cdc_lakehouse.sample.changefeed import write_history
+from cdc_lakehouse.sample.shop import write_history
 from tests.servers.buckets import Bucket
 from tests.servers.canal import PASSWORD, USER, StartCanal
 from tests.servers.kafka import Broker

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from cdc_lakehouse.lake.properties import OFFSETS
-from cdc_lakehouse.lake.tables import record_writer
-from cdc_lakehouse.sources.kafka import ranges as ranges_module
+from cdc_lakehouse.lake.names import OFFSETS
+from cdc_lakehouse.lake.tables import records
+from cdc_lakehouse.sources.kafka import reading as ranges_module
 from tests.kit.waiting import until
 from tests.servers.kafka import Broker, Sent
 from tests.servers.topics import NewFeed, TopicFeed, numbered
@@ -79,8 +79,8 @@ def test_the_feed_date_is_the_timestamps_in_the_zone(new_feed: NewFeed) -> None:
 
 def test_dates_without_number(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than there are files open at a time, back and forth, in files and row groups that are soon full."""
-    monkeypatch.setattr(record_writer, "_ROW_GROUP_BYTES", 5000)
-    monkeypatch.setattr(record_writer, "_FILE_BYTES", 20_000)
+    monkeypatch.setattr(records, "_ROW_GROUP_BYTES", 5000)
+    monkeypatch.setattr(records, "_FILE_BYTES", 20_000)
     feed = new_feed(date_separator="month")
     times = [milliseconds(f"20{10 + n % 13}-{1 + n * 7 % 12:02d}-15T12:00:00Z") for n in range(400)]
     feed.send(*(Sent(b"%d" % n, at=at) for n, at in enumerate(times)))

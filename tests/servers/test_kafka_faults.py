@@ -14,10 +14,9 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.spark import use_catalog
-from cdc_lakehouse.lake.tables import record_writer
+from cdc_lakehouse.lake.tables import records as record_writer
 from cdc_lakehouse.lake.tables.landed_offsets import last_batch
-from cdc_lakehouse.lake.tables.record_writer import RecordTable, RecordTask
-from cdc_lakehouse.lake.tables.records import records_frame
+from cdc_lakehouse.lake.tables.records import RecordTable, RecordTask, records_frame
 from cdc_lakehouse.sources.kafka import RangeReader, reading
 from tests.kit.kafka import with_timeout
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit

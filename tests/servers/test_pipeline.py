@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.spark import use_catalog
-from cdc_lakehouse.pipeline.replay import replay
+from cdc_lakehouse.operate.decisions import replay
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of

@@ -18,7 +18,7 @@ from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
-from cdc_lakehouse.lake.data_files import live_files
+from cdc_lakehouse.lake.files import live_files
 from tests.kit.hand_sinks import CREATE, CSV, T0, HandSink, row
 from tests.kit.lakes import TestLake
 from tests.servers.mysql import MySqlServer

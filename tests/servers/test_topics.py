@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.check_queries import uncounted_lines
 from cdc_lakehouse.lake.tables.segments import OFFSETS
-from cdc_lakehouse.pipeline.retention import Retention
+from cdc_lakehouse.operate.retention import Retention
+from cdc_lakehouse.operate.state import uncounted_lines
 from cdc_lakehouse.pipeline.steps import Steps
 from tests import LONG
 from tests.kit import data_sets as packed

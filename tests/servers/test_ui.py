@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("playwright", reason="the browser's driver is not installed: run scripts/setup")
 from playwright.sync_api import Page, expect, sync_playwright
 
-from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, tables_job_name
-from cdc_lakehouse.sample import changefeed
+from cdc_lakehouse.assets.steps import dates_job_name, decide_op_name, new_job_name, tables_job_name
+from cdc_lakehouse.sample import shop
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, http_receiver
 from tests.kit.shop import check_shop, true_rows
@@ -127,7 +127,7 @@ def test_a_feed_is_worked_by_clicks(tmp_path: Path, page: Page, hook: HttpReceiv
         ui.switch_sensor(False)
         lake.sink.rmdir()
         start = datetime.datetime.combine(first, datetime.time(), datetime.UTC)
-        changefeed.write_history(lake.sink, start=start, end=now, transactions=60)
+        shop.write_history(lake.sink, start=start, end=now, transactions=60)
 
         ui.launch(new_job_name(lake.name))
         assert finished(dev.home, 1).job_name == new_job_name(lake.name)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn
-from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.duckdb_sql import cast

@@ -13,9 +13,9 @@ import pytest
 
 from cdc_lakehouse.config import VerifyConfig
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline import compared_table
-from cdc_lakehouse.pipeline import verify as pipeline_verify
-from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, verify_feed
+from cdc_lakehouse.operate import verify
+from cdc_lakehouse.operate import verify as pipeline_verify
+from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, verify_feed
 from cdc_lakehouse.sources.database.client import SourceDatabase
 from tests.servers.mysql import MySqlServer
 from tests.servers.process import free_port
@@ -318,7 +318,7 @@ def test_one_row_of_100_000_is_found(feed: VerifiedFeed) -> None:
 
 
 def test_counts_are_whole_where_more_differ_than_are_shown(feed: VerifiedFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compared_table, "_ROWS_OF_A_BUCKET", 5)
+    monkeypatch.setattr(verify, "_ROWS_OF_A_BUCKET", 5)
     monkeypatch.setattr(pipeline_verify, "_BUCKETS_OF_A_STATEMENT", 3)
     feed.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     with feed.connection.cursor() as cursor:

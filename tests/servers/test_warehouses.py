@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.lake.spark import use_catalog
-from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from tests.kit.changefeed import Changefeed
 from tests.kit.hand_sinks import COLUMNS as SINK_COLUMNS
 from tests.kit.hand_sinks import CREATE, CSV, HandSink, put

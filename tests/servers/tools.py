@@ -26,8 +26,7 @@ from typing import Final
 
 import pyspark
 
-from cdc_lakehouse.lake.jars import PACKAGES
-from cdc_lakehouse.lake.spark import build_session
+from cdc_lakehouse.lake.spark import PACKAGES, build_session
 from tests.kit.lakes import lake_config, lake_section
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cdc-lakehouse" / "tools"

@@ -20,7 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
 from pymysql.converters import conversions
 
-from cdc_lakehouse.changelog.ddl.parser import parse_type
+from cdc_lakehouse.changelog.ddl.statements import parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.cli import main

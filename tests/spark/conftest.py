@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.lake.maintenance import Procedures
+from cdc_lakehouse.operate.maintenance import Procedures
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.lake.check_queries import uncounted_lines
+from cdc_lakehouse.operate.state import uncounted_lines
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
 from tests.canal_captures import SOURCES, capture

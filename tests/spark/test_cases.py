@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.check_queries import uncounted_lines
 from cdc_lakehouse.lake.tables.segments import totals
+from cdc_lakehouse.operate.state import uncounted_lines
 from tests.kit.data_sets import ARCHIVES
 from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake, run_all

@@ -23,7 +23,7 @@ from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.sample import changefeed
+from cdc_lakehouse.sample import shop as changefeed
 from tests.kit.lakes import TestLake
 from tests.kit.shop import check_shop, seen_rows, true_rows
 from tests.kit.waiting import until

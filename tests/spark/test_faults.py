@@ -16,7 +16,7 @@ import pytest
 from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
-from cdc_lakehouse.decoders.files.registry import FORMATS
+from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.lake.current import update_job
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.data_sets import apply_stage
@@ -127,7 +127,7 @@ def test_row_without_memory_to_read_it_holds_its_table_alone(
 
 
 def test_a_file_that_ends_the_worker_waits_alone(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
-    form = FORMATS["canal-json"]
+    form = FILE_FORMATS["canal-json"]
 
     def dying(connection: Any, content: Any, context: Any) -> Any:
         if context.table == "t1":
@@ -136,7 +136,7 @@ def test_a_file_that_ends_the_worker_waits_alone(faulty: Faulty, monkeypatch: py
 
     with monkeypatch.context() as patch:
         let_spark_do_all(patch)
-        patch.setitem(FORMATS, "canal-json", replace(form, decode=dying))  # pyright: ignore[reportArgumentType]
+        patch.setitem(FILE_FORMATS, "canal-json", replace(form, decode=dying))  # pyright: ignore[reportArgumentType]
         done = faulty.run()
     faulty.check_held(done, "Spark fails when it decodes this segment alone", "a Python worker ended")
     assert {row.error_class for row in done.run.quarantine.open()} == {"UnreadableSegment"}

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.adopt.plan import TablePlan, plan_ddl
 from cdc_lakehouse.changelog.schema import SourceColumn
-from cdc_lakehouse.lake.check_queries import conservation, cut_tables
-from cdc_lakehouse.lake.data_files import dangling_deletes, live_files
-from cdc_lakehouse.lake.position_deletes import StoredPositions
-from cdc_lakehouse.lake.table_health import table_health
-from cdc_lakehouse.pipeline.maintenance import Maintenance
-from cdc_lakehouse.pipeline.plan import TablePlan, plan_ddl
+from cdc_lakehouse.lake.files import StoredPositions, dangling_deletes, live_files
+from cdc_lakehouse.operate.maintenance import Maintenance
+from cdc_lakehouse.operate.state import conservation, cut_tables, table_health
 from tests import LONG
 from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put, row

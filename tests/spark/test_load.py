@@ -10,10 +10,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from cdc_lakehouse.adopt.plan import plan_ddl
 from cdc_lakehouse.config import DumpCsv
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline.dump_source import PendingLoad
-from cdc_lakehouse.pipeline.plan import plan_ddl
+from cdc_lakehouse.pipeline.dump import PendingLoad
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.commands import call
 from tests.kit.data_sets import apply_stage

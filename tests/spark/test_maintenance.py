@@ -13,14 +13,13 @@ import pytest
 
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.maintenance import Procedures
-from cdc_lakehouse.lake.table_health import manifest_count, table_health
 from cdc_lakehouse.lake.tables import lease
-from cdc_lakehouse.lake.tables.manual_holds import ManualHold
+from cdc_lakehouse.lake.tables.decisions import ManualHold
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.pipeline import maintenance
-from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
-from cdc_lakehouse.pipeline.retention import Removed, Retention
+from cdc_lakehouse.operate import maintenance
+from cdc_lakehouse.operate.maintenance import Maintained, Maintenance, Procedures
+from cdc_lakehouse.operate.retention import Removed, Retention
+from cdc_lakehouse.operate.state import manifest_count, table_health
 from tests import LONG
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
 from tests.kit.kills import KillAtCall, KillAtCommit

@@ -17,7 +17,7 @@ from cdc_lakehouse.cli import main
 from cdc_lakehouse.errors import EngineError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
-from cdc_lakehouse.pipeline.maintenance import Maintenance
+from cdc_lakehouse.operate.maintenance import Maintenance
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, DROP, T0, HandSink, put
 from tests.kit.lakes import TestLake, run_all
 

@@ -12,12 +12,12 @@ import pytest
 
 import cdc_lakehouse
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.check_queries import event_counts
 from cdc_lakehouse.lake.tables import lease
-from cdc_lakehouse.pipeline import maintenance
-from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate import maintenance
+from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate.retention import Removed
+from cdc_lakehouse.operate.state import event_counts
 from cdc_lakehouse.pipeline.reading import NotReadableError, fold_upto
-from cdc_lakehouse.pipeline.retention import Removed
 from tests import LONG
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, T0, HandSink, row
 from tests.kit.kills import KillAtCommit

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.lake.class_archive import class_archive
+from cdc_lakehouse.lake.spark import class_archive
 from tests.kit.lakes import lake_section
 
 pytestmark = pytest.mark.spark

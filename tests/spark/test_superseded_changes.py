@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text, spark_columns
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
-from cdc_lakehouse.lake.current.superseded_changes import _CHANGES, VersionSpan, _Changes, _superseded
+from cdc_lakehouse.operate.retention import _CHANGES, VersionSpan, _Changes, _superseded
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition, Position, Value
-from cdc_lakehouse.changelog.ddl.columns import of_bytes
+from cdc_lakehouse.changelog.ddl.definitions import of_bytes
 from cdc_lakehouse.changelog.defaults import default_text
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, charset_of
 from cdc_lakehouse.changelog.schema import SourceColumn, TableVersion

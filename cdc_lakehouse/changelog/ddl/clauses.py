@@ -1,6 +1,6 @@
 """The clauses of DDL statements: a closed union of frozen values made by `parser.parse`, and the values they contain.
 
-    >>> from cdc_lakehouse.changelog.ddl.parser import parse
+    >>> from cdc_lakehouse.changelog.ddl.statements import parse
     >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]
     ['drop_column', 'add_index']
 

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.literals import read_bound
-from cdc_lakehouse.changelog.ddl.options import VERSIONED
+from cdc_lakehouse.changelog.ddl.definitions import VERSIONED, read_bound
+from cdc_lakehouse.changelog.ddl.lexer import Cursor
 
 _METHODS: Final[dict[tuple[str, ...], ddl.PartitionMethod]] = {
     ("RANGE", "COLUMNS"): "range columns", ("RANGE", "FIELDS"): "range columns", ("RANGE",): "range",

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cdc_lakehouse.changelog.charsets import codec_of
 from cdc_lakehouse.changelog.mysql_types import (
     BASIC_PLANE,
     BLOBS,
@@ -23,6 +22,7 @@ from cdc_lakehouse.changelog.mysql_types import (
     MOST_BYTES,
     TEXTS,
     ColumnType,
+    codec_of,
     narrows_charset,
     type_change,
     whole_range,

@@ -1,22 +1,48 @@
 """Events with the key of the row that they change, read from the `events` table and grouped by task.
 
 Nothing is looked up or grouped here. A task gets all events of its keys and finds the latest of each
-(`latest_changes`)."""
+(`latest_changes`).
+
+Read the events of a job, each file once, and send them to the tasks that apply them.
+
+The events that a reader has for a task are a block: keyed events (`keyed_events.KEYED_EVENTS`) as an Arrow stream,
+which Spark moves unchanged. Spark would convert rows to its own form and back to columns, which takes longer than
+applying them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import math
+import os
+import tempfile
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.positions import END_TS
+from cdc_lakehouse.changelog.row_texts import Form
 from cdc_lakehouse.decoders.arrow import pc, where
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, image_of, spark_columns
+from cdc_lakehouse.decoders.task_errors import TaskError
+from cdc_lakehouse.duckdb_sql import query
+from cdc_lakehouse.errors import TableHeldError, TransientError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.key_texts import TEXT
+from cdc_lakehouse.lake.current.row_texts import in_row, row_text, value_text
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.tables.events import EventReader, event_reader
 
 KEYED_EVENTS: Final = pa.schema([
     ("table_no", pa.int32()),
@@ -259,3 +285,261 @@ def key_deletes(keys: pa.Table) -> pa.Table:
         "is_insert": pa.repeat(False, count),
     }
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in KEYED_EVENTS], KEYED_EVENTS)
+
+
+# Find the latest change of each key among the keyed events of a task (`keyed_events.KEYED_EVENTS`).
+
+
+def key_part(position: int) -> str:
+    """Return the name of the column with a part of the keys."""
+    return f"t{position}"
+
+
+def key_texts(keys: Any, width: int) -> dict[str, Any]:
+    """Split keys (an array of lists of strings) into columns, by name."""
+    return {key_part(n): pc.list_element(keys, n) for n in range(width)}
+
+
+def latest_changes(connection: Any, events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
+    """Return the indices of the latest events, one for each key of `width` parts, in ascending order. Raises
+    `TableHeldError` when an event lacks a part of its key."""
+    parts = key_texts(events.column("key"), width)
+    if any(part.null_count for part in parts.values()):
+        raise TableHeldError(
+            "events lack a column of the table's key",
+            table=table,
+            advice="have the source write its binlog with binlog_row_image=FULL, then load the table again; where "
+            "tables.settings has its primary_key, name columns there that every event has, those of DELETE included",
+        )
+    groups = pa.table(parts).group_by([*parts], use_threads=False).aggregate([])
+    if groups.num_rows == events.num_rows:
+        return np.arange(events.num_rows)
+    positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
+    place = pa.array(np.arange(events.num_rows), pa.int64())
+    # Synthetic events are ordered by segment first. Most batches have none, and then no second sort by it is needed.
+    synthetic = pc.any(pc.not_equal(pc.bit_wise_and(events.column("stage"), 1), 0)).as_py()
+    first = "CASE WHEN stage % 2 <> 0 THEN segment END DESC, " if synthetic else ""
+    found = query(
+        connection,
+        f"SELECT place FROM keyed QUALIFY row_number() OVER (PARTITION BY {', '.join(parts)} "
+        f"ORDER BY stage DESC, {first}upsert DESC, segment DESC, line DESC) = 1 ORDER BY place",
+        keyed=pa.table({**parts, **positions, "place": place}),
+    )
+    return found.column("place").to_numpy()
+
+
+# Read the keys that events above a commit-ts change, without a JVM.
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of a key: its name and its type in the log, its type in the source, and its form in a row's text (see
+    `changelog.row_texts`)."""
+
+    name: str
+    type: ColumnType
+    source_type: ColumnType
+    form: Form
+
+
+def keys_changed_above(
+    lake: Lake,
+    feed: str,
+    names: Sequence[tuple[str, str]],
+    commit_ts: int,
+    key: Sequence[KeyColumn],
+    value_format: ValueFormat,
+) -> Iterator[str]:
+    """Yield the MD5 of each key's text in events with a greater commit-ts, for a table by all its names (database,
+    table). A key can occur several times."""
+    reader = event_reader(lake, feed)
+    if reader is None:
+        return
+    wanted = set(names)
+    for events in reader.read(wanted, commit_ts + 1, END_TS):
+        columns = (events.column(name).to_pylist() for name in ("schema_name", "table_name", "commit_ts"))
+        images = zip(events.column("before").to_pylist(), events.column("after").to_pylist(), strict=True)
+        found = [
+            image_of(image)
+            for database, name, at, both in zip(*columns, images, strict=True)
+            if at > commit_ts and (database, name) in wanted
+            for image in both
+            if image is not None
+        ]
+        if found:
+            yield from _digests(found, key, value_format)
+
+
+def _digests(images: Sequence[dict[str, str | None]], key: Sequence[KeyColumn], value_format: ValueFormat) -> list[str]:
+    texts = {f"t{n}": pa.array([image.get(part.name) for image in images], pa.string()) for n, part in enumerate(key)}
+    values = ", ".join(f"{value_parsing.value(f't{n}', part.type, value_format)} AS v{n}" for n, part in enumerate(key))
+    parts = [
+        in_row(value_text(f"v{n}", part.source_type, value_format.type_of(part.type), value_format), part.form)
+        for n, part in enumerate(key)
+    ]
+    query = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM key_texts)"
+    with sql.database() as connection:
+        return sql.query(connection, query, key_texts=pa.table(texts)).column("digest").to_pylist()
+
+
+BLOCKS: Final = pa.schema(
+    [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
+)
+"""A block for a task: the task's number, and either the block itself (`events`), or its file, offset and size in
+bytes."""
+
+_IN_FILE: Final = ("file", "start", "size")
+_SHARE_BYTES: Final = 64 * 1024 * 1024
+"""The size of the event files that one reading task gets."""
+_BLOCK_BYTES: Final = 128 * 1024 * 1024
+"""The size of keyed events before they are split among tasks: with many tasks, each gets a small part of it."""
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_PLAIN: Final = pa.ipc.IpcWriteOptions(use_threads=False)
+
+
+def read_keyed_events(
+    reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
+) -> Iterator[pa.Table]:
+    """The events of some spans, with the columns of `KEYED_EVENTS`, and as `key_deletes` the keys that events of the
+    segments `decoded_again` had earlier. Raises `TaskError`, and errors of lack of memory unchanged: the values of one
+    table can be the cause (see `isolation`)."""
+    if not spans:
+        return
+    names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
+    earlier_of = frozenset(decoded_again)
+    try:
+        for each, only in ((reader, None), *((earlier, earlier_of) for earlier in reader.earlier)):
+            keyed_spans = KeyedSpans(spans, only)
+            for events in each.read(names, *between):
+                yield keyed_spans.keyed(connection, events)
+    except (OSError, duckdb.IOException) as error:
+        raise TaskError(TransientError(f"files of events cannot be read: {error}", advice="run again")) from error
+
+
+def all_keyed_events(
+    reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
+) -> pa.Table:
+    """Read as `read_keyed_events` does, into one table."""
+    return pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(reader, connection, spans, decoded_again)])
+
+
+@dataclass(frozen=True)
+class EventShuffle:
+    """Sends the keyed events of some spans to tasks. `places` maps a table's number to its first task and its number of
+    tasks. Events of one key go to one task. Blocks go through files in `directory` when all tasks share one disk;
+    otherwise through Spark, which takes five times as long."""
+
+    spans: tuple[KeyedSpan, ...]
+    decoded_again: frozenset[str]
+    places: Mapping[int, tuple[int, int]]
+    directory: str | None
+
+    def blocks(self, spark: SparkSession, reader: EventReader) -> DataFrame:
+        """Return all events of the reader as blocks, with the columns of `BLOCKS`."""
+        files = [*reader.files, *(file for earlier in reader.earlier for file in earlier.files)]
+        most = max(spark.sparkContext.defaultParallelism, math.ceil(sum(file.size for file in files) / _SHARE_BYTES))
+        shares = reader.shares(max(1, min(most, len(files))))
+
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with sql.database() as connection:
+                for batch in batches:
+                    for number in batch.column(0).to_pylist():
+                        found = read_keyed_events(shares[number], connection, self.spans, self.decoded_again)
+                        for keyed in _together(found):
+                            yield self.divided(connection, keyed)
+
+        return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
+
+    def divided(self, connection: Any, keyed: pa.Table) -> pa.RecordBatch:
+        """Split keyed events into blocks, with the columns of `BLOCKS`. Raises `TaskError`."""
+        tasks = self._tasks(connection, keyed)
+        found, counts = np.unique(tasks, return_counts=True)
+        if len(found) > 1:
+            keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
+        parts = [keyed.slice(stop - count, count) for stop, count in zip(np.cumsum(counts), counts, strict=True)]
+        if self.directory is None:
+            blocks = [{"events": _written(part)} for part in parts]
+        else:
+            blocks = _written_to(str(Path(self.directory, uuid.uuid4().hex)), parts)
+        return pa.RecordBatch.from_pylist(
+            [{"task": task, **block} for task, block in zip(found.tolist(), blocks, strict=True)], BLOCKS
+        )
+
+    def _tasks(self, connection: Any, keyed: pa.Table) -> np.ndarray[Any, Any]:
+        numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
+        first, buckets = np.array([self.places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
+        if (buckets == 1).all():
+            return first
+        hashes = sql.query(connection, "SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h")
+        return first + (hashes.to_numpy() % buckets.astype(np.uint64)).astype(np.int64)
+
+
+@contextlib.contextmanager
+def block_directory(spark: SparkSession) -> Iterator[str | None]:
+    """Yield a directory for blocks on the disk that all tasks share, and remove it at the end; None when they run on
+    several machines."""
+    if not (spark.sparkContext.master or "").startswith("local"):
+        yield None
+        return
+    wanted = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None)
+    place = wanted.split(",")[0] if wanted else None
+    with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-events-", dir=place) as directory:
+        yield directory
+
+
+def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Concatenate tables up to a size."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for each in tables:
+        waiting.append(each)
+        size += each.nbytes
+        if size >= _BLOCK_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _written(keyed: pa.Table) -> bytes:
+    with pa.BufferOutputStream() as sink:
+        _write(sink, keyed, _COMPRESSED)
+        return sink.getvalue().to_pybytes()
+
+
+def _written_to(file: str, parts: Iterable[pa.Table]) -> list[dict[str, Any]]:
+    """Write blocks to one file, one after the other."""
+    blocks: list[dict[str, Any]] = []
+    with _local_disk(), pa.OSFile(file, "wb") as sink:
+        for keyed in parts:
+            start = sink.tell()
+            _write(sink, keyed, _PLAIN)
+            blocks.append({"file": file, "start": start, "size": sink.tell() - start})
+    return blocks
+
+
+@contextlib.contextmanager
+def _local_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = "make room there, or set spark.local.dir in lake.spark.conf to a larger disk"
+        raise TaskError(TransientError(f"Spark's local directory: {error}", advice=advice)) from error
+
+
+def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions) -> None:
+    with pa.ipc.new_stream(sink, KEYED_EVENTS, options=options) as stream:
+        stream.write_table(keyed)
+
+
+def events_of_blocks(rows: pa.Table) -> pa.Table:
+    """Return the keyed events of blocks, which are rows with the columns of `BLOCKS`; rows without `events` and `file`
+    are skipped. Raises `TaskError`."""
+    sources = [events.as_buffer() for events in rows.column("events").drop_null()]
+    files = rows.filter(rows.column("file").is_valid())
+    with _local_disk():
+        for file, start, size in zip(*(files.column(name).to_pylist() for name in _IN_FILE), strict=True):
+            with pa.OSFile(file) as source:
+                source.seek(start)
+                sources.append(source.read_buffer(size))
+    return pa.concat_tables([KEYED_EVENTS.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in sources)])

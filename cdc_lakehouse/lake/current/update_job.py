@@ -21,8 +21,13 @@ from cdc_lakehouse.decoders.arrow import rows_of
 from cdc_lakehouse.decoders.event_schema import spark_columns
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
-from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, block_directory
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan
+from cdc_lakehouse.lake.current.keyed_events import (
+    KEYED_EVENTS,
+    EventShuffle,
+    KeyedSpan,
+    all_keyed_events,
+    block_directory,
+)
 from cdc_lakehouse.lake.current.update_tasks import (
     RESULTS,
     TASK_ROWS,
@@ -36,7 +41,7 @@ from cdc_lakehouse.lake.current.update_tasks import (
     update_tables,
 )
 from cdc_lakehouse.lake.isolation import run_isolated
-from cdc_lakehouse.lake.tables.event_files import EventReader
+from cdc_lakehouse.lake.tables.events import EventReader
 
 _TASK_EVENTS: Final = 500_000
 """The approximate number of a table's events for one task."""

@@ -29,26 +29,39 @@ from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
-from cdc_lakehouse.lake import data_files
+from cdc_lakehouse.lake import files as data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, events_of_blocks
-from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, key_deletes
-from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
-from cdc_lakehouse.lake.current.partial_rows import TypedRows, events_of_keys, typed_rows, unusable_events
-from cdc_lakehouse.lake.current.partition_filter import PartitionRows, without_emptied
+from cdc_lakehouse.lake.current.keyed_events import (
+    BEFORE_ALL,
+    BLOCKS,
+    KeyedSpan,
+    all_keyed_events,
+    events_of_blocks,
+    key_deletes,
+    key_part,
+    key_texts,
+    latest_changes,
+)
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
+    PartitionRows,
     Target,
+    TypedRows,
     any_of,
     converted,
     default_value,
     default_values,
+    events_of_keys,
     lake_name,
     misfit,
+    typed_rows,
+    unusable_events,
+    without_emptied,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.data_files import (
+from cdc_lakehouse.lake.faults import described, engine_fault
+from cdc_lakehouse.lake.files import (
     POSITION,
     ROW_GROUP_BYTES,
     DataFileWriter,
@@ -59,8 +72,7 @@ from cdc_lakehouse.lake.data_files import (
     read_rows,
     write_file,
 )
-from cdc_lakehouse.lake.engine_faults import described, engine_fault
-from cdc_lakehouse.lake.tables.event_files import EventReader
+from cdc_lakehouse.lake.tables.events import EventReader
 
 REJECTED_LISTED: Final = 1000
 """The number of unusable rows of an update that are listed one by one; further ones are counted by segment."""

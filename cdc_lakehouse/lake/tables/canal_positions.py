@@ -17,14 +17,14 @@ from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, Le
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange
-from cdc_lakehouse.decoders.messages.canal_entries import decode_entry
-from cdc_lakehouse.decoders.partition_summary import PartitionSummary
+from cdc_lakehouse.decoders.formats.canal_entries import decode_entry
+from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.properties import CANAL_POSITION, CANAL_REPEATS
+from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, records_table, state_of
 from cdc_lakehouse.lake.tables.small_table import equal
-from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch, ends_at
+from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, ends_at
 from cdc_lakehouse.sources.record_log import LogPartition
 
 _AT_ONCE: Final = 500_000

@@ -19,14 +19,13 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.properties import CANAL_POSITION, CANAL_REPEATS
+from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.canal_positions import STUCK
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, state_of
-from cdc_lakehouse.lake.tables.record_writer import RecordFiles, RecordRows, RecordTable
-from cdc_lakehouse.lake.tables.records import RecordCommits, offsets_summary
+from cdc_lakehouse.lake.tables.records import RecordCommits, RecordFiles, RecordRows, RecordTable, offsets_summary
 from cdc_lakehouse.lake.tables.small_table import between, missing
-from cdc_lakehouse.sources.canal.entry_identity import EntryStream, KnownEntries, PlacedEntry
-from cdc_lakehouse.sources.canal.rounds import Round
+from cdc_lakehouse.sources.canal.client import Round
+from cdc_lakehouse.sources.canal.positions import EntryStream, KnownEntries, PlacedEntry
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange, Pending
 
 _AT_ONCE: Final = 10_000

@@ -13,8 +13,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.properties import BATCH, BATCH_SEGMENTS, LANDED
+from cdc_lakehouse.lake.names import BATCH, BATCH_SEGMENTS, LANDED, Identifier
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Pending
 
 

@@ -24,8 +24,8 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.engine_faults import writing_to_warehouse
-from cdc_lakehouse.lake.properties import (
+from cdc_lakehouse.lake.faults import writing_to_warehouse
+from cdc_lakehouse.lake.names import (
     LEASE_BEFORE,
     LEASE_EXPIRES_AT,
     LEASE_HOST,

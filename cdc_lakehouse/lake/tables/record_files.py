@@ -21,7 +21,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.data_files import Range, StoredFile, column, live_files, may_contain, read_rows
+from cdc_lakehouse.lake.files import Range, StoredFile, column, live_files, may_contain, read_rows
 from cdc_lakehouse.lake.tables.landed_offsets import records_table
 from cdc_lakehouse.sources.record_log import LogPartition
 

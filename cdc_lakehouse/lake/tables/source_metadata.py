@@ -21,7 +21,7 @@ from pyiceberg.expressions import AlwaysTrue
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, renamed_from
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.partition_summary import OptionConflict, Summaries, origin_of
+from cdc_lakehouse.decoders.topic_order import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
 

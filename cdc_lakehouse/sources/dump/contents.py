@@ -3,14 +3,59 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cdc_lakehouse.changelog.ddl.clauses import CreateTable
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.notation import Notation
+from cdc_lakehouse.errors import DumpError, SourceError
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
+
+# The notation of a dump's rows, which decoders need.
+
+BinaryNotation = Literal["raw", "hex", "base64"]
+
+
+@dataclass(frozen=True)
+class InsertNotation:
+    """INSERT statements of MySQL.
+
+    `backslash_escapes`: a backslash in a string begins an escape; a quote in a string may be doubled in any case.
+    `columns`: the columns of a row, in order, where the statements do not list them. `own_charsets`: text is in the
+    character set of its column, else in UTF-8.
+    """
+
+    columns: tuple[str, ...]
+    backslash_escapes: bool = True
+    own_charsets: bool = False
+
+
+@dataclass(frozen=True)
+class TextNotation:
+    """Delimited text.
+
+    `columns`: the columns of a row, in order, even where a header repeats them. `quote`: empty for none; otherwise
+    values may be quoted or not. `null`: the text of NULL, without quotes. `backslash_escapes`: a backslash begins an
+    escape, else a quote within quotes is doubled and line ends in quotes are raw. `binary`: the notation of values of
+    binary columns (BINARY, VARBINARY, BLOBs, BIT, geometry); `encoded`: that of single columns, by name.
+    `own_charsets`: as in `InsertNotation`.
+    """
+
+    columns: tuple[str, ...]
+    separator: bytes = b","
+    quote: bytes = b'"'
+    null: bytes = rb"\N"
+    terminator: bytes = b"\r\n"
+    backslash_escapes: bool = True
+    header: bool = False
+    binary: BinaryNotation = "raw"
+    encoded: Mapping[str, BinaryNotation] = field(default_factory=dict[str, BinaryNotation])
+    own_charsets: bool = False
+
+
+Notation = InsertNotation | TextNotation
+
 
 Compression = Literal["gzip", "snappy", "zstd"]
 
@@ -110,3 +155,27 @@ def sorted_tables(
         tuple(each for each in found if isinstance(each, DumpedTable)),
         tuple(each for each in found if isinstance(each, UnreadTable)),
     )
+
+
+# Listing of a dump's directory.
+
+
+def list_objects(store: ObjectStore) -> list[StoredObject]:
+    """Return everything in the dump, sorted by path. Raises as `ObjectStore.list` does, and `SourceError` when a part
+    of it cannot be listed."""
+    objects: list[StoredObject] = []
+    for found in store.list():
+        if isinstance(found, UnreadableDirectory):
+            raise DumpError(f"a part of the dump cannot be listed: {found.reason}", segment=found.path)
+        objects.append(found)
+    return sorted(objects, key=lambda found: found.path)
+
+
+def refuse_unknown(paths: Iterable[str], tool: str) -> None:
+    """Raise `SourceError` for the first of the paths, if there is one."""
+    for path in paths:
+        raise SourceError(
+            f"the directory holds a file that {tool} does not write, or not with this name",
+            segment=path,
+            advice="dump with the default names of files into an empty directory, and keep other files elsewhere",
+        )

@@ -21,10 +21,17 @@ from typing import Any, Final
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.changelog.stored import Json, stored_fields, stored_text
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
-from cdc_lakehouse.sources.database.table_reading import TableDefinition
-from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, UnreadTable, sorted_tables
-from cdc_lakehouse.sources.dump.create_table import StatementError, read_create_table
-from cdc_lakehouse.sources.dump.notation import TextNotation
+from cdc_lakehouse.sources.database.reading import TableDefinition
+from cdc_lakehouse.sources.dump.contents import (
+    Dump,
+    DumpedTable,
+    DumpFile,
+    DumpPosition,
+    TextNotation,
+    UnreadTable,
+    sorted_tables,
+)
+from cdc_lakehouse.sources.dump.flat_files import StatementError, read_create_table
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
 

@@ -18,13 +18,30 @@ from typing import Final
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import DumpCsv, InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
-from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, UnreadTable, sorted_tables
-from cdc_lakehouse.sources.dump.create_table import CreateStatement, StatementError, read_create_table
-from cdc_lakehouse.sources.dump.flat_files import RowFile, TableFiles, classify, left_out
-from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
-from cdc_lakehouse.sources.dump.notation import InsertNotation, Notation, TextNotation
+from cdc_lakehouse.sources.dump.contents import (
+    Dump,
+    DumpedTable,
+    InsertNotation,
+    Notation,
+    TextNotation,
+    UnreadTable,
+    list_objects,
+    refuse_unknown,
+    sorted_tables,
+)
+from cdc_lakehouse.sources.dump.flat_files import (
+    METADATA,
+    CreateStatement,
+    RowFile,
+    StatementError,
+    TableFiles,
+    classify,
+    left_out,
+    parse_status,
+    read_create_table,
+    read_metadata,
+)
 from cdc_lakehouse.sources.dump.reading import without_suffix
-from cdc_lakehouse.sources.dump.status import METADATA, parse_status, read_metadata
 from cdc_lakehouse.sources.object_store import ObjectStore
 
 _OF_QUERY: Final = re.compile(r"result\.\d+\.(?:sql|csv|parquet)")

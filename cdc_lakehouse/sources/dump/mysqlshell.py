@@ -26,19 +26,20 @@ from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump.contents import (
+    BinaryNotation,
     Compression,
     Dump,
     DumpedTable,
     DumpFile,
     DumpPosition,
+    TextNotation,
     UnreadTable,
+    list_objects,
+    refuse_unknown,
     sorted_tables,
 )
-from cdc_lakehouse.sources.dump.create_table import CreateStatement, StatementError, read_create_table
-from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
-from cdc_lakehouse.sources.dump.notation import BinaryNotation, TextNotation
+from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, StatementError, read_create_table
 from cdc_lakehouse.sources.dump.reading import read_small
-from cdc_lakehouse.sources.dump.status import TIDB_LOG
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 _START, _DONE = "@.json", "@.done.json"

@@ -5,8 +5,7 @@ of aborted transactions are never seen.
 """
 
 from cdc_lakehouse.sources.kafka.client import KafkaClient
-from cdc_lakehouse.sources.kafka.ranges import choose_ranges, split_ranges, useful_task_count
-from cdc_lakehouse.sources.kafka.reading import RangeReader
+from cdc_lakehouse.sources.kafka.reading import RangeReader, choose_ranges, split_ranges, useful_task_count
 from cdc_lakehouse.sources.kafka.topics import Bounds, Topic, find_pending, read_topics, require_all
 
 __all__ = [

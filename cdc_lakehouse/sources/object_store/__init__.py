@@ -3,11 +3,16 @@
 How to add a service: add a case to `location`, its client to `clients`, its settings to `config/storage.py`.
 """
 
-from cdc_lakehouse.sources.object_store.bucket_names import name_key_file
 from cdc_lakehouse.sources.object_store.local_store import LocalStore
-from cdc_lakehouse.sources.object_store.location import Location
 from cdc_lakehouse.sources.object_store.opening import SEGMENT_LIMIT, open_store, read_segment, segment_pieces
-from cdc_lakehouse.sources.object_store.store import ObjectStore, StoredObject, UnreadableDirectory, UnreadableName
+from cdc_lakehouse.sources.object_store.remote_store import name_key_file
+from cdc_lakehouse.sources.object_store.store import (
+    Location,
+    ObjectStore,
+    StoredObject,
+    UnreadableDirectory,
+    UnreadableName,
+)
 
 __all__ = [
     "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "StoredObject", "UnreadableDirectory", "UnreadableName",

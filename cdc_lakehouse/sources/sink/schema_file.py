@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from cdc_lakehouse.changelog import ddl_kinds
+from cdc_lakehouse.changelog import versions
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.errors import SchemaFileError, in_one_line
@@ -103,7 +103,7 @@ def _change(table: dict[str, Any], file: SchemaFilePath) -> SchemaChange:
         query=str(table["Query"]),
         columns=columns,
         origin=file.path,
-        kind="columns" if action == ddl_kinds.SEEN else "statement",
+        kind="columns" if action == versions.SEEN else "statement",
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.ddl.clauses import Clause
-from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.statements import parse
 
 CORPUS = Path(__file__).parents[4] / "shared" / "data" / "ddl" / "ddl_corpus.jsonl"
 ENOUGH = 0.995

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.statements import parse
 
 VOCABULARY = (
     "ADD", "AFTER", "ALGORITHM", "ALL", "ALTER", "ALWAYS", "AS", "AUTO_INCREMENT", "AUTO_RANDOM", "BY",

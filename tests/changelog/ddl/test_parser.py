@@ -8,8 +8,8 @@ import pytest
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, KeyPart, TableRef
-from cdc_lakehouse.changelog.ddl.parser import parse, parse_type
-from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from tests.changelog.ddl.cases import cases, show
 

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 
 from cdc_lakehouse.changelog.events import RowChange
-from cdc_lakehouse.decoders.messages.dts_avro import decode
+from cdc_lakehouse.decoders.formats.dts_avro import decode
 
 _DATA = Path(__file__).parents[2] / "data" / "dts"
 

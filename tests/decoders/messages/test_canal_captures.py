@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.messages import canal_entries, canal_json, canal_protobuf
-from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
+from cdc_lakehouse.decoders.formats import canal_entries, canal_json, canal_protobuf
+from cdc_lakehouse.decoders.formats.canal_json import lossy_columns
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_captures import SOURCES, capture
 from tests.canal_fold import Cell, Fold, in_order, server_rows

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.messages import canal_entries, canal_protobuf
-from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
+from cdc_lakehouse.decoders.formats import canal_entries, canal_protobuf
+from cdc_lakehouse.decoders.formats.canal_json import lossy_columns
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 from tests.decoders.messages.canal_records import column, entry, packet

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
-from cdc_lakehouse.decoders.messages import canal_json
+from cdc_lakehouse.decoders.formats import canal_json
 from tests.kit.cases import shown
 
 INSERT: dict[str, Any] = {

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
-from cdc_lakehouse.decoders.messages.format import Decode
-from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders.format import Decode
+from cdc_lakehouse.decoders.registry import format_of
 from tests.canal_captures import SOURCES, capture
 from tests.decoders.messages.dts_records import (
     LEFT_OUT,

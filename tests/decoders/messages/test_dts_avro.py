@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.messages.dts_avro import decode
+from cdc_lakehouse.decoders.formats.dts_avro import decode
 from tests.decoders.messages.dts_records import (
     NULL,
     Image,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
-from cdc_lakehouse.decoders.messages.format import Decode
-from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders.format import Decode
+from cdc_lakehouse.decoders.registry import format_of
 from tests.kit.cases import shown
 
 since = format_of("dts-canal-json").decoder({})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import RowChange
-from cdc_lakehouse.decoders.messages.dts_avro import decode
+from cdc_lakehouse.decoders.formats.dts_avro import decode
 from tests.decoders.messages.dts_records import (
     LEFT_OUT,
     NULL,

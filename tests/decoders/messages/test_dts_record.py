@@ -10,8 +10,8 @@ import fastavro
 import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.messages import format as message_format
-from cdc_lakehouse.decoders.messages.dts_record import DtsRecord, read_record
+from cdc_lakehouse.decoders import format as message_format
+from cdc_lakehouse.decoders.formats.dts_avro import DtsRecord, read_record
 from tests.decoders.messages.dts_records import NEWER, OLDER, TIME_PARTS, body, integer, row_body, sdk_records
 from tests.kit.memory import memory_below
 

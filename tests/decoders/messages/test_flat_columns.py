@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_MS, LOGICAL_BITS
-from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders.registry import format_of
 from tests.decoders.messages import test_ticdc_canal_json as ticdc
 from tests.decoders.messages.strategies import characters, json_values
 from tests.kit import duckdb_sql

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.messages import format as message_format
-from cdc_lakehouse.decoders.messages.json_object import JsonNumber, integer_of, parse, parse_value, row_of, text_of
-from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders import format as message_format
+from cdc_lakehouse.decoders.json.object import JsonNumber, integer_of, parse, parse_value, row_of, text_of
+from cdc_lakehouse.decoders.registry import format_of
 from tests.kit.memory import memory_below
 
 FORMATS = [

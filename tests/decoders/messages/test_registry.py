@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from cdc_lakehouse.decoders.messages.registry import FORMATS, format_of
+from cdc_lakehouse.decoders.registry import FORMATS, format_of
 from cdc_lakehouse.errors import ConfigurationError
 from tests.decoders.messages.dts_records import sdk_records
 from tests.kit.cases import shown

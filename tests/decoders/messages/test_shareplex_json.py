@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.ddl import parser
+from cdc_lakehouse.changelog.ddl import statements
 from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableRef, TruncateTable
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
-from cdc_lakehouse.decoders.messages.shareplex_json import FORMAT, decode
-from cdc_lakehouse.decoders.partition_sequence import UpdatePairing
+from cdc_lakehouse.decoders.formats.shareplex_json import FORMAT, decode
+from cdc_lakehouse.decoders.topic_order import UpdatePairing
 from tests.kit.cases import shown
 
 
@@ -84,10 +84,10 @@ def test_statements_name_what_the_message_names(database: str, table: str, colum
     named = TableRef(database, table)
     (truncate,) = decode(None, message("truncate", meta=meta)).parts
     assert isinstance(truncate, Ddl)
-    assert parser.parse(truncate.sql) == (TruncateTable(named),)
+    assert statements.parse(truncate.sql) == (TruncateTable(named),)
     (drop,) = decode(None, message("drop column", meta=meta, data=dict.fromkeys(columns))).parts
     assert isinstance(drop, Ddl)
-    assert parser.parse(drop.sql) == tuple(DropColumn(named, name) for name in dict.fromkeys(columns))
+    assert statements.parse(drop.sql) == tuple(DropColumn(named, name) for name in dict.fromkeys(columns))
 
 
 @pytest.mark.parametrize(

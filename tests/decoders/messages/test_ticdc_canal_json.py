@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_TS
-from cdc_lakehouse.decoders.messages import compression
-from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders import compression
+from cdc_lakehouse.decoders.registry import format_of
 from tests.decoders.messages.strategies import characters, json_values, spoilt
 from tests.kit import duckdb_sql
 from tests.kit.data_sets import ARCHIVES

@@ -14,7 +14,7 @@ import pytest
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import SourceError, StoredFormError
-from cdc_lakehouse.sources.database.table_reading import TableDefinition
+from cdc_lakehouse.sources.database.reading import TableDefinition
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.dump.database import (
     DUMP,

@@ -9,9 +9,8 @@ import pytest
 
 from cdc_lakehouse.config import DumpCsv
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.contents import DumpPosition
+from cdc_lakehouse.sources.dump.contents import DumpPosition, InsertNotation, TextNotation
 from cdc_lakehouse.sources.dump.dumpling import decode_name
-from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
 from tests.kit import dumps
 from tests.kit.dumps import TSO, dumpling_metadata, dumpling_status, write
 from tests.sources.dump.tables import EMPTY, KINDS, ODD, TABLES, content, named, paths, read, replace

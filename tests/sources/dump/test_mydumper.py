@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.dump.load_data import parse_load_data
-from cdc_lakehouse.sources.dump.notation import BinaryNotation, InsertNotation, TextNotation
+from cdc_lakehouse.sources.dump.contents import BinaryNotation, DumpPosition, InsertNotation, TextNotation
+from cdc_lakehouse.sources.dump.mydumper import parse_load_data
 from tests.kit import dumps
 from tests.kit.dumps import GTID, TSO, dumpling_status, write
 from tests.sources.dump.tables import EMPTY, KINDS, ODD, TABLES, content, named, paths, read, replace

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.dump.notation import TextNotation
+from cdc_lakehouse.sources.dump.contents import DumpPosition, TextNotation
 from tests.kit import dumps
 from tests.kit.dumps import GTID, write
 from tests.sources.dump.tables import EMPTY, KINDS, ODD, TABLES, content, named, paths, read, replace

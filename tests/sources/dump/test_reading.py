@@ -13,8 +13,7 @@ from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ObjectChangedError, SourceError
 from cdc_lakehouse.sources.dump import reading
 from cdc_lakehouse.sources.dump.contents import Compression
-from cdc_lakehouse.sources.dump.crc32c import crc32c
-from cdc_lakehouse.sources.dump.reading import decompressed, open_pieces, read_small
+from cdc_lakehouse.sources.dump.reading import crc32c, decompressed, open_pieces, read_small
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject
 from tests.kit import dumps
 from tests.kit.dumps import COMPRESSED, SNAPPY_BEGIN, framed_snappy, snappy_chunk, zstd

@@ -1,0 +1,283 @@
+"""Derive the configuration of a source from its paths and its first files or messages. Nothing is written, and no JVM
+is started.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from cdc_lakehouse.changelog.positions import commit_time, utc_now
+from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor_uri
+from cdc_lakehouse.config.sources import split_query, store_options
+from cdc_lakehouse.decoders.format import Sample
+from cdc_lakehouse.decoders.registry import (
+    DEFAULT,
+    DEFAULT_PROTOCOL,
+    EXTENSIONS,
+    FILE_FORMATS,
+    detect_format,
+    detect_offset,
+    plain_values,
+)
+from cdc_lakehouse.errors import ConfigurationError, SourceError
+from cdc_lakehouse.sources.canal.client import CanalClient
+from cdc_lakehouse.sources.dump.directory import detect_dump
+from cdc_lakehouse.sources.kafka import read_topics, require_all
+from cdc_lakehouse.sources.kafka.reading import first_messages
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+from cdc_lakehouse.sources.sink.paths import (
+    DEFAULT_SEPARATOR,
+    LOOKED_AT,
+    DetectedSink,
+    detect_sink,
+    read_checkpoint,
+    roots_below,
+)
+
+_HEAD: Final = 4 << 20
+"""Bytes of a file that are read."""
+"""Messages of a topic that are read."""
+_SHOWN: Final = 12
+_CANAL_PASSWORD: Final = "CANAL_PASSWORD"
+_FORMS: Final = (
+    "write the sink's URI (a path, s3://bucket/prefix, gs://… or azure://…), kafka://host:9092/topic or "
+    "canal://host:11111/destination"
+)
+_SNAPSHOT, _INCREMENTAL = "snapshot", "incremental"
+"""The names of adjacent directories that TiDB's users conventionally give a dump and the sink that follows it."""
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What was detected about a source.
+
+    name: a name for the feed. source: the keys of `source`. storage: the keys of `storage`, with `${NAME}` for secrets.
+    secrets: their values by NAME, as in the URI. start_date: the first feed date. found: sentences on what was
+    detected. unsure: sentences on what cannot be detected, and must be checked by someone who knows the source."""
+
+    name: str
+    source: dict[str, Any]
+    start_date: datetime.date
+    found: tuple[str, ...]
+    unsure: tuple[str, ...] = ()
+    storage: dict[str, Any] = field(default_factory=dict[str, Any])
+    secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+def detect_source(uri: str, base: Path) -> Detected:
+    """Inspect the source at a URI: a sink (a path is relative to `base`), `kafka://brokers/topics` or
+    `canal://servers/destination`.
+
+    Raises `ConfigurationError` for a URI that names no source, `SourceUnreachableError` and `SourceError` as opening
+    and listing do, and `SourceError` for something that is no change log."""
+    if uri.startswith("kafka://"):
+        return _detect_topics(uri)
+    if uri.startswith("canal://"):
+        return _detect_canal(uri)
+    return _detect_sink(uri, base)
+
+
+def detect_initial(uri: str, base: Path) -> tuple[dict[str, Any], str]:
+    """Return the keys of `source.initial` for the dump at a URI, and a sentence on it. Raises as `detect_source`
+    does."""
+    path, _ = split_query(uri)
+    storage, secrets = store_options(uri)
+    root = anchor_uri(path, base)
+    return _initial(root, _open(root, storage, secrets))
+
+
+def _initial(root: str, store: ObjectStore) -> tuple[dict[str, Any], str]:
+    tool = detect_dump(store)
+    if tool is None:
+        raise SourceError(
+            f"{root} holds no finished dump",
+            advice="name the directory with the file metadata of Dumpling or mydumper, or @.json of MySQL Shell",
+        )
+    return {"type": tool, "uri": root}, f"a dump of {tool} at {root}"
+
+
+def _open(root: str, storage: dict[str, Any], secrets: dict[str, str]) -> ObjectStore:
+    """Open the store at an absolute URI, with the names of secrets replaced by the secrets."""
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: resolved(each) for key, each in value.items()}
+        return secrets.get(value[2:-1], value) if isinstance(value, str) and value.startswith("${") else value
+
+    return open_store(root, StorageConfig.model_validate(resolved(storage)))
+
+
+def _detect_sink(uri: str, base: Path) -> Detected:
+    path, _ = split_query(uri)
+    storage, secrets = store_options(uri)
+    root = anchor_uri(path, base)
+    store = _open(root, storage, secrets)
+    store.check()
+    initial: dict[str, Any] | None = None
+    found: list[str] = []
+    if {_SNAPSHOT, _INCREMENTAL} <= set(store.directories()):
+        # It is in the sink's own bucket, which has the same settings.
+        snapshot = f"{root}/{_SNAPSHOT}"
+        initial, said = _initial(snapshot, _open(snapshot, storage, secrets))
+        found.append(said)
+        root = f"{root}/{_INCREMENTAL}"
+        store = _open(root, storage, secrets)
+    seen = detect_sink(store, EXTENSIONS)
+    found.append(_checkpoint(store, root, seen))
+    if not seen.whole:
+        found.append(f"the first {LOOKED_AT} of its objects were looked at")
+    source: dict[str, Any] = {"type": "storage_sink", "uri": root}
+    unsure: list[str] = []
+    _tell_layout(seen, source, found, unsure)
+    of_files = FILE_FORMATS[seen.protocol or DEFAULT_PROTOCOL].detect(_samples(store, seen))
+    source |= of_files.source
+    unsure += of_files.unsure
+    _tell_time_zone(of_files.offset, source, found, unsure)
+    if initial is not None:
+        source["initial"] = initial
+    first = _first_day(seen.first_date)
+    name = _feed_name(root.rpartition("/")[2])
+    return Detected(name, source, first, tuple(found), tuple(unsure), storage, secrets)
+
+
+def _checkpoint(store: ObjectStore, root: str, seen: DetectedSink) -> str:
+    """Return a sentence on the sink's checkpoint-ts. Raises `SourceError` when a directory below is the sink."""
+    try:
+        checkpoint = read_checkpoint(store, utc_now())
+    except SourceError as error:
+        below = roots_below(store)
+        if below:
+            raise SourceError(f"{root} is no sink", advice=f"name one below it: {', '.join(below[:_SHOWN])}") from error
+        if not seen.samples:
+            raise SourceError(
+                f"{root} holds no sink: it has neither metadata nor data files",
+                advice="check the URI; of a new changefeed, wait for its first checkpoint",
+            ) from error
+        return f"no checkpoint-ts yet: {error.message}"
+    return f"a sink with the checkpoint-ts {checkpoint} ({commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def _tell_layout(seen: DetectedSink, source: dict[str, Any], found: list[str], unsure: list[str]) -> None:
+    source["protocol"] = seen.protocol or DEFAULT_PROTOCOL
+    source["date_separator"] = seen.separator or DEFAULT_SEPARATOR
+    if seen.table_ids:
+        source["use_table_id_as_path"] = True
+    if seen.protocol is None:
+        unsure.append("there is no data file yet: protocol and date_separator are defaults")
+    else:
+        found.append(f"data files of protocol {seen.protocol} with date-separator {seen.separator}")
+    if seen.tables:
+        found.append(f"{len(seen.tables)} tables: {_some(f'{database}.{table}' for database, table in seen.tables)}")
+
+
+def _samples(store: ObjectStore, seen: DetectedSink) -> list[Sample]:
+    samples: list[Sample] = []
+    for file, directory in seen.samples:
+        database, _, table = ("" if seen.table_ids else directory).partition("/")
+        head = store.head(file.path, _HEAD, etag=file.etag)
+        samples.append(Sample(file.path, database or None, table or None, head))
+    return samples
+
+
+def _tell_time_zone(
+    offset: datetime.timedelta | None, source: dict[str, Any], found: list[str], unsure: list[str]
+) -> None:
+    if offset is None:
+        source["time_zone"] = "UTC"
+        unsure.append("time_zone does not show: write the zone of the server that wrote the log, if it is not UTC")
+        return
+    minutes = offset // datetime.timedelta(minutes=1)
+    zone = "UTC" if not minutes else f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
+    source["time_zone"] = zone
+    found.append(f"TIMESTAMP values that are near the time of their commit in the time zone {zone}")
+
+
+def _detect_topics(uri: str) -> Detected:
+    path, _ = split_query(uri)
+    brokers, _, names = path.removeprefix("kafka://").partition("/")
+    topics = [name for name in names.split(",") if name]
+    asked = _validated(
+        KafkaSource,
+        {
+            "type": "kafka", "format": DEFAULT, "bootstrap_servers": brokers,
+            **({"topics": topics} if topics else {"topic_pattern": ".*"}),
+        },
+    )  # fmt: skip
+    known = read_topics(asked)
+    require_all(asked, known)
+    if not topics:
+        names = _some(topic.name for topic in known)
+        raise ConfigurationError(
+            "the URI names no topic", advice=f"write {uri.rstrip('/')}/TOPIC,…; the brokers have {names or 'none'}"
+        )
+    values, compressions = plain_values(first_messages(asked, known))
+    source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
+    partitions = sum(len(topic.partitions) for topic in known)
+    found, unsure = [f"{len(known)} topics with {partitions} partitions: {_some(topics)}"], list[str]()
+    detected = detect_format(values)
+    if detected is None:
+        unsure.append(
+            f"the format does not show in {len(values)} messages: see docs/topics.md for the formats" if values else
+            "the topics have no message yet: format is a guess"
+        )  # fmt: skip
+    else:
+        found.append(f"messages of the format {detected['format']}")
+    found += [f"values that TiCDC compresses with {name}" for name in compressions]
+    source |= detected or {"format": DEFAULT}
+    _tell_time_zone(detect_offset(values), source, found, unsure)
+    return Detected(_feed_name(topics[0]), source, utc_now().date(), tuple(found), tuple(unsure))
+
+
+def _detect_canal(uri: str) -> Detected:
+    servers, _, destination = split_query(uri)[0].removeprefix("canal://").partition("/")
+    login, _, servers = servers.rpartition("@")
+    user, _, password = login.partition(":")
+    source: dict[str, Any] = {"type": "canal", "addresses": servers.split(","), "destination": destination}
+    if user:
+        source |= {"user": user, "password": f"${{{_CANAL_PASSWORD}}}"}
+    with CanalClient(_validated(CanalSource, {**source, **({"password": password} if user else {})})) as client:
+        client.check()
+    source["time_zone"] = "UTC"
+    unsure = (
+        "time_zone does not show: write the zone of the Canal server, if it is not UTC",
+        "rows from before Canal's first entry are not in it: write source.initial for a dump of them",
+    )
+    found = (f"a Canal server that has the destination {destination}",)
+    secrets = {_CANAL_PASSWORD: password} if user else {}
+    return Detected(_feed_name(destination), source, utc_now().date(), found, unsure, secrets=secrets)
+
+
+def _validated(section: Any, keys: dict[str, Any]) -> Any:
+    try:
+        return TypeAdapter(section).validate_python(keys)
+    except ValidationError as error:
+        reasons = "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors(include_url=False))
+        raise ConfigurationError(f"the URI names no source: {reasons}", advice=_FORMS) from None
+
+
+def _first_day(date: str | None) -> datetime.date:
+    parts = [int(part) for part in (date or "").split("-") if part]
+    if not parts:
+        return utc_now().date()
+    try:
+        return datetime.date(*[*parts, 1, 1][:3])
+    except ValueError:
+        return utc_now().date()
+
+
+def _feed_name(text: str) -> str:
+    name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return (name if name[:1].isalpha() else f"feed_{name}".rstrip("_"))[:63]
+
+
+def _some(names: Iterable[str]) -> str:
+    known = sorted(names)
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return ", ".join(known[:_SHOWN]) + more

@@ -1,0 +1,275 @@
+"""Check whether a configuration works on this machine: each part is tried, and a failure comes with advice.
+
+Nothing remains afterwards: what is written to the catalog and to the warehouse is removed. No JVM with Spark is
+started.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyiceberg.io import load_file_io
+
+from cdc_lakehouse.changelog.positions import commit_time, utc_now
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.faults import described, engine_fault, writing_to_warehouse
+from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
+from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus, open_monitor
+from cdc_lakehouse.sources.database.client import SourceDatabase
+from cdc_lakehouse.sources.database.reading import position_of
+from cdc_lakehouse.sources.dump.directory import read_dump
+from cdc_lakehouse.sources.object_store import open_store
+
+# Test the catalog, its permissions and its store with a table that is created, written, read and removed.
+
+_ROWS: Final = pa.table({"n": pa.array([1, 2, 3], pa.int64())})
+
+
+def try_table(lake: Lake) -> None:
+    """Create a namespace with a table, commit rows to it, read them, and remove both with their files.
+
+    Raises the errors of the catalog or its store, and `ConfigurationError` when other rows are read than were
+    written."""
+    namespace = f"cdc_doctor_{uuid.uuid4().hex[:12]}"
+    lake.catalog.create_namespace((namespace,))
+    try:
+        found = _written(lake, (namespace, "rows"))
+        if lake.config.catalog.type == "rest":
+            _made(lake, (namespace, "newest"))
+    finally:
+        lake.catalog.drop_namespace((namespace,))
+        if lake.config.warehouse.startswith("file:"):
+            # The files are deleted, but their directories are left.
+            shutil.rmtree(Path(unquote(urlsplit(lake.location(namespace)).path)), ignore_errors=True)
+    if found != _ROWS:
+        raise ConfigurationError(
+            "a table of the catalog has other rows than were written", advice="see what stands before the warehouse"
+        )
+
+
+def _written(lake: Lake, identifier: tuple[str, str]) -> pa.Table:
+    """Create a table, write rows to it, remove the table, and return the rows that were read."""
+    table = lake.catalog.create_table(identifier, _ROWS.schema, properties={"format-version": "2"})
+    try:
+        table.append(_ROWS)
+        return table.scan().to_arrow()
+    finally:
+        lake.catalog.purge_table(identifier)
+
+
+def _made(lake: Lake, identifier: tuple[str, str]) -> None:
+    """Create and remove a table of format version 3. A REST catalog can create it; for other catalogs Spark does, which
+    is not started here."""
+    lake.catalog.create_table(identifier, _ROWS.schema, properties={"format-version": "3"})
+    lake.catalog.purge_table(identifier)
+
+
+Outcome = Literal["ok", "warning", "failed"]
+
+PYTHONS: Final = (3, 11, 2), (3, 14)
+"""The first version of Python that is supported, and the first after it that is not: others are not tested."""
+_LEAST_JAVA: Final = 17
+_TESTED_JAVA: Final = (17,)
+_LEAST_FREE: Final = 2 << 30
+_PATIENCE_SECONDS: Final = 30
+_CLOCK_SLACK: Final = datetime.timedelta(minutes=1)
+_REFUSED: Final = (
+    "correct the configuration of this part, or give its user the rights that it needs: in the catalog, to make, "
+    "change and remove namespaces and tables; in the warehouse, to list, read, write and delete"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one part. advice: what to do; None when nothing is to be done."""
+
+    part: str
+    outcome: Outcome
+    said: str
+    advice: str | None = None
+
+
+def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
+    """Yield a finding for each part as it is tried: this machine, the catalog and the warehouse, then each feed's
+    source. Failures of parts are findings, not exceptions."""
+    lake = Lake(config.lake, config.storage)
+    parts: list[tuple[str, Callable[[], Finding]]] = [
+        ("python", _python),
+        ("java", _java),
+        ("jars", lambda: _jars(config)),
+        ("disk", lambda: _disk(config)),
+        ("catalog", lambda: _catalog(lake)),
+        ("warehouse", lambda: _warehouse(lake)),
+    ]
+    for feed in config.feeds:
+        monitor = open_monitor(lake, feed)
+        # The source is queried once, when the first part needs it.
+        status = functools.cache(monitor.status)
+        parts += [
+            (f"{feed.name}: source", lambda monitor=monitor, status=status: _source(monitor, status())),
+            (f"{feed.name}: clock", lambda status=status: _clock(status())),
+        ]
+        if monitor.has_files:
+            expiration = functools.partial(_expiration, monitor)
+            parts.append((f"{feed.name}: expiration", lambda tell=expiration, status=status: tell(status())))
+        if feed.initial is not None:
+            parts.append((f"{feed.name}: dump", lambda feed=feed: _dump(lake, feed)))
+        if feed.verify is not None:
+            parts.append((f"{feed.name}: database", lambda feed=feed: _database(feed)))
+    for name, part in parts:
+        yield _tried(name, part)
+
+
+def _tried(name: str, part: Callable[[], Finding]) -> Finding:
+    try:
+        found = part()
+        return Finding(name, found.outcome, found.said, found.advice)
+    except CdcError as error:
+        advice = error.advice
+        error.advice = None
+        return Finding(name, "failed", str(error), advice)
+    except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
+        fault = engine_fault(error)
+        return Finding(name, "failed", described(fault or error), (fault and fault.advice) or _REFUSED)
+
+
+def _ok(said: str) -> Finding:
+    return Finding("", "ok", said)
+
+
+def _python() -> Finding:
+    packages = ", ".join(f"{name} {version(name)}" for name in ("cdc-lakehouse", "pyspark", "pyiceberg", "dagster"))
+    said = f"Python {sys.version.split()[0]}, {packages}"
+    if PYTHONS[0] <= sys.version_info[:3] < PYTHONS[1]:
+        return _ok(said)
+    least, beyond = (".".join(map(str, each)) for each in PYTHONS)
+    advice = f"install a Python from {least} to before {beyond}, and the project in it"
+    raise ConfigurationError(f"{said}: no test ran on this version of Python", advice=advice)
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    advice = f"install Java {_LEAST_JAVA} (Debian: apt-get install openjdk-17-jre-headless), or correct JAVA_HOME"
+    try:
+        if java is None:
+            raise FileNotFoundError("there is no java on the PATH")
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigurationError(f"Java does not start: {in_one_line(error)}", advice=advice) from error
+    match = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    found = int(match[1]) if match else 0
+    if found < _LEAST_JAVA:
+        raise ConfigurationError(f"{java} is Java {found or 'of an unknown version'}", advice=advice)
+    if found not in _TESTED_JAVA:
+        return Finding(
+            "", "warning", f"Java {found} at {java}", f"Java {' and '.join(map(str, _TESTED_JAVA))} are tested"
+        )
+    return _ok(f"Java {found} at {java}")
+
+
+def _jars(config: LakehouseConfig) -> Finding:
+    directory = jar_directory(config.lake)
+    if directory.is_dir():
+        slow = f"; `{ARCHIVE_COMMAND}` once, and Spark starts in half of the time"
+        return _ok(f"Spark's jars are in {directory}{'' if class_archive().is_file() else slow}")
+    advice = (
+        f"let the first run fetch them, or call `{fetch_command(config.lake)}`; without a network point "
+        "CDC_LAKEHOUSE_JARS at a copy"
+    )
+    return Finding("", "warning", f"Spark's jars are not fetched yet: {directory} is not there", advice)
+
+
+def _disk(config: LakehouseConfig) -> Finding:
+    if not config.lake.warehouse.startswith("file:"):
+        return _ok("the warehouse is in an object store")
+    directory = Path(unquote(urlsplit(config.lake.warehouse).path))
+    there = next(each for each in (directory, *directory.parents) if each.exists())
+    free = shutil.disk_usage(there).free
+    said = f"{free / (1 << 30):.1f} GiB are free at {there}"
+    return _ok(said) if free >= _LEAST_FREE else Finding("", "warning", said, "make room: tables are written there")
+
+
+def _catalog(lake: Lake) -> Finding:
+    with writing_to_warehouse():
+        try_table(lake)
+    return _ok(f"a table was made in the {lake.config.catalog.type} catalog, written, read, and removed")
+
+
+def _warehouse(lake: Lake) -> Finding:
+    location = lake.location(f"cdc_doctor_{uuid.uuid4().hex[:12]}")
+    content = b"written by cdc-lakehouse doctor"
+    with writing_to_warehouse():
+        files = load_file_io(dict(lake.catalog.properties), location)
+        lake.write(location, content)
+        with files.new_input(location).open() as file:
+            found = file.read()
+        files.delete(location)
+    if found != content:
+        raise ConfigurationError(
+            "the warehouse gives other bytes than were written", advice="see what stands before it"
+        )
+    return _ok("a file was written to the warehouse, read, and removed")
+
+
+def _source(monitor: SourceMonitor, status: SourceStatus) -> Finding:
+    if status.error is not None:
+        raise status.error
+    dates = monitor.new_dates()
+    seen = ["it can be read"]
+    if status.checkpoint_ts is not None:
+        seen.append(f"its checkpoint-ts is of {commit_time(status.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC")
+    if status.pending_records is not None:
+        seen.append(f"{status.pending_records} records wait")
+    if dates:
+        seen.append(f"files of {len(dates)} dates wait")
+    return _ok(", ".join([*seen, *monitor.sample()]))
+
+
+def _clock(status: SourceStatus) -> Finding:
+    shown = status.checkpoint_ts
+    if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
+        return _ok("the source is not ahead of this machine's clock")
+    ahead = commit_time(shown) - utc_now()
+    said = f"the source's checkpoint-ts is {round(ahead.total_seconds())} seconds in the future"
+    return Finding("", "warning", said, "set this machine's clock: lag and partitions follow it")
+
+
+def _expiration(monitor: SourceMonitor, status: SourceStatus) -> Finding:
+    said, warning = monitor.expiration(status.checkpoint_ts)
+    if warning is None:
+        return _ok(said)
+    advice = "run the feed: it holds the tables that files may be missing from; let it run more often than files expire"
+    return Finding("", "warning", f"{said}; {warning}", advice)
+
+
+def _dump(lake: Lake, feed: FeedConfig) -> Finding:
+    assert feed.initial is not None
+    if feed.initial.database is not None:
+        with SourceDatabase(feed.initial.database, texts=True) as database:
+            return _ok(f"the source database {database.version} answers, at {position_of(database)}")
+    assert feed.initial.uri is not None
+    dump = read_dump(open_store(feed.initial.uri, lake.storage), feed.initial)
+    return _ok(f"a finished dump of {len(dump.tables)} tables at {dump.position}")
+
+
+def _database(feed: FeedConfig) -> Finding:
+    assert feed.verify is not None
+    with SourceDatabase(feed.verify) as database:
+        return _ok(f"the source database {database.version} answers")

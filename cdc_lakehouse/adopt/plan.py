@@ -1,0 +1,193 @@
+"""Compute what pending DDL will do, without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import UnreadableTableError
+from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
+from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
+from cdc_lakehouse.lake.names import quote
+from cdc_lakehouse.lake.table_operations import Add, Drop, Move, Rename, SchemaOperation, Widen
+from cdc_lakehouse.pipeline.apply import converted_columns, target_of
+from cdc_lakehouse.pipeline.changes import format_refusal, is_purged
+from cdc_lakehouse.pipeline.dump import DumpSource, PendingLoad
+from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
+from cdc_lakehouse.pipeline.run import FeedRun
+
+
+@dataclass(frozen=True)
+class PendingStatement:
+    """A statement that is not recorded yet. `waits` says that it is above the checkpoint; `columns` is its difference
+    in columns, as lines; `hold` says why its table is held."""
+
+    commit_ts: int
+    database: str
+    table: str
+    kind: str
+    effect: str
+    statement: str
+    waits: bool
+    columns: tuple[str, ...]
+    note: str | None
+    hold: str | None
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """The pending changes of a current-state table. `rewritten` is the number of rows that are rewritten."""
+
+    table: str
+    iceberg_table: str
+    rows: int
+    rewritten: int
+    statements: tuple[str, ...]
+    hold: str | None
+
+
+@dataclass(frozen=True)
+class FeedPlan:
+    feed: str
+    checkpoint_ts: int
+    statements: tuple[PendingStatement, ...]
+    tables: tuple[TablePlan, ...]
+    initial: PendingLoad | None = None
+
+
+def plan_ddl(run: FeedRun) -> FeedPlan:
+    """Plan the pending DDL. Reads the source, the initial dump and the lake, and changes none of them. Raises the
+    errors of reading the checkpoint and listing the sink."""
+    checkpoint, history = _foreseen(run)
+    lives = history.incarnations()
+    recorded = run.history.changes
+    pending = [version for version in history.versions if version.origin not in recorded]
+    takes = run.feed.tables.takes
+    pending = [v for v in pending if not v.incarnation or takes(v.name.database, v.name.table)]
+    statements = tuple(_statement(version, lives, checkpoint) for version in pending)
+    concerned = {version.incarnation for version in pending if version.incarnation and version.commit_ts <= checkpoint}
+    concerned |= set(run.last_cut.held_incarnations)
+    tables = CurrentTables(run.lake, run.feed)
+    if run.settings != run.last_cut.settings:
+        concerned |= {id for id, life in lives.items() if _has_other_format(run.feed, tables, life)}
+    plans = [
+        _table(run, tables, life)
+        for id, whole in lives.items()
+        if id in concerned and (life := whole.upto(checkpoint)) is not None
+    ]
+    initial = None if run.feed.initial is None else DumpSource(run, run.feed.initial).pending()
+    return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans), initial)
+
+
+def _has_other_format(feed: FeedConfig, tables: CurrentTables, life: Incarnation) -> bool:
+    try:
+        state = tables.find(life)
+    except UnreadableTableError:
+        return True
+    return state is not None and life.dropped_ts is None and state.format_version != _format_version(feed, life)
+
+
+def _format_version(feed: FeedConfig, life: Incarnation) -> int:
+    return feed.format_version_of(life.last.name.database, life.last.name.table)
+
+
+def _foreseen(run: FeedRun) -> tuple[int, History]:
+    """Return the checkpoint that the next run would apply, and the history including all pending changes; for topics,
+    those that have landed."""
+    run.source.peek()
+    waiting, _ = run.source.schema_changes()
+    history = History()
+    history.apply({**run.history.changes, **{change.origin: change for change in waiting}}.values())
+    return run.source.checkpoint_ts(), history
+
+
+def _statement(version: TableVersion, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> PendingStatement:
+    life = lives.get(version.incarnation)
+    before = None if life is None else life.before(version)
+    return PendingStatement(
+        version.commit_ts,
+        version.name.database,
+        version.name.table,
+        version.kind,
+        version.effect,
+        version.query,
+        version.commit_ts > checkpoint_ts,
+        () if before is None else tuple(as_lines(column_changes(before, version))),
+        version.note,
+        version.hold,
+    )
+
+
+def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
+    wanted = tables.identifier(life.last.name)
+    try:
+        state = tables.find(life)
+    except UnreadableTableError as error:
+        return TablePlan(str(life.last.name), str(wanted), 0, 0, (), str(error))
+    applied = life.upto(run.last_cut.checkpoint_ts)
+    new = life.between(run.last_cut.checkpoint_ts, life.last.commit_ts)
+    way_out = ddl_advice(life.last.name)
+    hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
+    waiting = unapproved(run, life, tables.find)
+    hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
+    if state is None:
+        columns = ", ".join(
+            f"{quote(c.name)} {c.type}" for c in lake_columns(life.last.carried, run.value_format(life.last))
+        )
+        statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
+        return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
+    hold = hold or format_refusal(run.feed, life, state)
+    plan = _evolution(run, life, state, life.versions[0] if applied is None else applied.last)
+    version = _format_version(run.feed, life)
+    upgrade = f"ALTER TABLE {state.identifier.sql} SET TBLPROPERTIES ('format-version'='{version}')"
+    columns = [column for column in life.last.carried if column.id in plan.rewritten]
+    known = {column.id for column in state.columns}
+    converted = [lake_name(column) for column in columns if column.id in known]
+    filled = [lake_name(column) for column in columns if column.id not in known]
+    statements = [upgrade] if version > state.format_version else []
+    statements += _schema_statements(plan, state, converted, filled)
+    statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
+    if life.dropped_ts is not None:
+        statements = [f"DROP TABLE {state.identifier.sql}"] if is_purged(run, life) else ["(kept, marked as dropped)"]
+    elif wanted != state.identifier:
+        statements.append(f"ALTER TABLE {state.identifier.sql} RENAME TO {wanted.sql}")
+    rewritten = state.row_count if plan.rewritten and life.dropped_ts is None else 0
+    return TablePlan(str(life.last.name), str(state.identifier), state.row_count, rewritten, tuple(statements), hold)
+
+
+def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: TableVersion) -> Plan:
+    target = target_of(life)
+    columns = lake_columns(life.last.carried, run.value_format(life.last))
+    converted = converted_columns(target, applied)
+    defaults = _format_version(run.feed, life) >= FIRST_WITH_VECTORS
+    return plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
+
+
+def _schema_statements(plan: Plan, state: TableState, converted: Iterable[str], filled: Iterable[str]) -> Iterator[str]:
+    """Yield the plan's operations as SQL; they are executed as commits of metadata through Iceberg's own API."""
+    for step in plan.steps:
+        for operation in step:
+            yield f"ALTER TABLE {state.identifier.sql} {_words(operation)}"
+    for name in converted:
+        yield f"UPDATE {state.identifier.sql} SET {quote(name)} = convert({quote(name)})"
+    for name in filled:
+        yield f"UPDATE {state.identifier.sql} SET {quote(name)} = DEFAULT"
+
+
+def _words(operation: SchemaOperation) -> str:
+    match operation:
+        case Add(name, kind, default):
+            return f"ADD COLUMN {quote(name)} {kind}" + ("" if default is None else f" DEFAULT {default!r}")
+        case Drop(name):
+            return f"DROP COLUMN {quote(name)}"
+        case Rename(name, new_name):
+            return f"RENAME COLUMN {quote(name)} TO {quote(new_name)}"
+        case Widen(name, kind):
+            return f"ALTER COLUMN {quote(name)} TYPE {kind}"
+        case Move(name, after):
+            return f"ALTER COLUMN {quote(name)} {'FIRST' if after is None else f'AFTER {quote(after)}'}"

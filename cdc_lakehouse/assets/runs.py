@@ -1,0 +1,217 @@
+"""Let one run of a feed work at a time, and find runs whose process is gone.
+
+The pool of a feed (`assets.pool_of`) keeps the daemon's runs apart. Whatever starts a run, the run first takes the
+feed's lease in the lake (`lake.tables.lease`). A run that Dagster considers running and that has no lease was killed,
+and must not block the feed.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+from dagster import DagsterEventType
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster_shared.error import SerializableErrorInfo
+
+from cdc_lakehouse.assets import keys
+from cdc_lakehouse.changelog.positions import utc_now
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.lease import Lease, last_holder, take_when_free
+
+FEED_TAG: Final = "cdc/feed"
+FAILURE_TAG: Final = "cdc/failure"
+"""On a failed run: `transient` when a retry may succeed, else `permanent`."""
+
+_UNFINISHED: Final = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+# A run has no lease from its creation until its first op.
+_STARTUP: Final = datetime.timedelta(minutes=5)
+
+# A run also has no lease between its last op and the end that Dagster records.
+_ENDING: Final = datetime.timedelta(minutes=1)
+
+_MAINTENANCE: Final = datetime.timedelta(minutes=4)
+"""How long a run waits for maintenance: it must hold the feed before it is considered dead at its start."""
+
+_leases: dict[tuple[str, str], Lease] = {}
+"""Leases of this process, by warehouse and feed."""
+
+
+def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str) -> Lease:
+    """Take the feed's lease for a run of this process, which waits for maintenance. Raises `ConcurrentRunError` when
+    another run holds it."""
+    place = lake.config.warehouse, feed
+    lease = _leases.get(place)
+    if lease is not None and lease.run == run_id:
+        return lease
+    if lease is not None:
+        other = instance.get_run_by_id(lease.run)
+        if other is not None and not other.is_finished:
+            raise ConcurrentRunError(f"run {lease.run} of the feed is not finished", feed=feed, advice="wait")
+        _leases.pop(place).release()
+    lease = take_when_free(lake, feed, run_id, utc_now, _MAINTENANCE, lambda holder: holder.is_maintenance)
+    _leases[place] = lease
+    return lease
+
+
+def release_leases() -> None:
+    """Release the leases of this process."""
+    while _leases:
+        _leases.popitem()[1].release()
+
+
+def tag_run(instance: dg.DagsterInstance, feed: str, run_id: str) -> None:
+    """Tag a run with its feed. A run of assets that was started in the UI has no tag."""
+    instance.add_run_tags(run_id, {FEED_TAG: feed})
+
+
+def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: datetime.datetime) -> str | None:
+    """Return a sentence on the feed's run that is in progress; None when there is none. Runs of the instance that have
+    died are reported as failed."""
+    unfinished = instance.get_run_records(dg.RunsFilter(statuses=_UNFINISHED))
+    records = [record for record in unfinished if _is_of(record.dagster_run, feed)]
+    last = last_holder(lake, feed)
+    holder = last if last is not None and last.is_alive(now) else None
+    ending = last is not None and last.released and now - last.expires_at < _ENDING
+    for record in records:
+        run = record.dagster_run
+        had_lease = last is not None and run.run_id in (last.run, last.before)
+        began = had_lease or now - record.create_timestamp.replace(tzinfo=datetime.UTC) > _STARTUP
+        is_last = had_lease and (holder is not None or ending)
+        if run.status == dg.DagsterRunStatus.QUEUED or is_last or not began:
+            return f"run {run.run_id} of the feed is not finished"
+        if not _is_finished(instance, run.run_id):
+            instance.report_run_failed(run, "The process of the run is gone.")
+            instance.add_run_tags(run.run_id, {FAILURE_TAG: "transient"})
+    # A run waits for maintenance itself.
+    if holder is None or holder.is_maintenance or _is_finished(instance, holder.run):
+        return None
+    return f"{holder} of the feed is not finished"
+
+
+def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
+    """Return a sentence on the unfinished backfill of the feed's assets; None when there is none. Between two of its
+    runs a backfill has no run."""
+    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
+        if any(keys.belongs_to_feed(feed, key) for key in backfill.asset_selection or ()):
+            return f"backfill {backfill.backfill_id} of the feed is not finished"
+    return None
+
+
+def _is_of(run: dg.DagsterRun, feed: str) -> bool:
+    # Maintenance takes the lease itself, for one table at a time.
+    others = (keys.maintenance_key(feed), keys.compaction_key(feed))
+    chosen = (key for key in run.asset_selection or () if key not in others)
+    return run.tags.get(FEED_TAG) == feed or any(keys.belongs_to_feed(feed, key) for key in chosen)
+
+
+def _is_finished(instance: dg.DagsterInstance, run_id: str) -> bool:
+    run = instance.get_run_by_id(run_id)
+    return run is not None and run.is_finished
+
+
+# The last runs of a feed that ended by themselves, as recorded by Dagster.
+
+_ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+ATTEMPT_TAG: Final = "cdc/attempt"
+"""On a run that is a retry: its number, from 1."""
+_KILLED: Final = "transient"
+"""The kind of failure of a run that Dagster itself found dead, and that could not record it."""
+_FIRST_WAIT_SECONDS: Final = 60
+_LONGEST_WAIT_SECONDS: Final = 3600
+OWN_JOBS: Final = ("maintenance", "compaction", "verify")
+"""Jobs of a feed whose runs do not have the tag of runs that bring it up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The last run of a job. job: `""` for runs that bring the feed's tables up to date. ended_at: seconds since 1970.
+    seconds: its duration, None for one that never began. error: one line, None for a run that succeeded. next_try_at:
+    when the feed's sensor retries a failed run, in seconds since 1970; None when it does not."""
+
+    run_id: str
+    job: str
+    ended_at: float
+    seconds: float | None
+    error: str | None
+    next_try_at: float | None = None
+
+
+def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
+    """Yield the last run that brought the feed up to date, and the last ones of its other jobs, if any. Runs that were
+    cancelled or are in progress are skipped."""
+    wanted = {"": dg.RunsFilter(tags={FEED_TAG: feed}, statuses=_ENDED)}
+    wanted |= {f"{feed}_{job}": dg.RunsFilter(job_name=f"{feed}_{job}", statuses=_ENDED) for job in OWN_JOBS}
+    for job, runs in wanted.items():
+        for record in instance.get_run_records(runs, limit=1):
+            run, ended = record.dagster_run, record.end_time or record.update_timestamp.timestamp()
+            failed = run.status == dg.DagsterRunStatus.FAILURE
+            seconds = None if record.start_time is None else ended - record.start_time
+            error = _error(instance, run.run_id) if failed else None
+            # The sensor asks for runs that bring the feed up to date; the others have their schedules.
+            yield LastRun(run.run_id, job, ended, seconds, error, None if job else retry_at(run, ended))
+
+
+def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
+    """Return when the sensor of a feed retries a run that ended at `ended_at`, both in seconds since 1970: after a
+    transient failure, and after a run that was cancelled. The wait doubles with each attempt. None for any other
+    run."""
+    cancelled = run.status == dg.DagsterRunStatus.CANCELED
+    failed = run.status == dg.DagsterRunStatus.FAILURE
+    if not cancelled and not (failed and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED):
+        return None
+    return ended_at + min(_FIRST_WAIT_SECONDS * 2 ** attempt_of(run), _LONGEST_WAIT_SECONDS)
+
+
+def attempt_of(run: dg.DagsterRun) -> int:
+    """Return the number of a run's attempt: 0 for the first, which is no retry."""
+    return int(run.tags.get(ATTEMPT_TAG, "0"))
+
+
+def root_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
+    """Return the project's own error among an error and its causes, or else the innermost one."""
+    own = class_names(CdcError)
+    while error.cause is not None and error.cls_name not in own:
+        error = error.cause
+    return error
+
+
+def error_text(error: SerializableErrorInfo) -> str:
+    """Return the message of an error in a run. The project's own errors say all without the name of their class."""
+    own = f"{error.cls_name}: "
+    text = error.message.strip()
+    return text.partition(own)[2] if error.cls_name in class_names(CdcError) and own in text else text
+
+
+def _error(instance: dg.DagsterInstance, run_id: str) -> str:
+    """Return the project's own error, or else the innermost one, of the first failed step; without a failed step,
+    Dagster's message."""
+    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE, limit=1).records:
+        event = record.event_log_entry.dagster_event
+        found = None if event is None else event.step_failure_data.error
+        if found is not None:
+            return _first_line(error_text(root_error(found)))
+    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
+        event = record.event_log_entry.dagster_event
+        if event is not None and event.message:
+            return _first_line(event.message)
+    return "see its log"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def class_names(error: type[CdcError]) -> set[str]:
+    """Return the names of an error's class and of those below it: names are all that Dagster keeps of errors."""
+    return {error.__name__, *(name for each in error.__subclasses__() for name in class_names(each))}

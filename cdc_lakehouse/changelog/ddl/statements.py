@@ -1,0 +1,727 @@
+"""Parse DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB into clauses.
+
+    >>> parse("RENAME TABLE a TO b")[0].new_name
+    TableRef(database=None, name='b')
+    >>> parse_type("INT(10) UNSIGNED").unsigned
+    True
+
+There is no fallback: an unknown statement is an error.
+
+ALTER TABLE: its clauses in order (MySQL reference manual, "ALTER TABLE Statement"; and TiDB's own clauses).
+
+To add a clause that changes no row, add its first words to `_NO_EFFECT`, with the reason; one that changes rows as
+neither the log nor the statement says, with `_unlogged`. Else write a function that takes the cursor (after the words)
+and the table, and add it to `_CLAUSES`. A statement with any other clause is not understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, TypeGuard
+
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.definitions import (
+    UNVERSIONED,
+    VERSIONED,
+    added,
+    read_column,
+    read_conversion,
+    read_create_index,
+    read_default,
+    read_definition,
+    read_key_element,
+    read_option,
+    read_position,
+)
+from cdc_lakehouse.changelog.ddl.lexer import DEFAULT_MODE, Cursor, SqlMode, Token, name_value
+from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES, UNLOGGED_FILES, read_partition_by
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+
+# CREATE TABLE: MySQL reference manual, "CREATE TABLE Statement", and its LIKE and SELECT forms.
+
+_QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
+
+
+def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.Clause:
+    """Read the rest of a statement after CREATE TABLE."""
+    if_not_exists = cursor.if_not_exists()
+    table = cursor.table_name()
+    in_parentheses = cursor.accept("(", "LIKE")
+    if in_parentheses or cursor.accept("LIKE"):
+        like = ddl.CreateTableLike(table, cursor.table_name(), if_not_exists, temporary)
+        if in_parentheses:
+            cursor.expect(")")
+        return like
+    columns: list[ddl.ColumnDefinition] = []
+    keys: list[ddl.Key | ddl.ForeignKey] = []
+    if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
+        cursor.enclosed(lambda: _read_element(cursor, columns, keys))
+    partitioning, charset, collation, comment, versioned = _read_options(cursor, table)
+    primary = next((key for key in keys if isinstance(key, ddl.PrimaryKey)), None)
+    unique = tuple(key for key in keys if isinstance(key, ddl.UniqueKey))
+    foreign_keys = tuple(key for key in keys if isinstance(key, ddl.ForeignKey))
+    created = ddl.CreateTable(
+        table, tuple(columns), primary, unique, partitioning, if_not_exists, temporary, charset, comment,
+        collation, foreign_keys, versioned or any(column.versioned for column in columns),
+    )  # fmt: skip
+    start = cursor.position
+    if _skip_query(cursor):
+        return ddl.CreateTableAsSelect(created, _selected_names(cursor.tokens_from(start)))
+    return created
+
+
+def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: list[ddl.Key | ddl.ForeignKey]) -> None:
+    element = read_key_element(cursor)
+    if element is None:
+        column = read_column(cursor)
+        columns.append(column)
+        part = (ddl.KeyPart(column.name),)
+        keys += [ddl.PrimaryKey(part)] if column.primary_key else []
+        keys += [ddl.UniqueKey(None, part)] if column.unique else []
+        keys += [] if column.references is None else [column.references]
+    elif not isinstance(element, str):
+        keys.append(element)
+
+
+def _read_options(
+    cursor: Cursor, table: ddl.TableRef
+) -> tuple[ddl.Partitioning | None, str | None, str | None, str | None, bool]:
+    """Read the options after the columns; return partitioning, character set, collation, comment, and whether the table
+    has system versioning."""
+    partitioning = charset = collation = comment = None
+    versioned = False
+    while True:
+        if cursor.accept("PARTITION", "BY"):
+            partitioning = read_partition_by(cursor)
+        elif cursor.accept("ON", "COMMIT"):
+            cursor.expect_any(("DELETE", "PRESERVE"), "DELETE or PRESERVE")
+            cursor.expect("ROWS")
+        # MySQL 8.0.21 logs CREATE TABLE ... SELECT with this option, and the rows as separate events.
+        elif cursor.accept("START", "TRANSACTION"):
+            pass
+        else:
+            separated = cursor.accept(",")
+            if cursor.accept("COMMENT"):
+                cursor.accept("=")
+                comment = cursor.string()
+                continue
+            option = read_option(cursor, table)
+            if isinstance(option, ddl.SetTableCharset):
+                charset, collation = option.charset or charset, option.collation or collation
+            versioned |= isinstance(option, ddl.UnloggedRows) and option.versioned is True
+            if option is None and separated:
+                raise cursor.expected("a table option")
+            if option is None:
+                return partitioning, charset, collation, comment, versioned
+
+
+# --- The query of CREATE TABLE ... SELECT ---
+
+_MODIFIERS: Final = frozenset({
+    "ALL", "DISTINCT", "DISTINCTROW", "HIGH_PRIORITY", "STRAIGHT_JOIN", "SQL_SMALL_RESULT", "SQL_BIG_RESULT",
+    "SQL_BUFFER_RESULT", "SQL_NO_CACHE", "SQL_CACHE", "SQL_CALC_FOUND_ROWS",
+})  # fmt: skip
+_ENDS: Final = frozenset({"FROM", "INTO", "WHERE", "LIMIT", "ORDER", "UNION", "EXCEPT", "INTERSECT", "FOR", ";", ")"})
+
+
+def _skip_query(cursor: Cursor) -> bool:
+    """Skip [IGNORE|REPLACE] [AS] query; return whether there was one."""
+    handles_duplicates = cursor.accept_any(("IGNORE", "REPLACE")) is not None
+    announced = cursor.accept("AS") or handles_duplicates
+    if cursor.token.word in _QUERY_WORDS:
+        cursor.skip_rest()
+        return True
+    if announced:
+        raise cursor.expected("a query")
+    return False
+
+
+def _selected_names(query: list[Token]) -> tuple[str, ...] | None:
+    """Return the names of a query's columns; None where a star or an expression without an alias stands for one."""
+    begin = next((place for place, token in enumerate(query) if token.word not in ("IGNORE", "REPLACE", "AS", "(")), 0)
+    if not query or query[begin].word != "SELECT":
+        return None
+    begin += 1
+    while begin < len(query) and query[begin].word in _MODIFIERS:
+        begin += 1
+    names: list[str] = []
+    for item in _items(query[begin:]):
+        name = _name(item)
+        if name is None:
+            return None
+        names.append(name)
+    return tuple(names)
+
+
+def _items(tokens: list[Token]) -> list[list[Token]]:
+    items: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        if depth == 0 and token.word in _ENDS:
+            break
+        depth += (token.word == "(") - (token.word == ")")
+        if depth == 0 and token.word == ",":
+            items.append([])
+        else:
+            items[-1].append(token)
+    return items
+
+
+def _name(item: list[Token]) -> str | None:
+    """Return the name in `a`, `t.a`, `… AS a` or `… a`; a word alone may also be a literal, which names itself."""
+    if not item or item[-1].kind not in ("word", "name"):
+        return None
+    plain = all(token.kind in ("word", "name") or token.word == "." for token in item)
+    aliased = len(item) > 1 and item[-2].word != "."
+    return name_value(item[-1]) if aliased or plain else None
+
+
+def read_alter_ignore(cursor: Cursor) -> ddl.Clauses:
+    """Read the rest of a statement after ALTER IGNORE TABLE (MariaDB, and MySQL before 5.7.4), which leaves out the
+    rows that a new key or partition does not take, and cuts values that a new type does not hold."""
+    clauses = read_alter_table(cursor)
+    return (*clauses, *(ddl.UnloggedRows(each.table, each.kind, _IGNORED) for each in clauses if _fits_rows(each)))
+
+
+def _fits_rows(clause: ddl.Clause) -> TypeGuard[_Fitting]:
+    return isinstance(clause, _Fitting) and (not isinstance(clause, ddl.AddColumn) or _is_key(clause.column))
+
+
+def _is_key(column: ddl.ColumnDefinition) -> bool:
+    return column.unique or column.primary_key
+
+
+def read_alter_table(cursor: Cursor) -> ddl.Clauses:
+    """Read the rest of a statement after ALTER TABLE; empty where it changes nothing (only ALGORITHM, LOCK ...)."""
+    cursor.if_exists()
+    table = cursor.table_name()
+    if cursor.accept("WAIT"):  # MariaDB
+        cursor.integer()
+    else:
+        cursor.accept("NOWAIT")
+    if _at_statement_end(cursor):
+        return ()
+    clauses = [*_read_clauses(cursor, table)]
+    # Partition clauses and placement of a partition need no comma before them.
+    while not _at_statement_end(cursor):
+        if not (cursor.accept(",") or cursor.at("PARTITION") or cursor.at("REMOVE", "PARTITIONING")):
+            raise cursor.expected("a comma or the end")
+        clauses += _read_clauses(cursor, table)
+    return tuple(clauses)
+
+
+def _at_statement_end(cursor: Cursor) -> bool:
+    return cursor.at_end or cursor.at(";")
+
+
+def _read_clauses(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    """Read the clauses between two commas."""
+    options = tuple(iter(lambda: read_option(cursor, table), None))
+    if options:
+        return options
+    read = cursor.accept_longest(_CLAUSES)
+    if read is None:
+        raise cursor.expected("an ALTER TABLE clause")
+    return read(cursor, table)
+
+
+# --- ADD, DROP ---
+
+
+def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    element = read_key_element(cursor)
+    if element is not None:
+        return (added(cursor, table, element),)
+    if cursor.accept("STATS_EXTENDED"):  # TiDB
+        cursor.if_not_exists()
+        cursor.name("extended statistics")
+        cursor.expect_any(("CARDINALITY", "DEPENDENCY", "CORRELATION"), "a kind of statistics")
+        cursor.skip_clause()
+        return (cursor.no_effect(table, "table_option"),)
+    cursor.accept("COLUMN")
+    if_not_exists = cursor.if_not_exists()
+
+    def read_element() -> ddl.Clause:
+        cursor.clause_start = cursor.position
+        element = read_key_element(cursor)
+        if element is not None:
+            return added(cursor, table, element)
+        return ddl.AddColumn(table, read_column(cursor), None, if_not_exists)
+
+    if cursor.at("("):
+        return cursor.enclosed(read_element)
+    column = read_column(cursor)
+    return (ddl.AddColumn(table, column, read_position(cursor), if_not_exists),)
+
+
+def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.accept("COLUMN")
+    if_exists = cursor.if_exists()
+    name = cursor.column_name()
+    cursor.accept_any(("RESTRICT", "CASCADE"))
+    return (ddl.DropColumn(table, name, if_exists),)
+
+
+def _drop_index_clause(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    if_exists = cursor.if_exists()
+    return (ddl.DropIndex(table, cursor.name("an index"), if_exists),)
+
+
+def _drop_foreign_key(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.if_exists()
+    return (ddl.DropForeignKey(table, cursor.name("a foreign key")),)
+
+
+def _drop_constraint(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.if_exists()
+    return (ddl.DropConstraint(table, cursor.name("a constraint")),)
+
+
+# --- CHANGE, MODIFY, ALTER, RENAME ---
+
+
+def _change(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.accept("COLUMN")
+    if_exists = cursor.if_exists()
+    name = cursor.column_name()
+    column = read_column(cursor)
+    return (ddl.ChangeColumn(table, name, column, read_position(cursor), if_exists),)
+
+
+def _modify(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.accept("COLUMN")
+    if_exists = cursor.if_exists()
+    column = read_definition(cursor, cursor.column_name())
+    return (ddl.ModifyColumn(table, column, read_position(cursor), if_exists),)
+
+
+def _alter_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.accept("COLUMN")
+    cursor.if_exists()
+    name = cursor.column_name()
+    if cursor.accept("DROP", "DEFAULT"):
+        return (ddl.DropColumnDefault(table, name),)
+    cursor.expect("SET")
+    if cursor.accept_any(("VISIBLE", "INVISIBLE")):
+        return (cursor.no_effect(table, "alter_default"),)
+    cursor.expect("DEFAULT")
+    return (ddl.SetColumnDefault(table, name, read_default(cursor)),)
+
+
+def _rename_table(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.accept_any(("TO", "AS", "="))
+    return (ddl.RenameTable(table, cursor.table_name()),)
+
+
+def _rename_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    if_exists = cursor.if_exists()
+    name = cursor.column_name()
+    cursor.expect("TO")
+    return (ddl.RenameColumn(table, name, cursor.column_name(), if_exists),)
+
+
+def _rename_index(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.if_exists()
+    name = cursor.name("an index")
+    cursor.expect("TO")
+    return (ddl.RenameIndex(table, name, cursor.name("an index")),)
+
+
+# --- What changes no row ---
+
+
+def _clause_without_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], tuple[ddl.NoEffect]]:
+    def read(cursor: Cursor, table: ddl.TableRef) -> tuple[ddl.NoEffect]:
+        cursor.skip_clause()
+        return (cursor.no_effect(table, kind),)
+
+    return read
+
+
+def _unlogged(reason: str) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
+    def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+        cursor.skip_clause()
+        return (ddl.UnloggedRows(table, "partition_maintenance", reason),)
+
+    return read
+
+
+def _execution(cursor: Cursor, _: ddl.TableRef) -> ddl.Clauses:
+    """Skip ALGORITHM, LOCK and VALIDATION, which say how the statement runs. They are no clauses."""
+    cursor.skip_clause()
+    return ()
+
+
+def _order_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    def skip_column() -> None:
+        cursor.column_name()
+        cursor.accept_any(("ASC", "DESC"))
+
+    cursor.listed(skip_column)
+    return (cursor.no_effect(table, "table_option"),)
+
+
+def _drop_statistics(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    """Read DROP STATS_EXTENDED (TiDB's extended statistics). Without a name after it, STATS_EXTENDED would be a
+    column."""
+    cursor.if_exists()
+    cursor.name("extended statistics")
+    return (cursor.no_effect(table, "table_option"),)
+
+
+def _alter_partition(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    """Read ALTER PARTITION of TiDB 5.0, which later versions no longer have."""
+    cursor.name("a partition")
+    cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
+    cursor.expect("PLACEMENT", "POLICY")
+    cursor.skip_clause()
+    return (cursor.no_effect(table, "placement_tiflash_ttl_etc"),)
+
+
+_NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
+    # Whether the optimizer uses an index.
+    "alter_index": ("ALTER INDEX", "ALTER KEY"),
+    # A check refuses later rows; the server has tested those that are there, and changes none.
+    "check_constraint": ("ALTER CHECK", "ALTER CONSTRAINT", "DROP CHECK", "DROP PERIOD FOR", "DROP PERIOD IF"),
+    "placement_tiflash_ttl_etc": (
+        # Where TiDB stores rows, and copies of them.
+        "ADD PLACEMENT POLICY", "ALTER PLACEMENT POLICY", "CACHE", "COMPACT", "DROP PLACEMENT POLICY", "NOCACHE",
+        "SET HYPO TIFLASH", "SET TIFLASH REPLICA",
+        # Rows that expire are deleted by statements, which are in the log.
+        "REMOVE TTL",
+    ),
+    "table_option": (
+        # Indexes that are not unique are brought up to date later.
+        "DISABLE KEYS", "ENABLE KEYS",
+        # The same rows are written again.
+        "FORCE",
+        # Whether later statements may change rows.
+        "READ ONLY", "READ WRITE",
+        # A copy in another engine, which answers queries.
+        "SECONDARY_LOAD", "SECONDARY_UNLOAD",
+    ),
+}  # fmt: skip
+_IGNORED: Final = "it removes or cuts the rows that do not fit, and the log does not say which"
+_Fitting = (
+    ddl.AddColumn | ddl.AddPartitions | ddl.AddPrimaryKey | ddl.AddUniqueKey | ddl.ChangeColumn
+    | ddl.CoalescePartitions | ddl.ExchangePartition | ddl.ModifyColumn | ddl.PartitionBy | ddl.ReorganizePartitions
+    | ddl.SetTableCharset
+)  # fmt: skip
+_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
+    **{tuple(words.split()): _clause_without_effect(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
+    **{(verb, "TABLESPACE"): _unlogged(reason) for verb, reason in UNLOGGED_FILES.items()},
+    **PARTITION_CLAUSES,
+    ("ADD",): _add,
+    ("ADD", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.UnloggedRows(table, *VERSIONED),),
+    ("DROP", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.UnloggedRows(table, *UNVERSIONED),),
+    ("ALGORITHM",): _execution,
+    ("ALTER",): _alter_column,
+    ("ALTER", "PARTITION"): _alter_partition,
+    ("CHANGE",): _change,
+    ("CONVERT",): lambda cursor, table: (read_conversion(cursor, table),),
+    ("DROP",): _drop,
+    ("DROP", "CONSTRAINT"): _drop_constraint,
+    ("DROP", "FOREIGN", "KEY"): _drop_foreign_key,
+    ("DROP", "INDEX"): _drop_index_clause,
+    ("DROP", "KEY"): _drop_index_clause,
+    ("DROP", "PRIMARY", "KEY"): lambda _, table: (ddl.DropPrimaryKey(table),),
+    ("DROP", "STATS_EXTENDED"): _drop_statistics,
+    ("LOCK",): _execution,
+    ("MODIFY",): _modify,
+    ("ORDER", "BY"): _order_by,
+    ("RENAME",): _rename_table,
+    ("RENAME", "COLUMN"): _rename_column,
+    ("RENAME", "INDEX"): _rename_index,
+    ("RENAME", "KEY"): _rename_index,
+    ("WITH", "VALIDATION"): _execution,
+    ("WITHOUT", "VALIDATION"): _execution,
+}
+
+
+Statement = Callable[[Cursor], ddl.Clauses]
+
+
+def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> ddl.Clauses:
+    """Parse one statement into its clauses, in order; none where it changes nothing (`ALTER TABLE t LOCK = NONE`, or a
+    comment alone).
+
+    `ansi_quotes` says that the source's sql_mode has ANSI_QUOTES: double quotes enclose names. (Where only a name is
+    possible they always do.) `backslash_escapes` is False where it has NO_BACKSLASH_ESCAPES, and for statements that
+    TiCDC re-prints: it does not escape the backslashes of strings. Raises DdlSyntaxError, and nothing else, for
+    anything but exactly one known statement.
+    """
+    cursor = Cursor(statement, SqlMode(ansi_quotes, backslash_escapes))
+    clauses = () if statement and cursor.at_end else _dispatch(cursor, _STATEMENTS, "a DDL statement")
+    while cursor.accept(";"):
+        pass
+    if not cursor.at_end:
+        raise cursor.expected("the end")
+    return clauses
+
+
+def parse_type(text: str) -> ColumnType:
+    """Return the type of a column that is declared as `text`: `int unsigned`, `enum('a','b')`; attributes may follow
+    it.
+
+    Raises DdlSyntaxError.
+    """
+    cursor = Cursor(text, DEFAULT_MODE)
+    column = read_definition(cursor, "")
+    if not cursor.at_end:
+        raise cursor.expected("the end")
+    return column.type
+
+
+def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], what: str) -> ddl.Clauses:
+    """Call the function for the longest entry of `statements` that the next words match."""
+    read = cursor.accept_longest(statements)
+    if read is None:
+        raise cursor.expected(what)
+    return read(cursor)
+
+
+# --- Tables ---
+
+
+def _create_table(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
+    return (read_create_table(cursor, temporary=temporary),)
+
+
+def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
+    if_exists = cursor.if_exists()
+    names = cursor.listed(cursor.table_name)
+    cursor.accept_any(("RESTRICT", "CASCADE"))
+    return tuple(ddl.DropTable(name, if_exists, temporary) for name in names)
+
+
+def _truncate(cursor: Cursor) -> ddl.Clauses:
+    cursor.accept("TABLE")
+    return (ddl.TruncateTable(cursor.table_name()),)
+
+
+def _rename_tables(cursor: Cursor) -> ddl.Clauses:
+    if_exists = cursor.if_exists()
+
+    def read_pair() -> ddl.RenameTable:
+        name = cursor.table_name()
+        cursor.expect("TO")
+        return ddl.RenameTable(name, cursor.table_name(), if_exists)
+
+    return cursor.listed(read_pair)
+
+
+def _recover_table(cursor: Cursor) -> ddl.Clauses:
+    """Read TiDB's RECOVER TABLE name [number], or BY JOB number."""
+    if cursor.accept("BY", "JOB"):
+        cursor.integer()
+        return (ddl.RecoverTable(None),)
+    table = cursor.table_name()
+    if not (cursor.at_end or cursor.at(";")):
+        cursor.integer()
+    return (ddl.RecoverTable(table),)
+
+
+def _flashback_table(cursor: Cursor) -> ddl.Clauses:
+    """Read TiDB's FLASHBACK TABLE name [TO new name], or names TO TIMESTAMP or TSO."""
+    table, *others = cursor.listed(cursor.table_name)
+    if _accept_time(cursor):
+        return (ddl.Flashback("table", tables=(table, *others)),)
+    if others:
+        raise cursor.expected("TO TIMESTAMP")
+    return (ddl.RecoverTable(table, cursor.name() if cursor.accept("TO") else None),)
+
+
+def _flashback_database(cursor: Cursor) -> ddl.Clauses:
+    name = cursor.name("a database")
+    if _accept_time(cursor):
+        return (ddl.Flashback("database", name),)
+    return (ddl.RecoverDatabase(name, cursor.name("a database") if cursor.accept("TO") else None),)
+
+
+def _flashback_cluster(cursor: Cursor) -> ddl.Clauses:
+    if not _accept_time(cursor):
+        raise cursor.expected("TO TIMESTAMP or TO TSO")
+    return (ddl.Flashback("cluster"),)
+
+
+def _accept_time(cursor: Cursor) -> bool:
+    if cursor.accept("TO", "TIMESTAMP"):
+        cursor.string()
+        return True
+    if cursor.accept("TO", "TSO"):
+        cursor.integer()
+        return True
+    return False
+
+
+# --- Indexes ---
+
+
+def _drop_index(cursor: Cursor) -> ddl.Clauses:
+    if_exists = cursor.if_exists()
+    name = cursor.name("an index")
+    cursor.expect("ON")
+    table = cursor.table_name()
+    cursor.skip_clause()
+    return (ddl.DropIndex(table, name, if_exists),)
+
+
+# --- Databases and views ---
+
+
+def _create_database(cursor: Cursor) -> ddl.Clauses:
+    if_not_exists = cursor.if_not_exists()
+    name = cursor.name("a database")
+    return (ddl.CreateDatabase(name, if_not_exists, *_database_charset(cursor)),)
+
+
+def _drop_database(cursor: Cursor) -> ddl.Clauses:
+    if_exists = cursor.if_exists()
+    return (ddl.DropDatabase(cursor.name("a database"), if_exists),)
+
+
+def _database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
+    """Skip a database's options; return its character set and collation."""
+    charset = collation = None
+    while not (cursor.at_end or cursor.at(";")):
+        if cursor.accept_charset():
+            charset = cursor.charset_name()
+        elif cursor.accept("COLLATE"):
+            collation = cursor.charset_name()
+        else:
+            cursor.take()
+    return charset, collation
+
+
+def _use(cursor: Cursor) -> ddl.Clauses:
+    return (ddl.UseDatabase(cursor.name("a database")),)
+
+
+def _create_view(cursor: Cursor) -> ddl.Clauses:
+    """Read CREATE VIEW, or ALTER VIEW, which is the same as OR REPLACE."""
+    cursor.if_not_exists()
+    cursor.table_name()
+    if cursor.at("("):
+        cursor.parenthesized()
+    cursor.expect("AS")
+    cursor.skip_rest()
+    return (cursor.no_effect(None, "create_view"),)
+
+
+# --- CREATE and ALTER, where a definer may follow ---
+
+
+def _create(cursor: Cursor) -> ddl.Clauses:
+    _skip_definer(cursor)
+    index = read_create_index(cursor)
+    return _dispatch(cursor, _CREATE, "what is created") if index is None else (index,)
+
+
+def _create_or_replace(cursor: Cursor) -> ddl.Clauses:
+    match _create(cursor):
+        case (ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect() as created,):
+            # MariaDB's OR REPLACE drops the existing table.
+            return ddl.DropTable(created.table, if_exists=True, temporary=created.temporary), created
+        case clauses:
+            return clauses
+
+
+def _alter(cursor: Cursor) -> ddl.Clauses:
+    _skip_definer(cursor)
+    return _dispatch(cursor, _ALTER, "what is altered")
+
+
+def _skip_definer(cursor: Cursor) -> None:
+    """Skip ALGORITHM = ..., DEFINER = user, SQL SECURITY ..., in this order."""
+    if cursor.accept("ALGORITHM"):
+        cursor.expect("=")
+        cursor.name("an algorithm")
+    if cursor.accept("DEFINER"):
+        cursor.expect("=")
+        cursor.word_or_string("a user")
+        if cursor.accept("("):
+            cursor.expect(")")
+        if cursor.accept("@"):
+            cursor.word_or_string("a host")
+    if cursor.accept("SQL", "SECURITY"):
+        cursor.expect_any(("DEFINER", "INVOKER"), "DEFINER or INVOKER")
+
+
+# --- Statements that affect no table's rows: recognised by their first words ---
+
+
+def _no_effect(kind: ddl.NoEffectKind, *, alone: bool = False) -> Statement:
+    """Return the reader of a statement that affects no table's rows; `alone`: its first words can be all of it."""
+
+    def read(cursor: Cursor) -> ddl.Clauses:
+        cursor.skip_until(()) if alone else cursor.skip_rest()
+        return (cursor.no_effect(None, kind),)
+
+    return read
+
+
+def _routine(cursor: Cursor) -> ddl.Clauses:
+    # The body is a program that contains semicolons.
+    while not cursor.at_end:
+        cursor.take()
+    return (cursor.no_effect(None, "other"),)
+
+
+def _rows(read: Statement, words: Iterable[str]) -> dict[tuple[str, ...], Statement]:
+    return {tuple(each.split()): read for each in words}
+
+
+_ROUTINES: Final = ("PROCEDURE", "FUNCTION", "AGGREGATE FUNCTION", "TRIGGER", "EVENT", "LIBRARY")
+_OBJECTS: Final = (
+    "USER", "ROLE", "SERVER", "TABLESPACE", "UNDO TABLESPACE", "LOGFILE GROUP", "RESOURCE GROUP",
+    "SPATIAL REFERENCE SYSTEM", "BINDING", "GLOBAL BINDING", "SESSION BINDING", "STATISTICS",
+)  # fmt: skip
+_VERBS: Final = (
+    # Users, plugins, settings, locks, statistics and storage.
+    "ADMIN", "ANALYZE", "FLUSH", "GRANT", "INSTALL", "KILL", "LOAD STATS", "LOCK", "OPTIMIZE", "RENAME USER",
+    "REPAIR", "REVOKE", "SET", "SPLIT", "UNINSTALL", "UNLOCK",
+    # They read, or run statements that are in the log by themselves.
+    "CALL", "CHECK TABLE", "CHECKSUM", "DO",
+    # Parts of transactions, whose rows are in the log by themselves.
+    "RELEASE SAVEPOINT", "SAVEPOINT", "XA",
+)  # fmt: skip
+
+_other: Final = _no_effect("other")
+_sequence: Final = _no_effect("sequence")
+_policy: Final = _no_effect("placement_tiflash_ttl_etc")
+_create_temporary: Final = partial(_create_table, temporary=True)
+_drop_temporary: Final = partial(_drop_tables, temporary=True)
+
+_CREATE: Final[dict[tuple[str, ...], Statement]] = {
+    ("TABLE",): _create_table, ("TEMPORARY", "TABLE"): _create_temporary,
+    ("GLOBAL", "TEMPORARY", "TABLE"): _create_temporary, ("DATABASE",): _create_database,
+    ("SCHEMA",): _create_database, ("VIEW",): _create_view, ("SEQUENCE",): _sequence,
+    ("PLACEMENT", "POLICY"): _policy, **_rows(_other, _OBJECTS), **_rows(_routine, _ROUTINES),
+}  # fmt: skip
+
+_ALTER: Final[dict[tuple[str, ...], Statement]] = {
+    **_rows(read_alter_table, ("TABLE", "ONLINE TABLE", "OFFLINE TABLE")),
+    **_rows(read_alter_ignore, ("IGNORE TABLE", "ONLINE IGNORE TABLE")),
+    **_rows(_no_effect("alter_database"), ("DATABASE", "SCHEMA")), ("VIEW",): _create_view,
+    ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy, ("RANGE",): _policy,
+    **_rows(_other, (*_OBJECTS, "INSTANCE")), **_rows(_routine, _ROUTINES),
+}  # fmt: skip
+
+_DROP: Final[dict[tuple[str, ...], Statement]] = {
+    ("TABLE",): _drop_tables, ("TABLES",): _drop_tables,
+    **_rows(_drop_temporary, ("TEMPORARY TABLE", "TEMPORARY TABLES", "GLOBAL TEMPORARY TABLE")),
+    ("DATABASE",): _drop_database, ("SCHEMA",): _drop_database, ("VIEW",): _no_effect("drop_view"),
+    ("INDEX",): _drop_index, ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy,
+    **_rows(_other, (*_OBJECTS, *_ROUTINES, "STATS")),
+}  # fmt: skip
+
+_STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
+    ("CREATE",): _create, ("CREATE", "OR", "REPLACE"): _create_or_replace, ("ALTER",): _alter,
+    ("DROP",): lambda cursor: _dispatch(cursor, _DROP, "what is dropped"),
+    ("TRUNCATE",): _truncate, ("RENAME", "TABLE"): _rename_tables, ("RENAME", "TABLES"): _rename_tables,
+    ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): _flashback_table,
+    ("FLASHBACK", "DATABASE"): _flashback_database, ("FLASHBACK", "SCHEMA"): _flashback_database,
+    ("FLASHBACK", "CLUSTER"): _flashback_cluster, ("USE",): _use, **_rows(_other, _VERBS),
+    **_rows(_no_effect("other", alone=True), ("BEGIN", "COMMIT", "ROLLBACK", "START TRANSACTION")),
+}  # fmt: skip

@@ -1,0 +1,316 @@
+"""The faults of a configuration as text: a line for each, with the path of its key."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from cdc_lakehouse.config.sources import misplaced_options
+
+Place = tuple[int | str, ...]
+"""Keys, and positions in lists, from the top of the file to a value."""
+
+_CHOICE: Final = re.compile(r"'([^']*)'")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_EXPECTED: Final = {
+    "tuple_type": "should be a list",
+    "dict_type": "should be a mapping",
+    "model_type": "should be a mapping",
+    "model_attributes_type": "should be a mapping",
+}
+"""What pydantic names after types of Python, by its kind of error."""
+_LEAST_LIKENESS: Final = 0.6
+_LIKE_WITHOUT_FIRST: Final = 0.68
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault at a place of the file. `reason` says what is wrong and what to do; `tells_value` says whether it can
+    contain a value of the file."""
+
+    place: Place
+    reason: str
+    tells_value: bool = False
+
+    def __str__(self) -> str:
+        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.place)
+        return f"{path.lstrip('.')}: {self.reason}"
+
+
+def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> list[Fault]:
+    """Return the faults that pydantic found in a document of the model. `raw` is the document as it is in the file:
+    given values are shown from there, so that values of environment variables are not shown."""
+    faults: list[Fault] = []
+    inner = {error["loc"][:1] for error in errors if len(error["loc"]) > 1}
+    for error in errors:
+        if error["type"] == "too_short" and error["loc"] in inner:
+            continue  # Only because those that are there are not valid.
+        place = _place(error)
+        if error["type"] == "extra_forbidden":
+            reason = f"is not a key that is known here{_guess(place[-1], _keys_at(model, error['loc'][:-1]))}"
+            faults.append(Fault(place, reason))
+        elif error["type"] == "missing":
+            faults.append(Fault(place, "is missing"))
+        elif error["type"] == "union_tag_not_found":
+            faults.append(Fault(place, f"is missing{_question(_meant(model, error, raw))}"))
+        else:
+            given = _given(raw, place)
+            shown = "" if given is None else f" (given: {given!r})"
+            meant = _meant(model, error, raw) if error["type"] == "union_tag_invalid" else None
+            faults.append(Fault(place, f"{_reason(error, given)}{_question(meant)}{shown}", tells_value=True))
+    return faults
+
+
+def likely_type(model: type[BaseModel], place: Place, section: Mapping[str, Any]) -> str | None:
+    """Return the `type` that a section with a wrong type, or without one, probably means: the one with the most similar
+    spelling, else the one that has most of the section's keys. None where no type stands out."""
+    schema = model.model_json_schema()
+    kinds: dict[str, str] = _schema_at(schema, place)["discriminator"]["mapping"]
+    alike = _nearest(section.get("type"), kinds)
+    if alike is not None:
+        return alike
+    common = {
+        kind: len(set(section) & set(_whole(schema, {"$ref": reference})["properties"]))
+        for kind, reference in kinds.items()
+    }
+    first, second, *_ = sorted(common, key=lambda kind: -common[kind])
+    return first if common[first] > common[second] else None
+
+
+def _place(error: ErrorDetails) -> Place:
+    """Return the path of a key in the file, without the kind of source or receiver that pydantic puts into it."""
+    match error["loc"]:
+        case ("alerts", int(number)) if error["type"].startswith("union_tag"):
+            return ("alerts", number, "type")
+        case ("alerts", int(number), _, *rest):
+            return ("alerts", number, *rest)
+        case ("feeds", int(number), "source"):
+            discriminator = ("type",) if error["type"].startswith("union_tag") else ()
+            return ("feeds", number, "source", *discriminator)
+        case ("feeds", int(number), "source", _, *rest):
+            return ("feeds", number, "source", *rest)
+        case location:
+            return location
+
+
+def _reason(error: ErrorDetails, given: object) -> str:
+    said, context = error["msg"].removeprefix("Value error, ").removeprefix("Input "), error.get("ctx", {})
+    if error["type"] == "union_tag_invalid":
+        return f"should be one of {context['expected_tags']}"
+    if error["type"] == "literal_error":
+        return said + _guess(given, _CHOICE.findall(context["expected"]))
+    if error["type"] == "too_short":
+        return f"should have at least {context['min_length']} item"
+    if error["type"].startswith("date_"):
+        what = "there is no such day" if _DATE.fullmatch(str(given)) else "should be a date"
+        return f"{what}: write year-month-day, such as 2026-11-30"
+    return _EXPECTED.get(error["type"], said)
+
+
+def _given(raw: Any, place: Place) -> Any:
+    for step in place:
+        try:
+            raw = raw[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return raw if isinstance(raw, (str, int, float, bool)) else None
+
+
+def _meant(model: type[BaseModel], error: ErrorDetails, raw: Mapping[str, Any]) -> str | None:
+    section: Any = raw
+    for step in error["loc"]:
+        section = section[step]
+    return likely_type(model, error["loc"], section)
+
+
+def _guess(given: object, known: Iterable[str]) -> str:
+    return _question(_nearest(given, known))
+
+
+def _question(meant: str | None) -> str:
+    return "" if meant is None else f"; did you mean {meant}?"
+
+
+def _nearest(given: object, known: Iterable[str]) -> str | None:
+    by_spelling = {_spelling(each): each for each in known}
+    word = _spelling(given)
+    for near in difflib.get_close_matches(word, by_spelling, 3, _LEAST_LIKENESS):
+        # Few people mistype the first letter: where it differs, two words must be more similar.
+        if near[:1] == word[:1] or difflib.SequenceMatcher(None, word, near).ratio() >= _LIKE_WITHOUT_FIRST:
+            return by_spelling[near]
+    return None
+
+
+def _spelling(word: object) -> str:
+    return str(word).lower().replace("-", "_")
+
+
+def _keys_at(model: type[BaseModel], place: Place) -> Iterable[str]:
+    return _schema_at(model.model_json_schema(), place).get("properties", {})
+
+
+def _schema_at(schema: dict[str, Any], place: Place) -> dict[str, Any]:
+    """Return the JSON schema of a place. A place within a source includes the kind of source, as pydantic's places
+    do."""
+    node = _whole(schema, schema)
+    for step in place:
+        if "discriminator" in node:
+            below: Any = {"$ref": node["discriminator"]["mapping"][step]}
+        elif isinstance(step, int):
+            below = node.get("items")
+        else:
+            below = node.get("properties", {}).get(step) or node.get("additionalProperties")
+        node = _whole(schema, cast("dict[str, Any]", below) if isinstance(below, dict) else {})
+    return node
+
+
+def _whole(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    """Resolve a section that is a reference, or a choice between a reference and null, to the schema it refers to."""
+    for choice in node.get("anyOf", [node]):
+        if "$ref" in choice:
+            return schema["$defs"][choice["$ref"].rpartition("/")[2]]
+    return node
+
+
+# References in values of the configuration: `${NAME}` and `${NAME:-default}` of the environment, `${file:PATH}`.
+
+REFERENCE: Final = re.compile(
+    r"\$\{(?:file:(?P<file>[^}]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?)\}"
+)
+_FILE_LIMIT: Final = 64 * 1024
+"""Bytes of a file that a reference names. Secrets are shorter."""
+
+
+class UnresolvedReferenceError(Exception):
+    """A reference names something that does not exist. The error's text says so, and contains no secret."""
+
+
+def without_references(text: str) -> str:
+    """Replace the references in a text by nothing, or by their defaults."""
+    return REFERENCE.sub(lambda found: found["default"] or "", text)
+
+
+def resolve(reference: re.Match[str], environment: Mapping[str, str], base: Path) -> str:
+    """Return the value of a reference. An empty variable has its default, as in a shell. Line ends at the end of a
+    file, whose path is relative to `base`, are removed.
+
+    Raises `UnresolvedReferenceError` where the variable does not exist or the file cannot be read.
+    """
+    if reference["file"] is not None:
+        return _read(reference["file"], base)
+    name, default = reference["name"], reference["default"]
+    if default is not None:
+        return environment.get(name) or default
+    if name not in environment:
+        raise UnresolvedReferenceError(f"names ${{{name}}}, which the environment does not have")
+    return environment[name]
+
+
+def _read(path: str, base: Path) -> str:
+    try:
+        with (base / path).open("rb") as file:
+            content = file.read(_FILE_LIMIT + 1)
+        text = content.decode("utf-8")
+    except OSError as error:
+        raise UnresolvedReferenceError(f"names the file {path}, which cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise UnresolvedReferenceError(f"names the file {path}, which is not text in UTF-8") from None
+    if len(content) > _FILE_LIMIT:
+        raise UnresolvedReferenceError(f"names the file {path}, which has more than {_FILE_LIMIT} bytes")
+    return text.rstrip("\r\n")
+
+
+# Detection of secrets in plain text: a file in version control must contain none.
+
+HIDDEN: Final = "(not shown)"
+_SECRET: Final = (
+    r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key|key[-_.]pem)"
+)
+_SECRET_KEY: Final = re.compile(_SECRET, re.IGNORECASE)
+_SECRET_AT_END: Final = re.compile(rf"{_SECRET}s?$", re.IGNORECASE)
+_NAMES_A_FILE: Final = re.compile(r"[-_.]file$", re.IGNORECASE)
+_PASSWORD_IN_URI: Final = re.compile(r"://[^/@:\s]*:[^@/\s]+@")
+_SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", re.IGNORECASE)
+
+
+def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
+    """Yield a fault for each secret in plain text at any depth of a document. The faults contain no secret."""
+    if isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            below = (*place, str(key))
+            if _is_plain_secret(str(key), item):
+                advice = "write ${NAME} and set NAME in the environment"
+                yield Fault(below, f"holds a secret in plain text: {advice}")
+            else:
+                yield from plain_secrets(item, below)
+    elif isinstance(value, list):
+        for position, item in enumerate(cast("list[Any]", value)):
+            yield from plain_secrets(item, (*place, position))
+    elif isinstance(value, str):
+        yield from _in_text(value, place)
+
+
+def without_secrets(section: BaseModel) -> dict[str, Any]:
+    """Return the settings of a section that differ from the defaults, as texts, numbers, lists and mappings for
+    display. `HIDDEN` replaces a value whose field is not part of the section's `repr`, or that looks like a secret."""
+    shown = _plain(section)
+    for fault in list(plain_secrets(shown)):
+        *parents, last = fault.place
+        functools.reduce(lambda value, key: value[key], parents, shown)[last] = HIDDEN
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        given = {name: getattr(value, name) for name in fields if name in value.model_fields_set}
+        return {
+            fields[name].alias or name: _plain(item) if fields[name].repr else HIDDEN
+            for name, item in given.items()
+            if item != fields[name].default
+        }
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in cast("tuple[Any, ...]", value)]
+    return value.isoformat() if isinstance(value, datetime.date) else value
+
+
+def _in_text(value: str, place: Place) -> Iterator[Fault]:
+    if place[:1] == ("alerts",) and place[2:] == ("url",) and not _has_reference(value):
+        advice = "whoever knows it can post to it. Write ${NAME} and set NAME in the environment"
+        yield Fault(place, f"holds a secret in plain text: {advice}")
+        return
+    in_plain = any(pattern.search(without_references(value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
+    if place[-2:] in (("source", "uri"), ("initial", "uri")) and (misplaced := misplaced_options(value)) is not None:
+        yield Fault(place, f"holds a secret in plain text, and {misplaced}" if in_plain else misplaced)
+    elif in_plain:
+        advice = "write ${NAME} in its place and set NAME in the environment"
+        yield Fault(place, f"holds a password in plain text: {advice}")
+
+
+def _is_plain_secret(key: str, value: Any) -> bool:
+    if _NAMES_A_FILE.search(key):
+        return False
+    if isinstance(value, str):
+        # A boolean setting about secrets is no secret.
+        return bool(_SECRET_KEY.search(key)) and not _is_reference(value) and value not in ("true", "false")
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))
+
+
+def _is_reference(value: str) -> bool:
+    found = REFERENCE.fullmatch(value)
+    return found is not None and not found["default"]
+
+
+def _has_reference(value: str) -> bool:
+    return any(not found["default"] for found in REFERENCE.finditer(value))

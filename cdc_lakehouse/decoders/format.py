@@ -1,0 +1,375 @@
+r"""The type `Format` of message formats, with every fact that the rest of the product needs about one.
+
+Every format's module has a value `FORMAT`; `registry.FORMATS` lists them. No module outside `config` and this package
+asks for a format by its name.
+
+The format of TiCDC's csv: the fields of a row, and the options for delimiters, quotes and escapes as bytes.
+
+    op, table, schema, commit-ts, [is-update], [handle key], data columns
+
+The table comes before its schema. `is-update` exists with output-old-value; the handle key, with output-handle-key,
+only from classic TiCDC: the new architecture ignores that option.
+
+With a quote, every string is quoted, with its own quotes doubled and everything else raw, including line ends. Without
+one (`quote = ""`), strings are escaped with backslashes: `\n`, `\r`, `\\`, and the delimiter as a backslash before
+each of its bytes. Numbers, booleans and NULL are not quoted in either case.
+
+Format: TiCDC csv protocol documentation, and its `pkg/sink/codec/csv/csv_message.go`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
+from cdc_lakehouse.changelog.positions import END_TS, LOGICAL_BITS, is_commit_ts
+from cdc_lakehouse.config import CsvOptions, KafkaSource, StorageConfig
+from cdc_lakehouse.errors import ConfigurationError
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""The size of the largest message that is read, in bytes. Brokers accept 1 MB by default; few are set to as much as
+this."""
+
+_SHOWN: Final = 100
+
+Row = dict[str, str | None]
+"""The texts of a row's values by column, None for NULL."""
+
+Options = Mapping[str, object]
+"""Values of a format's options by name."""
+
+Decode = Callable[[bytes | None, bytes | None], Message | list[Message | MessageError]]
+"""Decodes a message's key and value. It returns a list where a message holds several entries, some of which may be
+unusable. It can be pickled, so that tasks can use it.
+
+Raises MessageError for a message that cannot be used.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """The common part of rows: the table, the op, and a row's columns in order. `types` by column and `key`, the
+    columns of the primary key, are as in `RowChange`."""
+
+    database: str
+    table: str
+    op: Literal["I", "U", "D"]
+    names: tuple[str, ...]
+    types: Mapping[str, str]
+    key: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class UsualRows:
+    """The messages of a batch that have one row and nothing unusual; all columns are in their order.
+
+    `places` are the messages' positions in the batch. `times` are their commit-ts (TSO) or, with `in_order`, the times
+    of execution at the source, in milliseconds: then their order determines their commit-ts. `shape_of` is each row's
+    number in `shapes`. Images are JSON objects, as in events.
+    """
+
+    places: np.ndarray[Any, Any]
+    times: np.ndarray[Any, Any]
+    in_order: bool
+    shape_of: np.ndarray[Any, Any]
+    shapes: Sequence[RowShape | None]
+    before: pa.Array
+    after: pa.Array
+
+    @property
+    def times_ms(self) -> np.ndarray[Any, Any]:
+        return self.times if self.in_order else self.times >> LOGICAL_BITS
+
+
+ColumnReader = Callable[[Any, pa.Array], UsualRows]
+"""Reads a batch of messages' values (binary) in a connection to DuckDB, faster than the decoder does. Messages that it
+leaves out are left to the decoder: it never judges a message as bad."""
+
+
+@dataclass(frozen=True)
+class Redelivery:
+    """How messages that were delivered before are recognised, by `Origin.log_file` and `log_offset`.
+
+    `messages_before` is the number of messages before a batch that are read for this. `shared_positions`: rows of one
+    binlog event have one position, so that equal messages at one position can be different changes. `stale_positions`:
+    a position may name an earlier binlog file, so that only messages with a GTID can be compared.
+    """
+
+    messages_before: int
+    shared_positions: bool = False
+    stale_positions: bool = False
+
+
+@dataclass(frozen=True)
+class UpdateHalves:
+    """For formats in which an update may come as two consecutive messages. `join` builds the row after the update, from
+    the second half and the first half's row before. `alone` builds the error for a half without the other, from its
+    table and whether it is the first one."""
+
+    join: Callable[[Row, Row], Row]
+    alone: Callable[[tuple[str, str], bool], MessageError]
+
+
+def _no_options(source: KafkaSource, storage: StorageConfig) -> Options:
+    return {}
+
+
+def _never(options: Options) -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of messages. `make` builds its decoder from checked options."""
+
+    name: str
+    """The name in the configuration."""
+    make: Callable[[Options], Decode]
+    batches: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] = lambda batch: (batch,)
+    """Yields a batch of records (with a column `value`) as `make` and `column_reader` read it best, in one or more."""
+    options: tuple[str, ...] = ()
+    """The names of the options that `make` accepts."""
+    configured: Callable[[KafkaSource, StorageConfig], Options] = _no_options
+    """Returns the options from the configuration of a feed."""
+    column_reader: Callable[[Options], ColumnReader | None] = lambda options: None
+    """Returns the column reader. Only a format that needs no earlier messages can have one."""
+    labels: Literal["numbers", "labels", "uncertain"] = "numbers"
+    """The notation of ENUM and SET values; `uncertain`: the format's source does not say."""
+    trailing_zeros_cut: bool = False
+    """Whether a DECIMAL's fraction may lack zeros at its end."""
+    in_table_order: bool = False
+    """Whether columns of a row are in the order of the table; for an UPDATE those of `RowChange.types` are."""
+    lossy_columns: Callable[[RowChange], Sequence[str]] | None = None
+    """Finds the columns whose text may have been damaged before it reached the log; None where none can have been."""
+    watermarks: Callable[[Options], bool] = _never
+    """Whether messages have TiDB's commit-ts, with watermarks between them."""
+    transactions: Literal["all", "some", "none"] = "none"
+    """The transactions whose end is in the log."""
+    redelivery: Redelivery | None = None
+    """None where messages are not sent twice, or are recognised by a commit-ts."""
+    update_halves: UpdateHalves | None = None
+    """None where an update is one message."""
+    can_contradict_options: bool = False
+    """Whether a message can show that an option is wrong: then it has an `option_conflict`."""
+    backslash_escapes: bool = True
+    """Whether strings in DDL statements have backslash escapes."""
+    database: Literal["mysql", "tidb"] = "mysql"
+    """The kind of database that made the changes."""
+
+    def decoder(self, options: Options) -> Decode:
+        """Return the decoder for these options. Raises ConfigurationError for an unknown option, or an invalid
+        value."""
+        unknown = sorted(set(options) - set(self.options))
+        if unknown:
+            raise ConfigurationError(
+                f"format {self.name} has no option {', '.join(unknown)}",
+                advice=f"its options are: {', '.join(sorted(self.options))}" if self.options else "it has none",
+            )
+        return self.make(options)
+
+    def messages_before(self, partitions: int = 1) -> int:
+        """Return how many offsets before a batch are read with it, in each of the `partitions` that it has messages of;
+        0 where the format needs none."""
+        if self.redelivery is None:
+            return 0
+        return max(_LEAST_BEFORE, self.redelivery.messages_before // partitions)
+
+
+_LEAST_BEFORE: Final = 100
+
+
+def present(value: bytes | None) -> bytes:
+    """Return the value of a message. Raises MessageError where it has none."""
+    if value is None:
+        raise MessageError("the message has no value", advice="this format has none without one: check the topic")
+    return value
+
+
+def sized(value: bytes) -> bytes:
+    """Return the value unchanged. Raises MessageError where it has more than MAX_BYTES."""
+    if len(value) > MAX_BYTES:
+        raise MessageError(f"the message has {len(value)} bytes, more than the {MAX_BYTES} that are read")
+    return value
+
+
+def shown(text: str) -> str:
+    """Format a name or word of a message for an error: quoted, and shortened where it is long. Not for values of rows,
+    which may be secret."""
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+
+
+OP: Final = 0
+TABLE: Final = 1
+DATABASE: Final = 2
+COMMIT_TS: Final = 3
+IS_UPDATE: Final = 4
+"""Only with output-old-value."""
+
+HEADER: Final = b"ticdc-meta$operation"
+"""The beginning of a file's header (output-field-header). Its names are not quoted, whatever they contain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of one file's rows after the leading ones."""
+
+    names: tuple[str, ...]
+    """The data columns, in the order of the row."""
+    handle_key: bool = False
+    """Whether a column for the handle key comes before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a row, by the options and the layout."""
+
+    old_value: bool
+    handle_key: bool
+    columns: int
+    """The number of data columns."""
+
+    @classmethod
+    def of(cls, options: CsvOptions, layout: Layout) -> Self:
+        return cls(options.output_old_value, layout.handle_key, len(layout.names))
+
+    @property
+    def leading(self) -> int:
+        """The number of fields before the handle key and the data columns."""
+        return IS_UPDATE + self.old_value
+
+    @property
+    def width(self) -> int:
+        return self.leading + self.handle_key + self.columns
+
+    @property
+    def rows(self) -> pa.Schema:
+        """The schema of a file's rows as they are read: the leading fields, the data columns by number, without the
+        handle key; then the problem with the row, and its bytes if there is one. In a bad row all other columns are
+        null."""
+        leading = [
+            pa.field("op", pa.string()),
+            pa.field("table_name", pa.string()),
+            pa.field("schema_name", pa.string()),
+            pa.field("commit_ts", pa.int64()),
+            pa.field("is_update", pa.bool_()),
+        ][: self.leading]
+        data = [pa.field(str(number), pa.string()) for number in range(self.columns)]
+        return pa.schema([*leading, *data, pa.field("problem", pa.string()), pa.field("value", pa.binary())])
+
+
+BACKSLASH: Final = b"\\"
+LINE_ENDS: Final = b"\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The options that decide how a record is split into fields, and the text of each field."""
+
+    delimiter: bytes
+    quote: bytes
+    """Empty: values are escaped."""
+    null: bytes
+    escapes: dict[bytes, bytes] = field(repr=False)
+    """Without a quote, the text of each escape, in the order in which they must be tried; else empty."""
+
+    @classmethod
+    def of(cls, options: CsvOptions) -> Self:
+        quote = options.quote.encode()
+        return cls(
+            delimiter=options.delimiter.encode(),
+            quote=quote,
+            null=options.null.encode(),
+            escapes={} if quote else _escapes(options.delimiter),
+        )
+
+
+def _escapes(delimiter: str) -> dict[bytes, bytes]:
+    text = delimiter.encode()
+    # TiCDC escapes the delimiter byte by byte, and writes each byte as the character of that number: `¦` (C2 A6)
+    # becomes `\Â\¦` (5C C3 82 5C C2 A6). For an ASCII delimiter this is simply a backslash before it.
+    whole = b"".join(BACKSLASH + chr(byte).encode() for byte in text)
+    single = {BACKSLASH + character.encode(): character.encode() for character in delimiter}
+    return {rb"\\": BACKSLASH, whole: text} | {rb"\n": b"\n", rb"\r": b"\r"} | {
+        escape: character for escape, character in single.items() if escape not in (rb"\\", rb"\n", rb"\r", whole)
+    }  # fmt: skip
+
+
+# The interface of file decoders: their input and output.
+
+
+@dataclass(frozen=True)
+class FileContext:
+    """The facts that a decoder needs of one file: its table, from its path, and with csv its options and layout."""
+
+    database: str
+    table: str
+    csv: CsvOptions | None = None
+    layout: Layout | None = None
+    end_ts: int = END_TS
+    """The value of `positions.end_ts_at` when the file landed: so a file that is decoded again gives the same result.
+    """
+
+
+def commit_ts_of(text: str, end_ts: int) -> int | None:
+    """Return a commit-ts from its digits; None when it cannot be one."""
+    digits = text.lstrip("0")
+    return int(digits) if _DIGITS.fullmatch(digits) and is_commit_ts(int(digits), end_ts) else None
+
+
+_DIGITS: Final = re.compile("[0-9]{1,19}")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The beginning of a data file. `database` and `table` are None where its path does not give them."""
+
+    path: str
+    database: str | None
+    table: str | None
+    head: bytes
+
+
+@dataclass(frozen=True)
+class DetectedFiles:
+    """The findings about data files from their content. `source` holds keys of the configuration's `source`. `offset`
+    is the offset from UTC in which TIMESTAMP text was written; None where it does not show. `unsure` holds sentences
+    about settings that do not show."""
+
+    source: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    offset: datetime.timedelta | None = None
+    unsure: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFormat:
+    """A protocol of files, with every fact that the rest of the product needs. The options of a protocol are those of
+    the sink's section `csv`, None where it has none."""
+
+    extension: str
+    """The extension of data files, without the dot."""
+    decode: Callable[[Any, Any, FileContext], Iterator[pa.RecordBatch]]
+    """Decodes a file's content into batches of `event_schema.DECODED`, in the order of its lines, with a DuckDB
+    connection of `duckdb_sql.database`. The content is bytes, or with `in_parts` an iterator of its parts, cut
+    anywhere."""
+    in_parts: bool = False
+    redelivers: Callable[[bytes, Sequence[bytes], CsvOptions | None], bool]
+    """Whether later files contain everything of a file that was cut off: see `redelivered`. Called with the contents,
+    those of the later files in their order."""
+    detect: Callable[[Sequence[Sample]], DetectedFiles]
+    """Detects the options that files were written with. Raises `SourceError` for those that can never be used."""
+    lacks_commit_ts: Callable[[bytes], bool] | None = None
+    """Whether the beginning of a file shows that the sink is configured to write no commit-ts; None where an option
+    says so."""
+    needs_layout: bool = False
+    """Whether rows are values without names, so that a decoder needs the `layout` of a file."""
+    has_labels: bool = False
+    """Whether values of ENUM and SET are labels, not the source's numbers."""
+    binary: Callable[[CsvOptions | None], Literal["characters", "base64", "hex"]] = lambda options: "characters"
+    """Returns the notation of binary values, as in `ValueFormat`."""

@@ -1,0 +1,429 @@
+r"""TiCDC's csv in files: one row change per record.
+
+    "U","employee","hr",433305438660591627,101,"Smith","2015-10-08",\N
+
+An INSERT's row and an UPDATE's new one are in the record; with output-old-value an UPDATE is two records. Values stay
+the source's text, NULL is None: NULL is the configured text without quotes; the same text in quotes is text. Without
+`quote` the two cannot always be distinguished: a text that equals NULL's is read as NULL. Readers of csv take the
+quoted text "\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here, with Arrow. Format:
+`csv_format`.
+
+Conversion of csv rows to events: operations, images of rows before and after, and an UPDATE's two rows as one event.
+
+With output-old-value TiCDC writes an UPDATE as its old row with operation D, immediately followed by its new row with
+operation I, both with `is-update` true (TiCDC csv protocol documentation).
+
+Whether later files contain everything of an earlier file that was cut off: all of its records, and the incomplete
+one.
+
+A changefeed that restarts sends again, in the same order, what it has not promised; its files may end at other rows.
+So where the records of the cut file follow one another in later files, read as one sequence, and these continue after
+them, nothing is lost with the rest of the cut file.
+What cannot be compared is not considered equal. A file without a complete record before the cut is never found again:
+there would be nothing to search for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.events import MessageError
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.arrow import Mask, Positions, batch_of, pc
+from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
+from cdc_lakehouse.decoders.format import (
+    COMMIT_TS,
+    DATABASE,
+    HEADER,
+    IS_UPDATE,
+    LINE_ENDS,
+    OP,
+    TABLE,
+    DetectedFiles,
+    Dialect,
+    Fields,
+    FileContext,
+    Layout,
+    Sample,
+    commit_ts_of,
+)
+from cdc_lakehouse.decoders.json.object import parse, utf8
+from cdc_lakehouse.decoders.text.columns import PieceReader
+from cdc_lakehouse.decoders.text.strict import CsvRecord, CsvRecordReader
+from cdc_lakehouse.errors import SourceError
+
+
+class EventBuilder:
+    """Builds events from the rows of one file, which come in order."""
+
+    def __init__(self, context: FileContext, layout: Layout, fields: Fields, first_line: int) -> None:
+        self._context = context
+        self._fields = fields
+        self._line = first_line
+        self._held: pa.RecordBatch | None = None
+        self._names = layout.names
+        # An UPDATE needs two rows.
+        self._limit = max(2, most_rows(layout.names))
+
+    def events(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the events of the next rows (see `Fields.rows`). An UPDATE's old row at their end is kept for the next
+        call."""
+        if self._held is not None:
+            rows = pa.concat_batches([self._held, rows])
+            self._held = None
+        at = 0
+        while at < rows.num_rows:
+            stop = min(at + self._limit, rows.num_rows)
+            if self._is_old_row(rows, stop - 1):
+                stop -= 1
+            if stop == at:
+                self._held = rows.slice(at)
+                return
+            yield self._batch(rows.slice(at, stop - at))
+            at = stop
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Yield the event of a kept row that no row follows."""
+        if self._held is not None:
+            yield self._batch(self._held)
+            self._held = None
+
+    def _is_old_row(self, rows: pa.RecordBatch, number: int) -> bool:
+        if not self._fields.old_value:
+            return False
+        return rows.column(OP)[number].as_py() == "D" and rows.column(IS_UPDATE)[number].as_py() is True
+
+    def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        count, problem = rows.num_rows, rows.column("problem")
+        delete = _mask(pc.equal(rows.column(OP), "D"))
+        updates = self._updates(rows, delete)
+        events: Positions = np.flatnonzero(~np.roll(updates, 1))
+        # The row of each event; for an UPDATE its old one.
+        old, update = delete[events], updates[events]
+        new = update | ~(old | _mask(problem.is_valid())[events])
+        line = pa.array(events + self._line)
+        self._line += count
+        columns = [*(rows.column(number) for number in (TABLE, DATABASE, OP, COMMIT_TS)), problem, rows.column("value")]
+        if len(events) < count:
+            columns = [column.take(pa.array(events)) for column in columns]
+            columns[2] = pc.if_else(pa.array(update), "U", columns[2])
+        table, database, op, commit_ts, problem, value = columns
+        texts = [rows.column(str(number)) for number in range(len(self._names))]
+        images = row_images(self._names, texts, count)
+        before = images.take(pa.array(events, mask=~old))
+        after = images.take(pa.array(events + update, mask=~new))
+        foreign = pc.or_(
+            pc.not_equal(table, self._context.table), pc.not_equal(database, self._context.database)
+        ).fill_null(False)
+        if foreign.true_count:
+            parts = ['{"before":', before.fill_null("null"), ',"after":', after.fill_null("null"), "}", ""]
+            value = pc.if_else(foreign, pc.binary_join_element_wise(*parts).cast(pa.binary()), value)
+            problem = pc.if_else(foreign, problems.WRONG_TABLE, problem)
+            op, commit_ts, before, after = (
+                pc.if_else(foreign, pa.scalar(None, column.type), column) for column in (op, commit_ts, before, after)
+            )
+        return pa.RecordBatch.from_arrays([line, op, commit_ts, before, after, problem, value], schema=DECODED)
+
+    def _updates(self, rows: pa.RecordBatch, delete: Mask) -> Mask:
+        """Return which rows are the old row of an UPDATE whose new row comes next."""
+        updates = np.zeros(rows.num_rows, bool)
+        if not self._fields.old_value or rows.num_rows < 2:
+            return updates
+        is_update = _mask(rows.column(IS_UPDATE))
+        is_new = is_update & _mask(pc.equal(rows.column(OP), "I"))
+        updates[:-1] = delete[:-1] & is_update[:-1] & is_new[1:]
+        for number in (COMMIT_TS, TABLE, DATABASE):
+            column = rows.column(number)
+            updates[:-1] &= _mask(pc.equal(column.slice(0, rows.num_rows - 1), column.slice(1)))
+        return updates
+
+
+def _mask(values: pa.Array) -> Mask:
+    return values.fill_null(False).to_numpy(zero_copy_only=False)
+
+
+_PIECE: Final = 8 * 1024 * 1024
+"""Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
+_SMALLER: Final = 32
+"""The factor by which pieces are smaller where one is not valid."""
+
+
+def decode(connection: Any, content: bytes, context: FileContext, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
+    """Decode the changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of
+    `DECODED`.
+
+    Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in
+    `value`; its other columns except `line` are null. `piece` is the number of bytes that are read at a time.
+    """
+    options, layout = context.csv, context.layout
+    assert options is not None, "they are known of each file of csv"
+    assert layout is not None, "it is known of each file of csv"
+    dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
+    strict = CsvRecordReader(content, dialect)
+    fast = PieceReader(content, dialect, fields, context.end_ts)
+    read_strictly = functools.partial(strict_rows, content, strict, dialect, fields, context.end_ts)
+    at, header = behind_header(strict, content)
+    events = EventBuilder(context, layout, fields, first_line=2 if header else 1)
+    size = piece
+    while at < len(content):
+        read = fast.read(at, size)
+        if read is None and size > piece // _SMALLER:
+            size = piece // _SMALLER  # So that little of what is beside a bad record is read the slow way.
+            continue
+        if read is not None:
+            size = min(size * 2, piece)
+        rows, at = read or read_strictly(at, min(at + size, len(content)))
+        yield from events.events(rows)
+    yield from events.rest()
+
+
+def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | None] | None:
+    """Return the fields of a file's first valid record: not the header, and not a record that is not csv or not UTF-8.
+
+    `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
+    reader = CsvRecordReader(head, Dialect.of(options))
+    at, _ = behind_header(reader, head)
+    for record in reader.records(at, len(head)):
+        if record.following == record.end and not whole:
+            return None
+        try:
+            texts = _texts(record)
+        except UnicodeDecodeError:
+            continue
+        if texts is not None:
+            return texts
+    return None
+
+
+def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
+    """Return the names of a file's header, including those of the leading columns; None when it has none, or it is
+    incomplete or not UTF-8. A name that contains the delimiter is split into two."""
+    at, found = behind_header(CsvRecordReader(head, Dialect.of(options)), head)
+    if not found or at == len(head):
+        return None
+    try:
+        return head[:at].strip(LINE_ENDS).decode().split(options.delimiter)
+    except UnicodeDecodeError:
+        return None
+
+
+def behind_header(reader: CsvRecordReader, content: bytes) -> tuple[int, bool]:
+    """Return the start of the first record after the header, and whether there is a header."""
+    at = len(content) - len(content.lstrip(LINE_ENDS))
+    # Its names may contain anything, even quotes: it is read as one line, whatever its content.
+    return (reader.line(at).following, True) if content.startswith(HEADER, at) else (at, False)
+
+
+def strict_rows(
+    content: bytes, reader: CsvRecordReader, dialect: Dialect, fields: Fields, end_ts: int, start: int, stop: int
+) -> tuple[pa.RecordBatch, int]:
+    """Read the records that begin from `start` to before `stop`; return their rows and the start of the next record."""
+    null = dialect.null.decode()
+    schema = fields.rows
+    rows: list[tuple[object, ...]] = []
+    for record in reader.records(start, stop):
+        row = _row(record, null, fields, end_ts)
+        if isinstance(row, str):
+            row = (*[None] * (len(schema) - 2), row, content[record.start : record.end])
+        rows.append(row)
+        stop = max(stop, record.following)
+    return batch_of(rows, schema), stop
+
+
+def _row(record: CsvRecord, null: str, fields: Fields, end_ts: int) -> tuple[object, ...] | str:
+    """Return a record as a row of `Fields.rows`, or the problem with it."""
+    try:
+        texts = _texts(record)
+    except UnicodeDecodeError:
+        return problems.NOT_UTF8
+    if texts is None:
+        return problems.NOT_CSV
+    if len(texts) != fields.width:
+        return problems.FIELD_COUNT
+    # A table may have the name that NULL is written as: no leading field is ever NULL.
+    leading = [null if text is None else text for text in texts[: fields.leading]]
+    commit_ts = commit_ts_of(leading[COMMIT_TS], end_ts)
+    if leading[OP] not in ("I", "U", "D"):
+        return problems.NOT_A_ROW_CHANGE
+    if commit_ts is None:
+        return problems.NO_COMMIT_TS
+    row: list[object] = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
+    if fields.old_value:
+        if leading[IS_UPDATE] not in ("true", "false"):
+            return problems.NO_IS_UPDATE
+        row.append(leading[IS_UPDATE] == "true")
+    return (*row, *texts[fields.width - fields.columns :], None, None)
+
+
+def _texts(record: CsvRecord) -> list[str | None] | None:
+    """Decode a record's fields; None when it is not csv. Raises UnicodeDecodeError."""
+    if record.fields is None:
+        return None
+    return [None if text is None else text.decode() for text in record.fields]
+
+
+# Detection of the options with which files of TiCDC's csv were written, from their content.
+
+_ENDS: Final = (b"\r\n", b"\n", b"\r")
+_NUMBER: Final = re.compile(rb"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
+
+
+def detect_csv(samples: Sequence[Sample]) -> DetectedFiles:
+    """Combine the options that the samples show, in order: what does not show in one may show in the next.
+
+    Raises `SourceError` for rows without a commit-ts.
+    """
+    options: dict[str, Any] = {}
+    for sample in samples:
+        found = options_of(sample.head, sample.table, sample.database)
+        if found is not None and not found["include-commit-ts"]:
+            raise SourceError(
+                "the csv rows have no commit-ts, and so no order",
+                segment=sample.path,
+                advice="set include-commit-ts = true under [sink.csv] in the changefeed, and start it afresh",
+            )
+        options = {**(found or {}), **options}
+    unsure = ["csv: binary-encoding-method does not show; it is base64, if the changefeed does not say hex"]
+    if not options:
+        unsure.insert(0, "the csv options do not show in its files: write those of the changefeed's [sink.csv]")
+    return DetectedFiles({"csv": options or {"include-commit-ts": True}}, unsure=tuple(unsure))
+
+
+def options_of(content: bytes, table: str | None = None, database: str | None = None) -> dict[str, Any] | None:
+    """Return the options that differ from TiCDC's defaults, by TiCDC's names; None where the content is not TiCDC's
+    csv.
+
+    `content` is a file's beginning, or all of it. `table` and `database` are those of its rows, None where the path
+    does not give them. `binary-encoding-method` and `output-handle-key` cannot be detected.
+    """
+    # A value may contain another line end: the one at the end of the content is preferred.
+    ends = [end for end in _ENDS if content.endswith(end)] + [end for end in _ENDS if end in content]
+    end = next(iter(ends), None)
+    if end is None:
+        return None
+    options: dict[str, Any] = {} if end == b"\r\n" else {"terminator": end.decode()}
+    if content.startswith((HEADER, b'"' + HEADER)):
+        options["output-field-header"] = True
+        content = content[content.index(end) + len(end) :]
+    row = _first_columns(table, database).match(content)
+    if row is None:
+        return None
+    quote, delimiter = row["quote"], row["delimiter"]
+    options["include-commit-ts"] = row["commit_ts"] is not None
+    if quote != b'"':
+        options["quote"] = quote.decode()
+    if delimiter != b",":
+        options["delimiter"] = delimiter.decode("utf-8", "replace")
+    if row["is_update"] is not None:
+        options["output-old-value"] = True
+    null = _null(content, quote, delimiter, end)
+    if null is not None and null != b"\\N":
+        options["null"] = null.decode("utf-8", "replace")
+    return options
+
+
+def _first_columns(table: str | None, database: str | None) -> re.Pattern[bytes]:
+    """Compile the pattern of a row's first columns: op, table, schema, commit-ts, is-update."""
+
+    def named(name: str | None) -> bytes:
+        return rb".*?" if name is None else re.escape(name.encode())
+
+    between = rb"(?P=quote)(?P=delimiter)(?P=quote)"
+    return re.compile(
+        rb"(?P<quote>[^\w\s]?)[IUD](?P=quote)(?P<delimiter>[^\r\n]{1,3}?)(?P=quote)" + named(table) + between
+        + named(database) + rb"(?P=quote)(?P=delimiter)(?P<commit_ts>\d{15,20}(?=(?P=delimiter)))?"
+        rb"(?:(?P=delimiter)(?P<is_update>true|false)(?=(?P=delimiter)))?",
+        re.DOTALL,
+    )  # fmt: skip
+
+
+def _null(content: bytes, quote: bytes, delimiter: bytes, end: bytes) -> bytes | None:
+    """Return the text of NULL: the most frequent value without quotes that is not a number. None where there is none,
+    and without a quote character, where NULL cannot be distinguished from text."""
+    if not quote:
+        return None
+    q = re.escape(quote)
+    quoted = re.compile(q + rb"(?:[^" + q + rb"]|" + q + q + rb")*" + q)
+    bare = Counter(
+        value
+        for row in quoted.sub(quote, content).split(end)[:-1]
+        for value in row.split(delimiter)
+        if value != quote and value not in (b"true", b"false") and not _NUMBER.fullmatch(value)
+    )
+    return bare.most_common(1)[0][0] if bare else None
+
+
+_SENT_AT: Final = b',"ts":'
+_IMAGES: Final = re.compile(rb',"old":(?:null|\[)')
+
+
+def redelivers_canal_json(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None = None) -> bool:
+    """Whether the later canal-json files of TiCDC contain the cut one: a message is the same whenever it was sent."""
+    *whole, part = cut.split(b"\n")
+    lines = b"".join(later).split(b"\n")[:-1]
+    if not whole or not part.strip():
+        return False
+    wanted = [_digest(line) for line in whole]
+    found = [_digest(line) for line in lines]
+    count = len(wanted)
+    return None not in wanted and any(
+        found[at : at + count] == wanted and found[at + count] is not None and _begins_with(lines[at + count], part)
+        for at in range(len(found) - count)
+        if found[at] == wanted[0]
+    )
+
+
+def redelivers_csv(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -> bool:
+    """Whether the later csv files contain the cut one: a row always has the same bytes."""
+    assert csv is not None, "they are known of each file of csv"
+    dialect = Dialect.of(csv)
+    reader = CsvRecordReader(cut, dialect)
+    first, _ = behind_header(reader, cut)
+    starts = [record.start for record in reader.records(first, len(cut))]
+    if len(starts) < 2 or cut[-1:] in (b"\r", b"\n"):
+        return False
+    rest, part = cut[first:], len(cut) - starts[-1]
+    text = b"".join(each[behind_header(CsvRecordReader(each, dialect), each)[0] :] for each in later)
+    later_reader = CsvRecordReader(text, dialect)
+    at = text.find(rest)
+    while at >= 0:
+        if at == 0 or text[at - 1] in LINE_ENDS:
+            start = at + len(rest) - part
+            record = next(later_reader.records(start, len(text)), None)
+            if record is not None and record.fields and record.start == start and part < record.end - start:
+                return record.following > record.end
+        at = text.find(rest, at + 1)
+    return False
+
+
+def _digest(line: bytes) -> bytes | None:
+    """Return the hash of a message without the time of sending and the order of its names; None where it is not a
+    message."""
+    try:
+        message = parse(utf8(line), exact=False)
+    except MessageError:
+        return None
+    message.pop("ts", None)
+    return hashlib.sha256(json.dumps(message, sort_keys=True).encode()).digest()
+
+
+def _begins_with(line: bytes, part: bytes) -> bool:
+    """Whether a message that was cut off to `part` can be this one, comparing what two sendings have in common: the
+    part up to the time of sending, and the row's images. Between them are the types, whose order changes."""
+    sent_at = line.find(_SENT_AT)
+    if sent_at < 0 or not line[:sent_at].startswith(part[:sent_at]):
+        return False
+    images, own = _IMAGES.search(line, sent_at), _IMAGES.search(part, sent_at)
+    if images is None:
+        return False
+    return own is None or line.startswith(part[own.start() :], images.start())

@@ -1,0 +1,152 @@
+"""Messages of Alibaba DTS in its Canal JSON.
+
+    {"type":"UPDATE","database":"d","table":"t","isDdl":false,"pkNames":["id"],"es":1709629811000,"ts":…,"id":6,
+     "mysqlType":{"id":"bigint",…},"sqlType":{…},"sql":"","data":[{"id":"1","v":"2"}],"old":[{"v":"1"}],"gtid":…}
+
+A message has the rows of one statement's event. `es` is the time of execution at the source, in milliseconds.
+`mysqlType` has no lengths, digits or labels. A DDL has `isDdl` true, `type` DDL and its statement in `sql`. Rows of the
+full load have the type INIT. Null fields may be left out.
+
+Tasks created before 2022-03-20, and not restarted since, have `data` and `old` exchanged: for an UPDATE `data` is the
+row before and `old` the row after, by default with all columns; for a DELETE the row is in `old`. An UPDATE does not
+show which it is, so the option `before_2022_03_20` is needed. The row of an INSERT, INIT or DELETE is in the one that
+is present.
+
+Source of the facts: Alibaba Cloud, Data Transmission Service, "Data formats of a Kafka cluster".
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final, Literal
+
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
+from cdc_lakehouse.decoders.format import Decode, Format, Options, Row, shown
+from cdc_lakehouse.decoders.json.columns import FlatColumns
+from cdc_lakehouse.decoders.json.object import JsonObject, integer_of, key_of, parse_value, row_of, text_of, types_of
+from cdc_lakehouse.errors import ConfigurationError
+
+_SWAPPED: Final = "before_2022_03_20"
+"""The name of the option: `data` and `old` are exchanged."""
+
+_OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
+_COLUMNS: Final = FlatColumns(time="/es", in_order=True, ops=_OPS, merged=True)
+
+
+def _decoder(options: Options) -> Decode:
+    """Return the decoder for the option `before_2022_03_20`, true or false (the default). Raises ConfigurationError for
+    another value."""
+    swapped = options.get(_SWAPPED, False)
+    if not isinstance(swapped, bool):
+        raise ConfigurationError(
+            f"option {_SWAPPED} of format {FORMAT.name} is neither true nor false", advice="set it to true or false"
+        )
+    return functools.partial(_decode, swapped)
+
+
+FORMAT: Final = Format(
+    name="dts-canal-json",
+    make=_decoder,
+    options=(_SWAPPED,),
+    configured=lambda source, storage: {_SWAPPED: source.before_2022_03_20},
+    column_reader=lambda options: None if options.get(_SWAPPED) else _COLUMNS,
+    # The vendor's documents do not say whether values are labels or numbers.
+    labels="uncertain",
+    can_contradict_options=True,
+)
+
+
+def _option_conflict(message: JsonObject, swapped: bool) -> str | None:
+    """Return why the option cannot be right for this message, None where the message does not show it. Only messages
+    with one row image do: a DELETE with its row in the wrong one, an INSERT with its row in `old`. With the wrong
+    option every UPDATE is undone and none is refused."""
+    op = None if _is_ddl(message) else _OPS.get(text_of(message, "type") or "")
+    data, old = _has_rows(message, "data"), _has_rows(message, "old")
+    if op is None or op == "U" or data == old:
+        return None
+    if old and not swapped:
+        return f"a row of {message['type']} is in old: the task is of before 2022-03-20, set {_SWAPPED}"
+    if data and swapped and op == "D":
+        return f"a row of DELETE is in data: the task is of 2022-03-20 or later, do not set {_SWAPPED}"
+    return None
+
+
+def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
+    message = parse_value(value)
+    origin = Origin(time_ms=integer_of(message, "es"), gtid=text_of(message, "gtid") or None)
+    parts = (_ddl(message),) if _is_ddl(message) else _row_changes(message, swapped)
+    return Message(origin, parts, _option_conflict(message, swapped))
+
+
+def _is_ddl(message: JsonObject) -> bool:
+    is_ddl = message.get("isDdl")
+    if is_ddl is not None and not isinstance(is_ddl, bool):
+        raise MessageError("isDdl is neither true nor false")
+    return bool(is_ddl) or message.get("type") == "DDL"
+
+
+def _ddl(message: JsonObject) -> Ddl:
+    sql = text_of(message, "sql")
+    if not sql:
+        raise MessageError("a DDL has no statement")
+    return Ddl(text_of(message, "database") or "", text_of(message, "table") or "", sql)
+
+
+def _row_changes(message: JsonObject, swapped: bool) -> tuple[MessagePart, ...]:
+    database, table, type = (_required(message, name) for name in ("database", "table", "type"))
+    op = _OPS.get(type)
+    if op is None:
+        raise MessageError(f"the type {shown(type)} is none of {', '.join(_OPS)} and DDL")
+    try:
+        types, key = types_of(message), key_of(message)
+        images = _images(op, _rows(message, "data"), _rows(message, "old"), swapped)
+    except MessageError as error:
+        raise error.within(database, table) from error
+    return tuple(RowChange(database, table, op, before, after, types, key) for before, after in images)
+
+
+def _images(
+    op: Literal["I", "U", "D"], data: list[Row | None] | None, old: list[Row | None] | None, swapped: bool
+) -> list[tuple[Row | None, Row | None]]:
+    """Return each row before and after the change."""
+    if op == "U":
+        return _updates(after=old, before=data) if swapped else _updates(after=data, before=old)
+    if data is not None and old is not None:
+        raise MessageError("both data and old have rows: which of them is the row is not known")
+    rows = data if data is not None else old
+    if not rows or not all(rows):
+        raise MessageError("a change has no row, or one without columns")
+    return [(row, None) if op == "D" else (None, row) for row in rows]
+
+
+def _updates(*, after: list[Row | None] | None, before: list[Row | None] | None) -> list[tuple[Row | None, Row | None]]:
+    if not after or not all(after):
+        raise MessageError("an UPDATE has no new row, or one without columns")
+    if before is None:
+        return [(None, row) for row in after]
+    if len(before) != len(after):
+        raise MessageError(f"an UPDATE has {len(after)} new rows for {len(before)} old ones")
+    # Either may have the changed columns only. A column that the new row leaves out is unchanged.
+    return [(old, {**(old or {}), **(new or {})}) for old, new in zip(before, after, strict=True)]
+
+
+def _has_rows(message: JsonObject, name: str) -> bool:
+    rows = message.get(name)
+    return isinstance(rows, list) and any(row is not None for row in rows)
+
+
+def _rows(message: JsonObject, name: str) -> list[Row | None] | None:
+    """Return the rows of `data` or `old`; None where there is no such list, or no row in it."""
+    rows = message.get(name)
+    if rows is None:
+        return None
+    if not isinstance(rows, list) or not all(row is None or isinstance(row, dict) for row in rows):
+        raise MessageError(f"{name} is no list of rows")
+    return None if not any(row is not None for row in rows) else [row and row_of(row) for row in rows]
+
+
+def _required(message: JsonObject, name: str) -> str:
+    text = text_of(message, name)
+    if not text:
+        raise MessageError(f"the message does not say its {name}")
+    return text

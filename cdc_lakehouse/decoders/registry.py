@@ -1,0 +1,193 @@
+"""The formats of messages, by their names in the configuration."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, cast
+
+from cdc_lakehouse.changelog.events import MessageError
+from cdc_lakehouse.changelog.positions import commit_time, is_commit_ts
+from cdc_lakehouse.config import CsvOptions, Protocol, StorageSinkSource
+from cdc_lakehouse.decoders.compression import LZ4_MAGIC, text_or_value
+from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Sample
+from cdc_lakehouse.decoders.formats import (
+    canal_entries,
+    canal_json,
+    canal_json_files,
+    canal_protobuf,
+    csv,
+    dts_avro,
+    dts_canal_json,
+    shareplex_json,
+    ticdc_canal_json,
+)
+from cdc_lakehouse.decoders.formats.csv import detect_csv, redelivers_canal_json, redelivers_csv
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.sources.sink.paths import SinkLayout
+
+_MODULES: Final = (
+    ticdc_canal_json, canal_json, canal_protobuf, canal_entries, dts_avro, dts_canal_json, shareplex_json,
+)  # fmt: skip
+FORMATS: Final[Mapping[str, Format]] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
+
+
+def format_of(name: str) -> Format:
+    """Return the format of that name. Raises ConfigurationError where there is none."""
+    found = FORMATS.get(name)
+    if found is None:
+        raise ConfigurationError(
+            f"there is no format {name} of messages", advice=f"it is one of {', '.join(sorted(FORMATS))}"
+        )
+    return found
+
+
+# Detection of the format of messages from their content.
+
+DEFAULT: Final = "ticdc-canal-json"
+"""The format where there is no message to detect it from."""
+_BINARY: Final = ("dts-avro", "canal-protobuf")
+
+
+def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
+    """Return `format` of `source`, and those of its options that differ from the defaults; None where no format fits.
+
+    A JSON format is recognised by its keys, the others by whether their decoders read all values. Canal's own flat
+    messages and others' differ little: the result is the most likely one.
+    """
+    documents = [document for value in values if (document := _object(value)) is not None]
+    if len(documents) * 2 > len(values):
+        return _of_json(documents)
+    return next(({"format": name} for name in _BINARY if values and all(_reads(name, value) for value in values)), None)
+
+
+def plain_values(values: Sequence[bytes]) -> tuple[list[bytes], list[str]]:
+    """Return the texts of values, as far as they can be read, and the names of their compressions."""
+    texts = [text_or_value(value) or b"" for value in values]
+    pairs = zip(values, texts, strict=True)
+    return texts, sorted(
+        {"lz4" if value.startswith(LZ4_MAGIC) else "snappy" for value, text in pairs if text is not value}
+    )
+
+
+def _of_json(documents: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    if any("_tidb" in document for document in documents):
+        return {"format": "ticdc-canal-json"}
+    if all({"meta", "data"} <= document.keys() for document in documents):
+        return {"format": "shareplex-json"}
+    flat = [document for document in documents if {"database", "type"} <= document.keys()]
+    if not flat:
+        return None
+    types = [text for document in flat for text in _types(document)]
+    lengths = any("char" in text and "(" in text for text in types)
+    texts = any("char" in text for text in types)
+    if any(document["type"] == "INIT" for document in flat) or (texts and not lengths):
+        return {"format": "dts-canal-json"}
+    if any("gtid" in document for document in flat):
+        return {"format": "canal-json"}
+    return {"format": "ticdc-canal-json", "tidb_extension": False}
+
+
+def _types(document: dict[str, Any]) -> list[str]:
+    types = document.get("mysqlType")
+    return [str(each) for each in cast("dict[str, Any]", types).values()] if isinstance(types, dict) else []
+
+
+def _object(value: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else None
+
+
+def _reads(name: str, value: bytes) -> bool:
+    try:
+        FORMATS[name].decoder({})(None, value)
+    except MessageError:
+        return False
+    return True
+
+
+# Detection of the time zone of TIMESTAMP text: the data does not give it, but most tables have a column that is set
+# when the row is written.
+
+_STEP: Final = datetime.timedelta(minutes=15)
+"""Offsets from UTC are multiples of this."""
+_SLACK: Final = datetime.timedelta(seconds=90)
+"""The maximum time between the writing of a row and its commit."""
+_LARGEST: Final = datetime.timedelta(hours=14)
+_LEAST_VALUES: Final = 3
+_LEAST_SHARE: Final = 0.8
+
+
+def detect_offset(values: Iterable[bytes]) -> datetime.timedelta | None:
+    """Return the offset from UTC with which most TIMESTAMP values equal the time of their commit; None where too few
+    are near one. `values` are objects of TiCDC's Canal-JSON, with their commit-ts."""
+    offsets = Counter(offset for value in values for offset in _offsets(value))
+    if not offsets:
+        return None
+    offset, count = offsets.most_common(1)[0]
+    return offset if count >= _LEAST_VALUES and count >= _LEAST_SHARE * offsets.total() else None
+
+
+def _offsets(value: bytes) -> Iterator[datetime.timedelta]:
+    try:
+        message: Any = json.loads(value)
+        commit_ts = message["_tidb"]["commitTs"]
+        columns = [name for name, type in message["mysqlType"].items() if type.startswith("timestamp")]
+        texts = [row[name] for row in message["data"] for name in columns if row.get(name)]
+        if not isinstance(commit_ts, int) or not is_commit_ts(commit_ts):
+            return
+        times = [datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC) for text in texts]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return
+    for time in times:
+        difference = time - commit_time(commit_ts)
+        offset = _STEP * round(difference / _STEP)
+        if abs(offset) <= _LARGEST and abs(difference - offset) <= _SLACK:
+            yield offset
+
+
+# The format of each protocol, by its name in the configuration.
+
+
+def _detect_canal_json(samples: Sequence[Sample]) -> DetectedFiles:
+    """Detect the time zone; the protocol has no other options."""
+    return DetectedFiles(offset=detect_offset(line for sample in samples for line in sample.head.splitlines()))
+
+
+def _binary(options: CsvOptions | None) -> Literal["base64", "hex"]:
+    assert options is not None, "they are known of each sink of csv"
+    return options.binary_encoding_method
+
+
+FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
+    "canal-json": FileFormat(
+        extension="json",
+        decode=canal_json_files.decode,
+        in_parts=True,
+        redelivers=redelivers_canal_json,
+        detect=_detect_canal_json,
+        lacks_commit_ts=canal_json_files.lacks_commit_ts,
+    ),
+    "csv": FileFormat(
+        extension="csv",
+        decode=csv.decode,
+        redelivers=redelivers_csv,
+        detect=detect_csv,
+        needs_layout=True,
+        has_labels=True,
+        binary=_binary,
+    ),
+}
+DEFAULT_PROTOCOL: Final[Protocol] = "canal-json"
+"""TiCDC's own default, for a sink without data files."""
+EXTENSIONS: Final[Mapping[Protocol, str]] = {protocol: each.extension for protocol, each in FILE_FORMATS.items()}
+
+
+def layout_of(source: StorageSinkSource) -> SinkLayout:
+    """Return the layout of a sink's paths, as its configuration says."""
+    return SinkLayout.of(source, EXTENSIONS)

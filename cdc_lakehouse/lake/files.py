@@ -1,0 +1,811 @@
+"""Data files of tables: list them, read their rows by field id, and write new ones.
+
+Columns are addressed by field id everywhere: a file keeps the names that it was written with, and the table's columns
+may have been renamed since. Nothing here needs a JVM; `iceberg_java.TableTransaction` adds written files to the table.
+
+Position deletes of Iceberg v2: the deleted rows of a data file, as their positions in a Parquet file.
+
+The project writes one such file for each data file, as it does for vectors: a writer that deletes further rows writes a
+file that also holds the earlier rows, and removes the earlier file in the same commit. Other writers add files
+instead.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    StatisticsCollector,
+    compute_statistics_plan,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestFile
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    FloatType,
+    IcebergType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+)
+from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
+from pyiceberg.utils.decimal import bytes_required, unscaled_to_decimal
+from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
+from pyroaring import BitMap64
+
+from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.duckdb_sql import by_name
+from cdc_lakehouse.errors import StoredFormError
+from cdc_lakehouse.lake.deletes import (
+    FIRST_SPEC,
+    StoredVector,
+    content_file_json,
+    place_in_file,
+    read_vector,
+    write_vectors,
+)
+
+DATA_FILE: Final = NestedField(2147483546, "file_path", StringType(), required=True)
+POSITION_FIELD: Final = NestedField(2147483545, "pos", LongType(), required=True)
+POSITION_DELETE_COLUMNS: Final = Schema(DATA_FILE, POSITION_FIELD)
+"""Iceberg's reserved fields; rows are sorted by both."""
+
+BATCH_ROWS: Final = 1 << 17
+"""The number of rows that are read and written at a time: each row holds the whole path of its data file."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPositions:
+    """A file of a table with the deleted rows of one data file.
+
+    cardinality: deleted rows. content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove
+    it from the table.
+    """
+
+    path: str
+    cardinality: int
+    content_file: str
+
+
+def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMap64:
+    """Return the positions of the data file's deleted rows, from 0. Raises StoredFormError when they cannot be read."""
+    found = BitMap64()
+    names = [DATA_FILE.name, POSITION_FIELD.name]
+    try:
+        with io.new_input(stored.path).open() as stream, pq.ParquetFile(stream) as parquet:
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=names, use_threads=False):
+                own = batch.filter(pc.field(DATA_FILE.name) == data_file)
+                found.update(own.column(POSITION_FIELD.name).to_pylist())
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise _damaged(stored, str(error)) from error
+    if len(found) != stored.cardinality:
+        raise _damaged(stored, f"it has {len(found)} rows of {data_file}, not {stored.cardinality}")
+    return found
+
+
+def _damaged(stored: StoredPositions, why: str) -> StoredFormError:
+    return StoredFormError(
+        f"the position deletes at {stored.path} cannot be used: {why}",
+        advice="restore the file, or make the table anew with `cdc-lakehouse rebuild`",
+    )
+
+
+POSITION: Final = "position"
+"""The column of `read_rows` that holds a row's position in its file, from 0."""
+
+StoredDeletes = StoredVector | StoredPositions
+"""The deletes of one data file: a deletion vector or a file of positions."""
+
+Range = tuple[Any, Any]
+"""The least and the greatest wanted value, both included; None for an open end."""
+
+_DATA, _POSITION_DELETES = 0, 1
+_ADDED, _DELETED = 1, 2
+_PUFFIN, _PARQUET = "PUFFIN", "PARQUET"
+_BATCH_ROWS: Final = 1 << 17
+_BATCH_BYTES: Final = 16 << 20
+"""The approximate size of what is read at once. The allocator takes larger blocks from the system and returns them each
+time, which takes longer than reading them."""
+ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+"""The approximate size in memory of the rows that gathering writers write at once."""
+_FIELD_ID: Final = b"PARQUET:field_id"
+_TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
+
+# PyIceberg's own reader of manifests omits the fields that are new in version 3, such as the offset of a vector.
+_ENTRY: Final = MANIFEST_ENTRY_SCHEMAS[3]
+_STATUS, _DATA_FILE = ([field.name for field in _ENTRY.fields].index(name) for name in ("status", "data_file"))
+_PLACES: Final = {field.name: place for place, field in enumerate(DATA_FILE_TYPE[3].fields)}
+
+
+def column(field_id: int) -> str:
+    """Return the name of a field's column in the tables that `read_rows` yields."""
+    return f"f{field_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A data file of a table, and the deletes of its rows: a deletion vector, or files of positions.
+
+    size: in bytes. record_count: rows, including deleted ones. bounds: by field id the lower and the upper bound as in
+    the manifest (Iceberg's single-value serialization); bounds of strings and binaries may be truncated, which makes
+    the range wider. partition: the values of the partition's fields.
+    """
+
+    path: str
+    size: int
+    record_count: int
+    bounds: Mapping[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
+    deletes: tuple[StoredDeletes, ...] = ()
+    partition: tuple[str | None, ...] = ()
+
+    @property
+    def deleted_rows(self) -> int:
+        return sum(each.cardinality for each in self.deletes)
+
+    @property
+    def live_rows(self) -> int:
+        return self.record_count - self.deleted_rows
+
+
+def live_files(
+    table: Table,
+    bounds_of: Collection[int] | None = None,
+    added_by: Collection[int] | None = None,
+    *,
+    snapshot: Snapshot | None = None,
+) -> list[StoredFile]:
+    """List the data files of a snapshot of the table, by default of the current one; empty when there is no snapshot.
+
+    `bounds_of` are the fields whose bounds are wanted, None for all: tables may have hundreds of columns, and files are
+    sent to tasks. `added_by` are the snapshots whose added files are wanted, None for all files. Raises StoredFormError
+    for files that the project does not write: files of another partition spec than the table's first, and deletes that
+    are not positional or apply to more than one data file.
+    """
+    files, _ = _files_and_dangling(table, bounds_of, added_by, snapshot or table.current_snapshot())
+    return files
+
+
+def dangling_deletes(table: Table) -> list[str]:
+    """Return the delete files of the current snapshot whose data file is gone, as JSON of Iceberg's
+    `ContentFileParser`. Iceberg itself leaves no such deletion vectors. Raises StoredFormError as `live_files` does."""
+    _, dangling = _files_and_dangling(table, (), None, table.current_snapshot())
+    return dangling
+
+
+def _files_and_dangling(
+    table: Table, bounds_of: Collection[int] | None, added_by: Collection[int] | None, snapshot: Snapshot | None
+) -> tuple[list[StoredFile], list[str]]:
+    if snapshot is None:
+        return [], []
+    manifests = [m for m in snapshot.manifests(table.io) if m.has_added_files() or m.has_existing_files()]
+    for manifest in manifests:
+        if manifest.partition_spec_id != FIRST_SPEC:
+            raise _foreign(table, "its files are partitioned")
+    data: list[tuple[Record, bool]] = []
+    deletes: dict[str, list[StoredDeletes]] = defaultdict(list)
+    for manifest, entries in zip(manifests, _read_manifests(table.io, manifests), strict=True):
+        for status, entry in entries:
+            if entry[_PLACES["content"]] == _DATA:
+                added = status == _ADDED and manifest.added_snapshot_id
+                data.append((entry, added_by is None or added in added_by))
+            else:
+                path, stored = _deletes_of(entry, manifest.partition_spec_id, table)
+                deletes[path].append(stored)
+    files: list[StoredFile] = []
+    for entry, is_wanted in data:
+        own = _in_force(deletes.pop(entry[_PLACES["file_path"]], []), table)
+        if is_wanted:
+            files.append(_stored_file(entry, own, bounds_of))
+    return files, [each.content_file for left in deletes.values() for each in left]
+
+
+def _in_force(deletes: Sequence[StoredDeletes], table: Table) -> tuple[StoredDeletes, ...]:
+    vectors = [each for each in deletes if isinstance(each, StoredVector)]
+    if len(vectors) > 1 or (vectors and len(deletes) > 1):
+        raise _foreign(table, f"a data file has a deletion vector and other deletes ({vectors[0].path})")
+    return tuple(deletes)
+
+
+def _read_manifests(io: FileIO, manifests: Sequence[ManifestFile]) -> Iterable[list[tuple[int, Record]]]:
+    """Yield for each manifest the status and the data file of its live entries."""
+
+    def read(manifest: ManifestFile) -> list[tuple[int, Record]]:
+        with AvroFile[Record](io.new_input(manifest.manifest_path), _ENTRY) as entries:
+            return [(entry[_STATUS], entry[_DATA_FILE]) for entry in entries if entry[_STATUS] != _DELETED]
+
+    if len(manifests) < 2:
+        return [read(manifest) for manifest in manifests]
+    return ExecutorFactory.get_or_create().map(read, manifests)
+
+
+def _stored_file(entry: Record, deletes: tuple[StoredDeletes, ...], bounds_of: Collection[int] | None) -> StoredFile:
+    path, record_count, size = _values(entry, "file_path", "record_count", "file_size_in_bytes")
+    lower, upper = (bounds or {} for bounds in _values(entry, "lower_bounds", "upper_bounds"))
+    wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
+    bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
+    return StoredFile(path, size, record_count, bounds, deletes, _partition_of(entry))
+
+
+def _partition_of(entry: Record) -> tuple[str | None, ...]:
+    partition = entry[_PLACES["partition"]]
+    return tuple(partition[place] for place in range(len(partition)))
+
+
+def _deletes_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredDeletes]:
+    """Return the path of the data file to which a delete file applies, and the deletes."""
+    content, path, file_format, data_file = _values(
+        entry, "content", "file_path", "file_format", "referenced_data_file"
+    )
+    offset, size, file_size, cardinality = _values(
+        entry, "content_offset", "content_size_in_bytes", "file_size_in_bytes", "record_count"
+    )
+    kind = file_format.upper() if content == _POSITION_DELETES else "others"
+    if kind == _PARQUET:
+        # Some writers do not name the data file, but its path is both bounds of `file_path`.
+        lower, upper = (bounds or {} for bounds in _values(entry, "lower_bounds", "upper_bounds"))
+        least = lower.get(DATA_FILE.field_id)
+        if data_file is None and least is not None and least == upper.get(DATA_FILE.field_id):
+            data_file = least.decode()
+    if kind not in (_PARQUET, _PUFFIN) or data_file is None:
+        raise _foreign(table, f"it has deletes that are not by position, or not of one data file ({path})")
+    text = content_file_json(
+        path,
+        kind.lower(),
+        file_size=file_size,
+        rows=cardinality,
+        deletes_of=data_file,
+        spec_id=spec_id,
+        partition=_partition_of(entry),
+        others=place_in_file(offset, size) if kind == _PUFFIN else {},
+    )
+    if kind == _PARQUET:
+        return data_file, StoredPositions(path, cardinality, text)
+    return data_file, StoredVector(path, offset, size, cardinality, text)
+
+
+def _values(entry: Record, *names: str) -> tuple[Any, ...]:
+    return tuple(entry[_PLACES[name]] for name in names)
+
+
+def _foreign(table: Table, why: str) -> StoredFormError:
+    return StoredFormError(
+        f"the Iceberg table {'.'.join(table.name())} has been changed by another writer: {why}",
+        advice="write its rows anew as an unpartitioned table without deletes, or drop it and load it again",
+    )
+
+
+def may_contain(file: StoredFile, field: NestedField, lower: Any, upper: Any) -> bool:
+    """Whether the file can contain a value of the field in [lower, upper], by the manifest's bounds.
+
+    `field` is the table's current field: bounds from before a column was widened are understood. True when bounds are
+    missing or cannot be read; NULLs are ignored.
+    """
+    least, greatest = file.bounds.get(field.field_id, (None, None))
+    try:
+        return _overlap(
+            _bound_value(field.field_type, least),
+            _bound_value(field.field_type, greatest),
+            _value(field.field_type, lower),
+            _value(field.field_type, upper),
+        )
+    except (struct.error, TypeError, ValueError):
+        return True
+
+
+def _overlap(least: Any, greatest: Any, lower: Any, upper: Any) -> bool:
+    """Whether [least, greatest] and [lower, upper] have a value in common; None is an open end."""
+    if greatest is not None and lower is not None and greatest < lower:
+        return False
+    return least is None or upper is None or not upper < least
+
+
+def _value(type: IcebergType, value: Any) -> Any:
+    """Convert a Python value to the form in which values of its type are compared: strings to bytes, times to
+    numbers."""
+    match value:
+        case str():
+            return value.encode()
+        case datetime.datetime():
+            return datetime_to_micros(value)
+        case datetime.date():
+            return date_to_days(value)
+        case float() if isinstance(type, FloatType):
+            # The nearest value that a column of the type can hold.
+            with np.errstate(over="ignore"):
+                return float(np.float32(value))
+        case _:
+            return value
+
+
+def _bound_value(type: IcebergType, bound: bytes | None) -> Any:
+    if bound is None or isinstance(type, (StringType, BinaryType)):
+        return bound
+    return from_bytes(type, bound)  # pyright: ignore[reportArgumentType] - only primitive fields have bounds
+
+
+# --- Reading ---
+
+
+def read_rows(
+    io: FileIO,
+    file: StoredFile,
+    schema: Schema,
+    field_ids: Sequence[int],
+    *,
+    between: Mapping[int, Range] | None = None,
+    as_dictionaries: Collection[int] = (),
+) -> Iterator[pa.Table]:
+    """Read the live rows of a file, in the file's order, as tables with one column `f{field_id}` for each field, and
+    `position` (int64).
+
+    Only these columns are read. They have the types of the schema, whatever the file has; a column that the file lacks
+    holds its field's initial default. `between` holds ranges of values by field id: row groups that have no value in
+    one of them by Parquet's statistics are skipped (rows outside the range can still appear, and NULLs can be missing).
+    The fields in `as_dictionaries`, strings of low cardinality, are returned as Arrow dictionaries where the file
+    stores them, which costs a fifth of the time. Raises ValueError for a field that the schema lacks.
+    """
+    top_level = {each.field_id: each for each in schema.fields}
+    if unknown := {*field_ids, *(between or ())} - top_level.keys():
+        raise ValueError(f"the schema has no column with field id {min(unknown)}")
+    fields = [top_level[field_id] for field_id in field_ids]
+    deleted = np.frombuffer(read_deleted(io, file).to_array(), np.uint64).astype(np.int64)
+    dictionaries = [schema.find_column_name(id) for id in as_dictionaries]
+    with (
+        io.new_input(file.path).open() as stream,
+        pq.ParquetFile(stream, pre_buffer=True, read_dictionary=dictionaries) as parquet,
+    ):
+        columns = _columns_by_id(parquet)
+        wanted = [columns[id] for id in field_ids if id in columns]
+        names = [each.name for each in wanted]
+        ranges = [
+            (columns[id].leaf, top_level[id].field_type, ends) for id, ends in (between or {}).items() if id in columns
+        ]
+        start = 0
+        for number in range(parquet.num_row_groups):
+            group = parquet.metadata.row_group(number)
+            position, start = start, start + group.num_rows
+            if not all(_group_may_contain(group.column(leaf), type, ends) for leaf, type, ends in ranges):
+                continue
+            size = sum(group.column(each.leaf).total_uncompressed_size for each in wanted)
+            most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, size)))
+            for batch in parquet.iter_batches(most, row_groups=[number], columns=names, use_threads=False):
+                yield _without(_typed(batch, fields, position, as_dictionaries), deleted, position)
+                position += batch.num_rows
+
+
+def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
+    """Return the positions of a file's deleted rows, from 0. Raises StoredFormError when its deletes are damaged."""
+    found = BitMap64()
+    for each in file.deletes:
+        found |= read_vector(io, each) if isinstance(each, StoredVector) else read_positions(io, each, file.path)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _FileColumn:
+    """A column of a Parquet file; `leaf` is its index among the leaf columns (for a nested column, of its first
+    leaf)."""
+
+    name: str
+    leaf: int
+
+
+def _columns_by_id(parquet: pq.ParquetFile) -> dict[int, _FileColumn]:
+    found: dict[int, _FileColumn] = {}
+    leaf = 0
+    for each in parquet.schema_arrow:
+        field_id = _field_id(each)
+        if field_id is not None:
+            found[field_id] = _FileColumn(each.name, leaf)
+        leaf += _leaves(each.type)
+    return found
+
+
+def _field_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return None if text is None else int(text)
+
+
+def _leaves(type: pa.DataType) -> int:
+    if type.num_fields == 0:
+        return 1
+    return sum(_leaves(type.field(number).type) for number in range(type.num_fields))
+
+
+def _group_may_contain(chunk: pq.ColumnChunkMetaData, type: IcebergType, ends: Range) -> bool:
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    try:
+        least, greatest = _raw_value(type, statistics.min_raw), _raw_value(type, statistics.max_raw)
+        return _overlap(least, greatest, _value(type, ends[0]), _value(type, ends[1]))
+    except (TypeError, ValueError):
+        return True
+
+
+def _raw_value(type: IcebergType, raw: Any) -> Any:
+    """Convert a value of Parquet's statistics to the form in which values of its type are compared."""
+    if not isinstance(type, DecimalType):
+        return raw
+    unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+    return unscaled_to_decimal(unscaled, type.scale)
+
+
+def _typed(
+    batch: pa.RecordBatch, fields: Sequence[NestedField], position: int, as_dictionaries: Collection[int] = ()
+) -> pa.Table:
+    # Columns are found by id: a name with a dot selects more than its own column.
+    by_id = {_field_id(each): batch.column(number) for number, each in enumerate(batch.schema)}
+    columns: dict[str, pa.Array] = {}
+    for each in fields:
+        type = _arrow_type(each.field_type)
+        stored = by_id.get(each.field_id)
+        if stored is not None:
+            as_it_is = stored.type == type or each.field_id in as_dictionaries
+            columns[column(each.field_id)] = stored if as_it_is else stored.cast(type)
+        elif each.initial_default is None:
+            columns[column(each.field_id)] = pa.nulls(batch.num_rows, type)
+        else:
+            columns[column(each.field_id)] = pa.repeat(pa.scalar(each.initial_default, type), batch.num_rows)
+    columns[POSITION] = pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
+    return pa.table(columns)
+
+
+def _arrow_type(type: IcebergType) -> pa.DataType:
+    return schema_to_pyarrow(type, include_field_ids=False)
+
+
+def _without(rows: pa.Table, deleted: np.ndarray[Any, Any], position: int) -> pa.Table:
+    """Return the rows that are not deleted; `position` is that of the first row, `deleted` holds the sorted
+    positions."""
+    first, last = np.searchsorted(deleted, (position, position + rows.num_rows))
+    if first == last:
+        return rows
+    live = np.ones(rows.num_rows, dtype=np.bool_)
+    live[deleted[first:last] - position] = False
+    return rows.filter(pa.array(live))
+
+
+# --- Writing ---
+
+
+class DataFileWriter:
+    """Writes one Parquet file, a row group for each `write`.
+
+    `properties` are the table's; `write.parquet.*` and `write.metadata.metrics.*` are used. `partition` holds the
+    values of the partition's fields. `plain` are columns whose values hardly repeat: they get no dictionary. `repeated`
+    are string columns that are mostly passed as Arrow dictionaries: their values are not looked up one by one."""
+
+    def __init__(
+        self,
+        io: FileIO,
+        path: str,
+        schema: Schema,
+        properties: Mapping[str, str],
+        partition: Sequence[str | None] = (),
+        plain: Collection[str] = (),
+        repeated: Collection[str] = (),
+    ) -> None:
+        self._path, self._schema, self._properties, self._partition = path, schema, properties, partition
+        self._file_schema = _file_schema(schema)
+        self._target = pa.schema(
+            field.with_type(_TEXTS) if each.name in repeated else field
+            for each, field in zip(schema.fields, schema_to_pyarrow(self._file_schema), strict=True)
+        )
+        encoded: Any = [name for name in self._target.names if name not in plain] if plain else True
+        self._stream = io.new_output(path).create(overwrite=True)
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            self._target,
+            use_dictionary=encoded,
+            # Iceberg writes decimals like this, and a reader may rely on it.
+            store_decimal_as_integer=True,
+            store_schema=False,
+            **_compression(properties),
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows. Their columns have names of the schema's fields and are cast to the fields' types; a field
+        without a column is written as NULL. Raises ValueError for a column that the schema lacks, pyarrow.ArrowInvalid
+        for a value that does not fit."""
+        table = _complete(rows, self._schema, self._target)
+        self._writer.write_table(table, row_group_size=_rows_per_group(rows, self._properties))
+
+    def close(self, deletes_of: str | None = None) -> str:
+        """Its file as JSON for Iceberg's `ContentFileParser`: a data file, or one of deletes of a data file."""
+        self._writer.close()
+        metadata: pq.FileMetaData = self._writer.writer.metadata
+        size = self._stream.tell()
+        self._stream.close()
+        metrics = _metrics_properties(self._schema, self._file_schema, self._properties)
+        return content_file_json(
+            self._path,
+            "parquet",
+            file_size=size,
+            rows=metadata.num_rows,
+            deletes_of=deletes_of,
+            partition=self._partition,
+            others=_metrics(metadata, self._file_schema, metrics),
+        )
+
+
+class GatheringWriter:
+    """Collects rows, and writes them to a file as one row group at each `flush`. `waiting` and `written` are bytes of
+    rows in memory."""
+
+    def __init__(self, writer: DataFileWriter) -> None:
+        self._writer = writer
+        self._rows: list[pa.Table] = []
+        self.waiting = 0
+        self.written = 0
+
+    def add(self, rows: pa.Table) -> int:
+        self._rows.append(rows)
+        self.waiting += rows.nbytes
+        return rows.nbytes
+
+    def flush(self) -> int:
+        """Write the waiting rows; return their size in bytes."""
+        done, self.waiting = self.waiting, 0
+        if self._rows:
+            self._writer.write(pa.concat_tables(self._rows))
+            self._rows = []
+        self.written += done
+        return done
+
+    def close(self) -> str:
+        """Flush, close the file and return its JSON, as `DataFileWriter.close` does."""
+        self.flush()
+        return self._writer.close()
+
+
+def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str]) -> str:
+    """Write rows as one Parquet file; return its JSON (see `DataFileWriter`). Raises ValueError also when there are no
+    rows."""
+    if not rows.num_rows:
+        raise ValueError("a data file has rows")
+    writer = DataFileWriter(io, path, schema, properties)
+    writer.write(rows)
+    return writer.close()
+
+
+def new_path(location: str, properties: Mapping[str, str], ending: str) -> str:
+    """Return the path for a new file of the table at this location, in the layout that the table's properties
+    define."""
+    return load_location_provider(location, dict(properties)).new_data_location(f"{uuid.uuid4()}{ending}")
+
+
+def _file_schema(schema: Schema) -> Schema:
+    """Return the schema with unique names that every reader of Parquet accepts, as Iceberg's own writers make them."""
+    try:
+        return sanitize_column_names(schema)
+    except ValueError:
+        pass  # Two names become the same, which a schema cannot have.
+    taken: set[str] = set()
+    fields: list[NestedField] = []
+    for each in schema.fields:
+        (clean,) = sanitize_column_names(Schema(each)).fields
+        name = clean.name
+        while name in taken:
+            name = f"{name}_{each.field_id}"
+        taken.add(name)
+        fields.append(NestedField(each.field_id, name, clean.field_type, each.required))
+    return Schema(*fields)
+
+
+def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
+    """Return the rows with all columns of the schema, in its order, with the names and types of the file."""
+    given = by_name(rows)
+    unknown = given.keys() - {each.name for each in schema.fields}
+    if unknown:
+        raise ValueError(f"the schema has no columns {sorted(unknown)}")
+    columns: list[pa.ChunkedArray | pa.Array] = []
+    for each, written in zip(schema.fields, target, strict=True):
+        values = given.get(each.name)
+        if values is None:
+            columns.append(pa.nulls(rows.num_rows, written.type))
+        elif written.type == _TEXTS:
+            columns.append(_dictionary(values))
+        else:
+            columns.append(values if values.type == written.type else values.cast(written.type))
+    return pa.Table.from_arrays(columns, schema=target)
+
+
+def _dictionary(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Encode strings as indices of one dictionary."""
+    if not pa.types.is_dictionary(texts.type):
+        texts = texts.cast(pa.string()).dictionary_encode()
+    return texts.cast(_TEXTS).unify_dictionaries()
+
+
+def _compression(properties: Mapping[str, str]) -> dict[str, Any]:
+    codec = properties.get(TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT)
+    level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
+    return {
+        "compression": "none" if codec == "uncompressed" else codec,
+        "compression_level": None if level is None else int(level),
+    }
+
+
+def _rows_per_group(rows: pa.Table, properties: Mapping[str, str]) -> int:
+    """Return the rows per row group that the properties allow, by count and by size before encoding."""
+    most = int(properties.get(TableProperties.PARQUET_ROW_GROUP_LIMIT, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
+    group_bytes = int(
+        properties.get(
+            TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES_DEFAULT
+        )
+    )
+    return max(1, min(most, group_bytes * rows.num_rows // max(1, rows.nbytes)))
+
+
+def _metrics_properties(schema: Schema, file_schema: Schema, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties, with the metrics modes of single columns under the names that the file uses."""
+    prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+    renamed = {
+        f"{prefix}.{written.name}": mode
+        for each, written in zip(schema.fields, file_schema.fields, strict=True)
+        if (mode := properties.get(f"{prefix}.{each.name}")) is not None
+    }
+    return {**{key: value for key, value in properties.items() if not key.startswith(prefix)}, **renamed}
+
+
+def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Compute the metrics of a data file, as in the JSON of `ContentFileParser`.
+
+    PyIceberg's own aggregation is not used: its bounds omit row groups without statistics, which strings of some
+    kilobytes cause, and it fails on a date that Python cannot represent.
+    """
+    ids = parquet_path_to_id_mapping(schema)
+    plan = compute_statistics_plan(schema, dict(properties))
+    sizes: dict[int, int] = {}
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    bounds: dict[int, tuple[str | None, str | None]] = {}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for leaf in range(metadata.num_columns):
+        chunks = [group.column(leaf) for group in groups]
+        id = ids[chunks[0].path_in_schema]
+        mode = plan[id].mode.type
+        sizes[id] = sum(chunk.total_compressed_size for chunk in chunks)
+        if mode == MetricModeTypes.NONE:
+            continue
+        values[id] = sum(chunk.num_values for chunk in chunks)
+        if all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
+            nulls[id] = sum(chunk.statistics.null_count for chunk in chunks)
+        if mode != MetricModeTypes.COUNTS:
+            bounds[id] = _bounds(chunks, plan[id])
+    return {
+        "column-sizes": _json_map(sizes),
+        "value-counts": _json_map(values),
+        "null-value-counts": _json_map(nulls),
+        "lower-bounds": _json_map({id: lower for id, (lower, _) in bounds.items() if lower is not None}),
+        "upper-bounds": _json_map({id: upper for id, (_, upper) in bounds.items() if upper is not None}),
+        "split-offsets": sorted(_first_page(group.column(0)) for group in groups),
+    }
+
+
+def _json_map(values: Mapping[int, Any]) -> dict[str, list[Any]]:
+    return {"keys": list(values), "values": list(values.values())}
+
+
+def _first_page(chunk: pq.ColumnChunkMetaData) -> int:
+    if chunk.has_dictionary_page:
+        return min(chunk.dictionary_page_offset, chunk.data_page_offset)
+    return chunk.data_page_offset
+
+
+def _bounds(chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsCollector) -> tuple[str | None, str | None]:
+    """Return a column's lower and upper bound in hexadecimal; None when a row group has no statistics."""
+    with_values = [c for c in chunks if not (c.is_stats_set and c.statistics.null_count == c.num_values)]
+    if not with_values or not all(c.is_stats_set and c.statistics.has_min_max for c in with_values):
+        return None, None
+    type, width = collector.iceberg_type, collector.mode.length
+    least = min(_number(type, chunk.statistics.min_raw) for chunk in with_values)
+    greatest = max(_number(type, chunk.statistics.max_raw) for chunk in with_values)
+    lower, upper = _lower_bound(type, least, width), _upper_bound(type, greatest, width)
+    return lower.hex(), None if upper is None else upper.hex()
+
+
+def _number(type: PrimitiveType, raw: Any) -> Any:
+    if isinstance(type, DecimalType) and isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw
+
+
+def _lower_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes:
+    match type:
+        case DecimalType():
+            return value.to_bytes(bytes_required(value), "big", signed=True)
+        case StringType():
+            return value.decode()[:width].encode()
+        case BinaryType():
+            return value[:width]
+        case _:
+            return to_bytes(type, value)
+
+
+def _upper_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes | None:
+    """Return the truncated upper bound; None when no shorter value is an upper bound."""
+    match type:
+        case StringType():
+            text = truncate_upper_bound_text_string(value.decode(), width)
+            try:
+                return None if text is None else text.encode()
+            except UnicodeEncodeError:
+                return None  # The next code point after U+D7FF is no character.
+        case BinaryType():
+            return truncate_upper_bound_binary_string(value, width)
+        case _:
+            return _lower_bound(type, value, width)
+
+
+# Delete rows in the way of a table's format version: deletion vectors, or files of positions.
+
+FIRST_WITH_VECTORS: Final = 3
+"""The first format version that has deletion vectors, and initial defaults of columns."""
+
+
+def delete_rows(
+    io: FileIO,
+    location: str,
+    properties: Mapping[str, str],
+    format_version: int,
+    files: Sequence[StoredFile],
+    deleted: Mapping[str, BitMap64],
+) -> tuple[list[str], list[str]]:
+    """Write the deletes of data files to new files of the table at this location. `deleted` maps the path of a data
+    file to the positions to delete.
+
+    Returns the new delete files, and those that they replace, as JSON for Iceberg's `ContentFileParser`. A data file
+    has one delete file: the new one also holds the rows of the old ones, even when those are of version 2 and it is a
+    vector."""
+    touched = [file for file in files if deleted.get(file.path)]
+    pool = ExecutorFactory.get_or_create()
+    stored = pool.map(lambda file: read_deleted(io, file), touched)
+    positions = {file.path: deleted[file.path] | before for file, before in zip(touched, stored, strict=True)}
+    replaced = [each.content_file for file in touched for each in file.deletes]
+    if format_version >= FIRST_WITH_VECTORS:
+        path = new_path(location, properties, "-deletes.puffin")
+        return write_vectors(io, path, positions, {file.path: file.partition for file in touched}), replaced
+
+    def write(file: StoredFile) -> str:
+        path = new_path(location, properties, "-deletes.parquet")
+        return write_positions(io, path, file, positions[file.path], properties)
+
+    return list(pool.map(write, touched)), replaced
+
+
+def write_positions(io: FileIO, path: str, file: StoredFile, positions: BitMap64, properties: Mapping[str, str]) -> str:
+    """Write one file with the positions of a data file's deleted rows; `properties` are the table's. Returns the delete
+    file as JSON for Iceberg's `ContentFileParser`."""
+    # Readers match the deletes of a data file by whole paths, so the bounds must not be truncated.
+    own = {name: value for name, value in properties.items() if name.startswith("write.parquet.")}
+    own[TableProperties.DEFAULT_WRITE_METRICS_MODE] = "full"
+    writer = DataFileWriter(io, path, POSITION_DELETE_COLUMNS, own, file.partition)
+    numbers = np.frombuffer(positions.to_array(), np.uint64).astype(np.int64)
+    for start in range(0, len(numbers), BATCH_ROWS):
+        part = numbers[start : start + BATCH_ROWS]
+        writer.write(pa.table({DATA_FILE.name: pa.repeat(file.path, len(part)), POSITION_FIELD.name: pa.array(part)}))
+    return writer.close(deletes_of=file.path)

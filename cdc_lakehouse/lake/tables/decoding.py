@@ -1,0 +1,242 @@
+"""Decode files of a sink or a dump to data files of `events`, in one Spark job: a task reads files, decodes them and
+writes the events. Rejected records are returned to the driver, the first ones of each file one by one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.decoders.arrow import rows_of
+from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS, SYNTHETIC, SYNTHETIC_EVENTS
+from cdc_lakehouse.decoders.format import FileContext
+from cdc_lakehouse.decoders.formats.dump_values import DumpContext
+from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
+from cdc_lakehouse.decoders.task_errors import errors_to_driver
+from cdc_lakehouse.duckdb_sql import database
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.sources.object_store.opening import SegmentRef
+
+if TYPE_CHECKING:
+    from cdc_lakehouse.lake.tables.segments import Segment
+
+
+_REQUEST: Final = 1024 * 1024
+"""A request takes about as much time as reading this many bytes."""
+_TASK_BYTES: Final = 4 * 1024 * 1024
+_DRIVER_SEGMENTS: Final = 64
+_GROUP_BYTES: Final = 128 * 1024 * 1024
+_RESULTS: Final = "data_file string, found binary"
+"""A row is a data file, or what a task returns beside its files: the rejected records and the line counts."""
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    """A segment that is a file: the location of its content (`ref`), what its decoder needs (`context`), and the values
+    that all of its events share."""
+
+    ref: SegmentRef
+    segment: str
+    context: FileContext | DumpContext
+    table_version: int | None
+    physical_partition: int | None = None
+    feed_date: str | None = None
+    synthetic: bool = False
+
+
+@dataclass
+class DecodedFiles:
+    """The result of decoding. `data_files` are JSON for Iceberg's `ContentFileParser`. `lines` is the number of lines
+    read by segment: events and rejected lines."""
+
+    data_files: list[str] = field(default_factory=list[str])
+    rejected: list[Rejected] = field(default_factory=list[Rejected])
+    lines: dict[str, int] = field(default_factory=dict[str, int])
+
+    def counted(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Return the segments with their line counts; None where a segment was not read."""
+        return [replace(segment, lines=self.lines.get(segment.segment)) for segment in segments]
+
+
+def decode_segments(
+    spark: SparkSession,
+    files: Sequence[SegmentFile],
+    read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
+    decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
+    writer: EventWriter | None,
+) -> DecodedFiles:
+    """Decode files; without a writer only to find rejected records.
+
+    `read` yields segments with their contents in tasks; `decode` yields batches with the columns of
+    `event_schema.DECODED` for a DuckDB connection, a content and a file's context."""
+    by_path = {file.ref.path: file for file in files}
+    decode_refs = functools.partial(_decode, read, decode, by_path, writer)
+    found = DecodedFiles()
+    results = _rows_of_segments(spark, [file.ref for file in files], decode_refs)
+    for data_file, beside in results:
+        if data_file is not None:
+            found.data_files.append(data_file)
+        else:
+            listed, lines = pickle.loads(beside)
+            found.rejected += listed
+            found.lines |= lines
+    return found
+
+
+def _decode(
+    read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
+    decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
+    files: Mapping[str, SegmentFile],
+    writer: EventWriter | None,
+    segments: Sequence[SegmentRef],
+) -> Iterator[pa.RecordBatch]:
+    rejected: list[Rejected] = []
+    lines: dict[str, int] = {}
+
+    def events() -> Iterator[pa.RecordBatch]:
+        with database() as connection, errors_to_driver():
+            for ref, content in read(segments):
+                file = files[ref.path]
+                bad = _Rejections(file)
+                lines[file.segment] = 0
+                for batch in _of_file(file, decode(connection, content, file.context)):
+                    sound = batch
+                    lines[file.segment] += batch.num_rows
+                    if batch.column(_PROBLEM).null_count < batch.num_rows:
+                        bad.add(batch.filter(batch.column(_PROBLEM).is_valid()))
+                        sound = batch.filter(batch.column(_PROBLEM).is_null())
+                    if sound.num_rows:
+                        yield _events(sound, file)
+                rejected.extend(bad.listed())
+
+    if writer is None:
+        for _ in events():
+            pass
+    else:
+        for written in writer.write(events()):
+            yield _results(written.column(0).to_pylist(), None)
+    yield _results([None], pickle.dumps((rejected, lines)))
+
+
+def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Set the segment of errors that concern the file and not the whole store."""
+    try:
+        yield from batches
+    except SourceError as error:
+        if error.segment is not None or error.table is not None:
+            error.segment = file.segment
+        raise
+
+
+_PROBLEM: Final = DECODED.get_field_index("problem")
+
+
+def _results(data_files: list[str | None], found: bytes | None) -> pa.RecordBatch:
+    columns: list[Any] = [pa.array(data_files, pa.string()), pa.array([found] * len(data_files), pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["data_file", "found"])
+
+
+def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
+    """Convert decoded records to events with the columns of `NEW_EVENTS` (with `synthetic` for a synthetic file).
+    Values that all share are dictionaries of one entry."""
+    common = {
+        "feed_date": file.feed_date,
+        "schema_name": file.context.database,
+        "table_name": file.context.table,
+        "table_version": file.table_version,
+        "physical_partition": file.physical_partition,
+        "segment": file.segment,
+    }
+    count = decoded.num_rows
+    schema = SYNTHETIC_EVENTS if file.synthetic else NEW_EVENTS
+    none, first = pa.nulls(count, pa.int32()), pa.array(np.zeros(count, np.int32))
+    columns: list[pa.Array] = []
+    for each in schema:
+        if each.name == SYNTHETIC:
+            columns.append(pa.repeat(True, count))
+        elif each.name in common:
+            value = common[each.name]
+            dictionary = pa.array([] if value is None else [value], each.type)
+            columns.append(pa.DictionaryArray.from_arrays(none if value is None else first, dictionary))
+        else:
+            columns.append(decoded.column(decoded.schema.get_field_index(each.name)))
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+class _Rejections:
+    """The rejected records of one file: the first ones, and the number of further ones."""
+
+    def __init__(self, file: SegmentFile) -> None:
+        self._file = file
+        self._first: list[Rejected] = []
+        self._more: Rejected | None = None
+
+    def add(self, records: pa.RecordBatch) -> None:
+        kept = records.slice(0, LISTED_PER_SEGMENT - len(self._first))
+        places = [DECODED.get_field_index(name) for name in ("line", "problem", "value")]
+        for line, problem, value in zip(*(kept.column(place).to_pylist() for place in places), strict=True):
+            self._first.append(self._rejected(line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT]), 1))
+        if (count := records.num_rows - kept.num_rows) > 0:
+            count += 0 if self._more is None else self._more.count
+            problem = self._first[0].error_class
+            message = f"{PROBLEMS[problem]} ({count} further lines of the segment, not listed one by one)"
+            self._more = self._rejected(None, problem, message, None, count)
+
+    def _rejected(self, line: int | None, problem: str, message: str, raw: bytes | None, count: int) -> Rejected:
+        file = self._file
+        return Rejected(file.segment, line, problem, message, raw, file.context.database, file.context.table, count)
+
+    def listed(self) -> list[Rejected]:
+        return self._first if self._more is None else [*self._first, self._more]
+
+
+def _rows_of_segments(
+    spark: SparkSession,
+    segments: Sequence[SegmentRef],
+    decode: Callable[[Sequence[SegmentRef]], Iterator[pa.RecordBatch]],
+) -> Sequence[tuple[Any, ...]]:
+    """Return the rows that `decode` gives for segments. A task decodes several, one after the other; few and small ones
+    are read in the driver."""
+    if fits_driver([segment.size for segment in segments]):
+        return list(rows_of(decode(segments)))
+    groups = _groups(segments, spark.sparkContext.defaultParallelism)
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from decode(groups[number])
+
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, _RESULTS).collect()
+
+
+def fits_driver(sizes: Sequence[int]) -> bool:
+    """Whether segments of these sizes, in bytes, are worked on in the driver: a job would take longer than the
+    work."""
+    return len(sizes) <= _DRIVER_SEGMENTS and sum(sizes) <= _TASK_BYTES
+
+
+def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
+    """Group adjacent segments, which belong to one table, into tasks that take about the same time."""
+    weights = [segment.size + _REQUEST for segment in segments]
+    total = sum(weights)
+    # A task costs something too: a handful of small files is not worth one each.
+    wanted = max(1, min(2 * tasks, math.ceil(total / _TASK_BYTES)), math.ceil(total / _GROUP_BYTES))
+    share = total / wanted
+    groups: list[list[SegmentRef]] = []
+    filled = share
+    for segment, weight in zip(segments, weights, strict=True):
+        if filled >= share:
+            groups.append([])
+            filled = 0
+        groups[-1].append(segment)
+        filled += weight
+    return groups

@@ -1,0 +1,121 @@
+"""A person's decisions about one table: hold it, resume it, or recompute it. The next run acts on them.
+
+Decode quarantined rows again: their segments land again, and the next run decodes them.
+
+Segments and lines keep their identity, so rows that can be used now take their original position in the order of
+events.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.decisions import Approval, ManualHold
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, MOVED_ROWS, REPAIR, Kind, Segment
+from cdc_lakehouse.pipeline.dump import DumpSource
+from cdc_lakehouse.pipeline.feed_tables import is_taken
+from cdc_lakehouse.pipeline.holds import unapproved
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import Source
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What may continue for a table: the hold that was removed, and the statements whose rewrite is approved."""
+
+    hold: ManualHold | None = None
+    approved: tuple[TableVersion, ...] = field(default=())
+
+    def __bool__(self) -> bool:
+        return self.hold is not None or bool(self.approved)
+
+
+def hold_table(run: FeedRun, table: str, reason: str, held_by: str, now: datetime.datetime) -> None:
+    """Hold a table (`database.table`) at its last cut. Raises `ConfigurationError` when the feed has no such table."""
+    life = _live(run, table)
+    name = life.last.name
+    run.manual_holds.add(ManualHold(life.id, name.database, name.table, reason, held_by, now))
+
+
+def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
+    """Resume a table that a person holds, or whose rewrite waits. A hold is found by the table's current name, or by
+    its name when it was held."""
+    lives = run.history.history.incarnations()
+    hold = next((each for each in run.manual_holds.all() if table in _names(each, lives.get(each.incarnation))), None)
+    if hold is not None:
+        run.manual_holds.remove(hold.incarnation)
+    tables = CurrentTables(run.lake, run.feed)
+    approved: list[TableVersion] = []
+    for life in lives.values():
+        waiting = unapproved(run, life, tables.find) if str(life.last.name) == table else ()
+        if waiting:
+            name = life.last.name
+            run.approvals.add(Approval(life.id, name.database, name.table, waiting[-1].commit_ts, now))
+            approved += waiting
+    return Resumed(hold, tuple(approved))
+
+
+def tables_named(run: FeedRun, tables: Iterable[str]) -> frozenset[TableName]:
+    """Return the live tables of these names (`database.table`). Raises `ConfigurationError` when a name has none."""
+    return frozenset(_live(run, table).last.name for table in tables)
+
+
+def _names(hold: ManualHold, life: Incarnation | None) -> set[str]:
+    return {f"{hold.database}.{hold.table}", *(() if life is None else (str(life.last.name),))}
+
+
+def _live(run: FeedRun, table: str) -> Incarnation:
+    for life in run.history.history.incarnations().values():
+        if str(life.last.name) == table and life.dropped_ts is None and is_taken(run.feed.tables, life):
+            return life
+    raise ConfigurationError(
+        f"the feed has no table {table}", feed=run.feed.name, advice="name one as database.table that `status` lists"
+    )
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The result of a replay. landed: the segments that the next run decodes again, including others that must be
+    decoded with them. others: rows that each run retries by itself, such as a file that cannot be read."""
+
+    landed: tuple[Segment, ...]
+    others: tuple[Quarantined, ...]
+
+
+def replay(run: FeedRun, rows: Sequence[Quarantined]) -> Replay:
+    """Land the segments of the rows again; rows that a person had discarded are opened again. Needs no JVM.
+
+    Raises `SourceError` when a source no longer has a segment, and `ConcurrentRunError` when another run has written
+    meanwhile."""
+    known = run.segments.find(row.segment for row in rows).values()
+    wanted: dict[Kind, list[Segment]] = defaultdict(list)
+    for segment in known:
+        if segment.state == DECODED and segment.kind not in (MOVED_ROWS, REPAIR):
+            wanted[segment.kind].append(segment)
+    landed: list[Segment] = []
+    for kind, segments in wanted.items():
+        landed += _source(run, kind).replay(segments)
+    # Last: where this ends before, the command can be repeated.
+    run.quarantine.reopen({row.id for row in rows})
+    names = {segment.segment for segment in landed}
+    return Replay(tuple(landed), tuple(row for row in rows if row.segment not in names))
+
+
+def _source(run: FeedRun, kind: Kind) -> Source:
+    if kind == run.source.kind:
+        return run.source
+    if kind == DUMP and run.feed.initial is not None:
+        return DumpSource(run, run.feed.initial)
+    raise ConfigurationError(
+        f"the feed has no source of segments of kind {kind} any more",
+        feed=run.feed.name,
+        advice="set it again as it was when they landed",
+    )

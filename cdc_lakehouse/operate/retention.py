@@ -1,0 +1,441 @@
+"""Find and remove what is no longer needed of a feed's growing tables and files.
+
+Nothing that a table depends on is removed. What is lost is the ability to decode again: a date or a line whose raw
+content or segments are gone is then refused.
+
+- Messages are removed from `records`, batch by batch from the first, once a batch is completely decoded. Messages with
+  which a message of the next batch is compared stay, and those of quarantined rows.
+- Copies are removed from the archive once their segments are decoded, except for quarantined rows.
+- Segments of whole dates become one row for each table, once every table that can have rows of them has applied them.
+  The newest date of a table stays, so that nothing is wrongly taken as known of a table that is left out for a while.
+
+Find events that a later event of the same row supersedes, which the `events` table no longer needs.
+
+An event is superseded when a later one of the same table version and key holds the complete row, or deletes it. The
+tables are the same without it, whatever arrives late, because the later event hides it. States of a row at moments
+between the two are lost.
+
+Determine which events are no longer kept because later events of their rows supersede them.
+
+Only events that cannot be decoded again are considered, because different content of a later one would make the earlier
+one necessary again. So they are those whose segments no longer have rows in `segments` (see `retention`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, spark_columns
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
+from cdc_lakehouse.errors import UnreadableTableError
+from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.current.key_texts import TableKey
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.faults import engine_errors
+from cdc_lakehouse.lake.tables.checkpoints import delete_superseded, removal_of
+from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
+from cdc_lakehouse.lake.tables.records import files_before, first_batch, remove_before
+from cdc_lakehouse.lake.tables.segments import (
+    DECODED,
+    FILE,
+    LANDED,
+    OFFSETS,
+    SCHEMA,
+    SUMMARY,
+    Archive,
+    directories,
+    index_gaps,
+    totals,
+)
+from cdc_lakehouse.pipeline.changes import is_shown, keyed_span
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.topics import batches_before
+from cdc_lakehouse.sources.object_store import StoredObject
+
+_NEVER: Final = 0
+_ALWAYS: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What was removed, or would be in a dry run: messages of `records` and their stored bytes, copies in the archive
+    and their bytes, rows of `segments` that were merged into one for each table, and positions in `signals` that were
+    merged into one for each partition."""
+
+    records: int = 0
+    record_bytes: int = 0
+    archived_files: int = 0
+    archived_bytes: int = 0
+    segments: int = 0
+    positions: int = 0
+
+
+class Retention:
+    """The retention of one feed in its current state. `run` only reads, and has the current configuration."""
+
+    def __init__(self, run: FeedContext) -> None:
+        self._run = run
+        self._settings = run.feed.maintenance
+
+    def outdated(self) -> Removed:
+        """Return what `remove` would remove."""
+        files, copies = self._files, self._copies
+        return Removed(
+            sum(file.record_count for file in files),
+            sum(file.file_size_in_bytes for file in files),
+            len(copies),
+            sum(copy.size for copy in copies),
+            self.passed.num_rows,
+            self._run.signals.outdated(self._first_batch),
+        )
+
+    def remove(self) -> Removed:
+        """Remove what is outdated; return what that was. Each part is one commit, or one removal of a file: when this
+        ends early, the next call removes the rest."""
+        removed = self.outdated()
+        if self._files and self._records is not None:
+            remove_before(self._records, self._batch, self._files)
+        self._run.signals.summarize(self._first_batch)
+        if self.passed.num_rows:
+            self._run.segments.summarize(self.passed)
+        for copy in self._copies:
+            self._run.lake.delete(f"{self._archive.store.uri}/{copy.path}")
+        return removed
+
+    def _before(self, days: int) -> datetime.datetime:
+        return self._run.clock() - datetime.timedelta(days=days)
+
+    @functools.cached_property
+    def _first_batch(self) -> int:
+        """The first batch of messages that can be decoded again; 0 when all can, or there are none."""
+        return first_batch(self._run.lake, self._run.feed.name)
+
+    @functools.cached_property
+    def _open(self) -> frozenset[str]:
+        """Segments with unresolved quarantine rows, which a person may still replay."""
+        return frozenset(row.segment for row in self._run.quarantine.unresolved())
+
+    @property
+    def _open_names(self) -> pa.Array:
+        return pa.array(sorted(self._open), pa.string())
+
+    # --- Messages ---
+
+    @functools.cached_property
+    def _records(self) -> Table | None:
+        if self._settings.keep_records_days is None or not self._run.feed.source.may_forget_messages:
+            return None
+        return self._run.lake.load(records_table(self._run.feed.name))
+
+    @functools.cached_property
+    def _batch(self) -> int:
+        """The first batch whose records are kept."""
+        days, table = self._settings.keep_records_days, self._records
+        if days is None or table is None:
+            return _NEVER
+        ranges = self._run.segments.rows.filter(pc.field("kind") == OFFSETS)
+        before = pa.scalar(self._before(days), pa.timestamp("us", tz="UTC"))
+        done = (pc.field("state") == DECODED) & (pc.field("decoded_at") < before)
+        kept = ranges.filter(~(done & ~pc.field("segment").isin(self._open_names)))
+        least = pc.min(kept["record_batch"]).as_py()
+        state = state_of(table)
+        return min([state.last.number, _ALWAYS if least is None else least, *batches_before(self._run, state)])
+
+    @functools.cached_property
+    def _files(self) -> list[DataFile]:
+        return [] if self._records is None else files_before(self._records, self._batch)
+
+    # --- Files ---
+
+    @functools.cached_property
+    def _archive(self) -> Archive:
+        return Archive(self._run.lake, self._run.feed.name, self._run.store)
+
+    @functools.cached_property
+    def _copies(self) -> list[StoredObject]:
+        days = self._settings.keep_archive_days
+        if days is None or not self._run.feed.source.archive:
+            return []
+        files = self._run.segments.select(pc.field("kind") == FILE)
+        needed = {self._archive.place(each) for each in files if each.state == LANDED or each.segment in self._open}
+        before = self._before(days)
+        return [copy for copy in self._archive.copies() if copy.modified < before and copy.path not in needed]
+
+    # --- Segments ---
+
+    @functools.cached_property
+    def passed(self) -> pa.Table:
+        """The segments to remove, with the columns of `SCHEMA`."""
+        rows, days = self._run.segments.rows, self._settings.keep_segments_days
+        if days is None:
+            return rows.slice(0, 0)
+        before = pa.scalar(self._before(days), pa.timestamp("us", tz="UTC"))
+        over = (
+            (pc.field("state") == DECODED)
+            & (pc.field("batch") < self._run.segments.batch)
+            & (pc.field("landed_at") < before)
+            & (pc.field("max_commit_ts").is_null() | (pc.field("max_commit_ts") <= self._run.last_cut.checkpoint_ts))
+            & ~pc.field("segment").isin(self._open_names)
+        )
+        least = min((batch for _, batch in self._batches), default=_NEVER)
+        ranges = over & (pc.field("record_batch") < self._first_batch)
+        ranges = ranges & (pc.field("kind") == OFFSETS) & (pc.field("batch") <= least)
+        return pa.concat_tables([rows.filter(ranges), self._passed_files(rows, over)])
+
+    def _passed_files(self, rows: pa.Table, over: Any) -> pa.Table:
+        gaps = sorted({gap.directory for gap in index_gaps(rows)})
+        files = directories(rows.filter(pc.field("feed_date").is_valid()))
+        kept = files.filter(~over | pc.field("directory").isin(pa.array(gaps, pa.string())))
+        names = ["database", "table"]
+        groups = files.group_by([*names, "feed_date"]).aggregate([("batch", "max")])
+        waiting = {tuple(each.values()) for each in kept.select([*names, "feed_date"]).to_pylist()}
+        dates: dict[TableName, list[tuple[str, bool]]] = {}
+        for group in groups.to_pylist():
+            name = TableName(group["database"], group["table"])
+            is_kept = (
+                group["batch_max"] > self._batch_of(name) or (name.database, name.table, group["feed_date"]) in waiting
+            )
+            dates.setdefault(name, []).append((group["feed_date"], is_kept))
+        upto = [(name, last) for name, found in dates.items() if (last := _last_passed(found)) is not None]
+        limits = pa.table(
+            {
+                "database": pa.array([name.database for name, _ in upto], pa.string()),
+                "table": pa.array([name.table for name, _ in upto], pa.string()),
+                "upto": pa.array([last for _, last in upto], pa.string()),
+            }
+        )
+        limited = files.join(limits, names, join_type="inner")
+        return limited.filter(pc.field("feed_date") <= pc.field("upto")).select(SCHEMA.names).cast(SCHEMA)
+
+    @functools.cached_property
+    def _batches(self) -> list[tuple[frozenset[TableName], int]]:
+        """The names of each table, and the batch up to which it has applied everything; a dropped table waits for
+        none."""
+        run, tables = self._run, CurrentTables(self._run.lake, self._run.feed)
+        found: list[tuple[frozenset[TableName], int]] = []
+        for life in run.history.history.incarnations().values():
+            if life.dropped_ts is not None and life.dropped_ts <= run.last_cut.checkpoint_ts:
+                found.append((frozenset(life.names), _ALWAYS))
+                continue
+            try:
+                state = tables.find(life)
+            except UnreadableTableError:
+                # Everything needed to recreate it stays.
+                found.append((frozenset(life.names), _NEVER))
+                continue
+            applied = _NEVER if state is None else state.applied_batch
+            found.append((frozenset(life.names), max(applied, run.last_cut.batch if is_shown(run, life) else _NEVER)))
+        return found
+
+    def _batch_of(self, name: TableName) -> int:
+        return min((batch for names, batch in self._batches if name in names), default=_NEVER)
+
+
+def _last_passed(dates: list[tuple[str, bool]]) -> str | None:
+    """Return the last of the initial dates that need not be kept, never the newest one. Dates after a kept one stay
+    too, so that one date describes what is known of a table."""
+    last = None
+    for date, is_kept in sorted(dates)[:-1]:
+        if is_kept:
+            break
+        last = date
+    return last
+
+
+_IN_KEY: Final = ("table_no", "version_no", "key")
+_ORDER: Final = ("stage", "upsert", "segment", "line")
+_CHANGES: Final = pa.schema([
+    *(KEYED_EVENTS.field(name) for name in (*_IN_KEY, *_ORDER)),
+    ("whole", pa.bool_()),
+    ("file", pa.string()),
+    ("position", pa.int64()),
+    ("keys", pa.int32()),
+])  # fmt: skip
+"""One row for each key that an event concerns (see `keyed_events`); the event has `keys` of them. `file` and `position`
+locate the event; `whole` says that no values of an earlier row are kept."""
+_DELETED: Final = pa.schema([("file", pa.string()), ("positions", pa.binary())])
+"""The positions of rows of a data file, as `BitMap64` serializes them."""
+_VERSION_BITS: Final = 32
+_BATCHES_AT_ONCE: Final = 8
+"""Spark's batches are small: a query for each would double the cost."""
+_FILE, _POSITION = "_file", "_pos"
+
+
+@dataclass(frozen=True)
+class VersionSpan:
+    """The events of one version of a table, and the columns of a complete row of it."""
+
+    span: KeyedSpan
+    columns: tuple[str, ...]
+
+
+def find_superseded(
+    spark: SparkSession, feed: str, versions: Sequence[VersionSpan], excluded_segments: frozenset[str]
+) -> dict[str, BitMap64]:
+    """Find the events of some versions that others of these supersede; return their positions by data file. Synthetic
+    events and events of the excluded segments are never superseded, and supersede none."""
+    lowest, highest = commit_ts_range([version.span for version in versions])
+    events = spark.read.format("iceberg").load(system_table(feed, "events").sql)
+    within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
+    keyed = _Changes(versions, excluded_segments)
+    changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(keyed, spark_columns(_CHANGES))
+    files = _superseded(changes).repartition("file").mapInArrow(_by_file, spark_columns(_DELETED))
+    # All positions of a file are in one task.
+    return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
+
+
+def _superseded(changes: DataFrame) -> DataFrame:
+    """Return `file` and `position` of the events whose keys all have a later change that is whole."""
+    of_key = Window.partitionBy(*_IN_KEY)
+    latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
+    numbered = changes.withColumn("number", F.row_number().over(latest_first))
+    hiding = numbered.withColumn("hiding", F.min(F.when(F.col("whole"), F.col("number"))).over(of_key))
+    hidden = hiding.where(F.col("number") > F.col("hiding"))
+    events = hidden.groupBy("file", "position", "keys").count()
+    return events.where(F.col("count") == F.col("keys")).select("file", "position")
+
+
+def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    found: dict[str, BitMap64] = {}
+    for batch in batches:
+        for file in pc.unique(batch.column("file")).to_pylist():
+            positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
+            found.setdefault(file, BitMap64()).update(positions.to_pylist())
+    for file, positions in found.items():
+        yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, schema=_DELETED)
+
+
+def _tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield several of Spark's batches at once as a table."""
+    rest = iter(batches)
+    while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
+        yield pa.Table.from_batches(some)
+
+
+class _Changes:
+    """Makes changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
+
+    def __init__(self, versions: Sequence[VersionSpan], excluded_segments: frozenset[str]) -> None:
+        self._spans = [version.span for version in versions]
+        self._columns = {(v.span.table_no, v.span.version_no): v.columns for v in versions}
+        self._excluded = excluded_segments
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keyed, excluded = KeyedSpans(self._spans), pa.array(sorted(self._excluded), pa.string())
+        with sql.database() as connection:
+            for events in _tables_of(batches):
+                out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
+                yield from self._changes(connection, keyed, events.filter(pc.invert(out))).to_batches()
+
+    def _changes(self, connection: Any, keyed: KeyedSpans, events: pa.Table) -> pa.Table:
+        # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.
+        number = events.column_names.index("line")
+        numbered = events.set_column(number, EVENTS.field("line"), pa.array(np.arange(events.num_rows)))
+        changes = keyed.keyed(connection, numbered.select(list(CHANGE_COLUMNS)))
+        places = changes.column("line").to_numpy()
+        columns = {
+            **{name: changes.column(name) for name in (*_IN_KEY, *_ORDER)},
+            "line": events.column("line").take(pa.array(places)),
+            "whole": self._whole(connection, changes),
+            "file": events.column(_FILE).take(pa.array(places)),
+            "position": events.column(_POSITION).take(pa.array(places)),
+            "keys": np.bincount(places, minlength=events.num_rows)[places],
+        }
+        return pa.table({name: columns[name] for name in _CHANGES.names}, _CHANGES)
+
+    def _whole(self, connection: Any, changes: pa.Table) -> pa.Array:
+        """Return whether each change holds the complete row, or deletes it. False for one that lacks its key."""
+        tables, versions = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
+        found, place = np.unique((tables << _VERSION_BITS) + versions, return_inverse=True)
+        numbers = (divmod(each, 1 << _VERSION_BITS) for each in found.tolist())
+        names = pa.array([self._columns[number] for number in numbers], pa.list_(pa.string()))
+        rows = {
+            "upsert": changes.column("upsert"),
+            "is_insert": changes.column("is_insert"),
+            "image": changes.column("image"),
+            "key": changes.column("key"),
+            "names": names.take(pa.array(place)),
+        }
+        query = (
+            "SELECT (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) "
+            "AND list_count(key) = len(key) AS whole FROM changes"
+        )
+        found = [sql.query(connection, query, changes=part) for part in sql.slices(pa.table(rows))]
+        return pa.concat_tables(found).column("whole")
+
+
+_WORTH: Final = 0.1
+"""The growth, as a share of the events, after which removal is done again: finding the superseded events reads all
+candidates."""
+
+
+class SupersededEvents:
+    """The superseded events of one feed in its current state. `run` has the current configuration."""
+
+    def __init__(self, run: FeedContext) -> None:
+        self._run = run
+        self._looked_at = totals(run.segments.rows.filter(pc.field("kind") == SUMMARY)).events
+
+    def find(self) -> dict[str, BitMap64] | None:
+        """Find the events that can be removed: positions by data file. None, without running a job, when little can be
+        found."""
+        before = removal_of(self._run.lake, self._run.feed.name)
+        new = self._looked_at - before.looked_at
+        if self._upto_ts == BEGINNING or new <= _WORTH * (self._looked_at - before.removed):
+            return None
+        versions = list(self._versions())
+        if not versions:
+            return None
+        rows = self._run.segments.rows
+        still_there = rows.filter((pc.field("kind") != SUMMARY) & (pc.field("min_commit_ts") <= self._upto_ts))
+        segments = frozenset(still_there["segment"].to_pylist())
+        with engine_errors(), errors_of_tasks():
+            return find_superseded(self._run.spark, self._run.feed.name, versions, segments)
+
+    def remove(self, found: dict[str, BitMap64]) -> int:
+        """Remove what was found; return the number of events."""
+        run = self._run
+        return delete_superseded(run.lake, run.feed.name, run.iceberg, found, self._looked_at, self._upto_ts)
+
+    @functools.cached_property
+    def _upto_ts(self) -> int:
+        """The commit-ts up to which superseded events can be removed."""
+        days = self._run.feed.maintenance.keep_superseded_days
+        if days is None:
+            return BEGINNING
+        return min(tso(self._run.clock() - datetime.timedelta(days=days)), self._run.last_cut.checkpoint_ts)
+
+    def _versions(self) -> Iterator[VersionSpan]:
+        """Yield the versions of the tables that the last cut shows: others may still have to apply these events."""
+        run = self._run
+        for number, life in enumerate(run.history.history.incarnations().values()):
+            if not is_shown(run, life) or any(version.hold is not None for version in life.versions):
+                continue
+            for span in life.spans():
+                # Each version has its own key.
+                key = key_columns(run.feed, span.version)
+                if not key:
+                    continue
+                # Each text is treated as one key. A key with several texts only leaves more events than necessary.
+                keyed = keyed_span(life, span, TableKey(key), number, BEGINNING, row_stage(self._upto_ts))
+                if keyed is not None:
+                    yield VersionSpan(keyed, tuple(column.name for column in span.version.carried))

@@ -1,0 +1,534 @@
+"""The state of a feed as numbers: one reading for the status, for alerts and for metrics. No JVM is started, and the
+source is not queried.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
+from cdc_lakehouse.lake.faults import engine_fault
+from cdc_lakehouse.lake.files import StoredFile, column, live_files, read_rows
+from cdc_lakehouse.lake.names import (
+    BATCH,
+    CHECKPOINT_TS,
+    COMPACTED_AT,
+    KEY,
+    KEYS_TOUCHED,
+    ROWS_REMOVED,
+    ROWS_WRITTEN,
+    summary_of,
+)
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow, removal_of
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, Segments, totals
+
+# Compute numbers about a feed's tables, most of which the checks use. PyIceberg only: no JVM is started.
+
+_LARGE_BATCH: Final = 0.1
+"""The share of a table's rows from which a batch is large: looking up so many keys takes longer than grouping all
+rows."""
+
+# Type checkers do not know the parameters of these.
+_at_least: Any = GreaterThanOrEqual
+_at_most: Any = LessThanOrEqual
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """The keys that occur more than once in a table, with a few examples; `rows` is the number of rows read."""
+
+    rows: int
+    keys: int
+    examples: tuple[str, ...]
+
+
+def duplicate_keys(table: Table) -> Duplicates:
+    """Find duplicate keys among all rows of a table; reads the key columns only."""
+    key = _key(table)
+    if not key or table.current_snapshot() is None:
+        return Duplicates(0, 0, ())
+    return _duplicates(table.scan(selected_fields=key).to_arrow().select(list(key)))
+
+
+def duplicate_keys_written(table: Table) -> Duplicates:
+    """Find duplicate keys among the keys that the last batch wrote, the only ones that it can have duplicated. Only
+    rows with these keys are held in memory, and files whose minimum and maximum exclude them are not read."""
+    key, batch = _key(table), conservation(table)
+    if not key or not batch.written:
+        return Duplicates(0, 0, ())
+    if batch.written > batch.after * _LARGE_BATCH:
+        return duplicate_keys(table)
+    written = _written_keys(table, key)
+    if not written.num_rows:
+        return duplicate_keys(table)  # The batch wrote all of its rows again.
+    rows = table.scan(_near(key[0], written.column(0)), selected_fields=key).to_arrow_batch_reader()
+    return _duplicates(_among(rows, written))
+
+
+def _written_keys(table: Table, key: Sequence[str]) -> pa.Table:
+    """Return the keys in the files that the last batch added, without snapshots that also removed data files."""
+    made, _ = _last_batch(table)
+    added = {each.snapshot_id for each in made if not _total(each, "deleted-records")}
+    fields = [table.schema().find_field(name).field_id for name in key]
+    parts = [
+        rows.select([column(id) for id in fields]).rename_columns(list(key))
+        for file in live_files(table, (), added_by=added)
+        for rows in read_rows(table.io, file, table.schema(), fields)
+    ]
+    return pa.concat_tables(parts) if parts else pa.table({name: [] for name in key})
+
+
+def _near(name: str, values: pa.ChunkedArray) -> BooleanExpression:
+    """Return a filter for the range of some integers; for values of other types it lets all rows pass."""
+    if not pa.types.is_integer(values.type) or values.null_count:
+        return AlwaysTrue()
+    ends = pc.min_max(values).as_py()
+    return And(_at_least(name, ends["min"]), _at_most(name, ends["max"]))
+
+
+def _among(rows: pa.RecordBatchReader, written: pa.Table) -> pa.Table:
+    """Return the rows whose key columns each have a written value: those with written keys, and some with others."""
+    found = [pc.field(name).isin(written.column(name).combine_chunks()) for name in written.column_names]
+    # A scanner builds one lookup table for all batches.
+    wanted: Any = ds.Scanner.from_batches(rows, filter=functools.reduce(operator.and_, found))
+    return wanted.to_table().select(written.column_names)
+
+
+def _key(table: Table) -> tuple[str, ...]:
+    return tuple(json.loads(table.properties.get(KEY, "[]")))
+
+
+def _duplicates(keys: pa.Table) -> Duplicates:
+    # Columns are named by position: the group-by could misread a source column's name.
+    plain = pa.table({f"k{n}": column for n, column in enumerate(keys.columns)})
+    counts = plain.group_by(plain.column_names).aggregate([([], "count_all")])
+    double = counts.filter(pc.field("count_all") > 1)
+    examples = tuple(str(tuple(row.values())[: keys.num_columns]) for row in double.slice(0, 5).to_pylist())
+    return Duplicates(keys.num_rows, double.num_rows, examples)
+
+
+@dataclass(frozen=True, slots=True)
+class Conservation:
+    """The rows of a table before and after its last batch, and the rows that the batch wrote, without those that it
+    only copied from replaced files.
+
+    `changed_keys` is the number of keys whose rows the batch may delete, None when it may delete any row. `expected` is
+    the number of rows that the batch's events write, and of those that they replace or delete, as its tasks counted
+    them; None when all rows were rewritten or an earlier release wrote the batch.
+
+    This does not detect events that are missing from `events` or were not read, because the tasks do not count them
+    either, nor whether a key whose row was removed should still have one."""
+
+    before: int
+    written: int
+    after: int
+    changed_keys: int | None
+    expected: tuple[int, int] | None = None
+
+    @property
+    def deleted(self) -> int:
+        return self.before + self.written - self.after
+
+    @property
+    def holds(self) -> bool:
+        """Whether no row was lost (only rows of changed keys were removed) and none is duplicated or missing: the rows
+        are the earlier ones, without those that the events removed, and with those that the events wrote."""
+        bounded = self.deleted >= 0 and (self.changed_keys is None or self.deleted <= self.changed_keys)
+        return bounded and self.expected in (None, (self.written, self.deleted))
+
+
+def conservation(table: Table) -> Conservation:
+    """Compute a table's conservation from the summaries of the snapshots that the last batch made."""
+    changed_keys = table.properties.get(KEYS_TOUCHED, "")
+    made, before = _last_batch(table)
+    if before is None and made and made[-1].parent_snapshot_id is not None:
+        # Maintenance has expired the snapshot before the batch: there is nothing to compare with.
+        rows = row_count(table, table.current_snapshot())
+        return Conservation(rows, 0, rows, None)
+    written = sum(max(0, _total(each, "added-records") - _live_rows_replaced(each)) for each in made)
+    after = row_count(table, table.current_snapshot())
+    return Conservation(
+        row_count(table, before), written, after, int(changed_keys) if changed_keys else None, _expected(made)
+    )
+
+
+def _expected(made: Sequence[Snapshot]) -> tuple[int, int] | None:
+    summaries = [summary_of(each) for each in made]
+    if not made or any(ROWS_WRITTEN not in each for each in summaries):
+        return None
+    return sum(int(each[ROWS_WRITTEN]) for each in summaries), sum(int(each[ROWS_REMOVED]) for each in summaries)
+
+
+def _live_rows_replaced(snapshot: Snapshot) -> int:
+    """Count the live rows in the files that the snapshot removed. Rows that were deleted already went with their
+    vectors."""
+    gone = _total(snapshot, "deleted-records")
+    return gone - _total(snapshot, "removed-position-deletes") if gone else 0
+
+
+def _total(snapshot: Snapshot, name: str) -> int:
+    return int(summary_of(snapshot).get(name, "0"))
+
+
+def _last_batch(table: Table) -> tuple[list[Snapshot], Snapshot | None]:
+    """Return the snapshots that the last batch made, newest first, and the snapshot before them."""
+    head = table.current_snapshot()
+    made: list[Snapshot] = []
+    for snapshot in ancestors_of(head, table.metadata):
+        if _batch(snapshot) != _batch(head):
+            return made, snapshot
+        made.append(snapshot)
+    return made, None
+
+
+def _batch(snapshot: Snapshot | None) -> tuple[str | None, str | None]:
+    summary = summary_of(snapshot)
+    return summary.get(BATCH), summary.get(CHECKPOINT_TS)
+
+
+@dataclass(frozen=True, slots=True)
+class EventCounts:
+    """The numbers of events that the segments gave, that are in `events`, and that were removed because later events
+    supersede them."""
+
+    of_segments: int
+    in_table: int
+    superseded: int
+
+
+@dataclass(frozen=True, slots=True)
+class UncountedLines:
+    """A segment with lines or records that are not accounted for: each must be an event, be in the quarantine or be one
+    of `others`.
+
+    lines: what the decoder read; for records, what landed. events: the events that it gave. others: as in `Segment`.
+    rejected: what the decoder could not use. in_quarantine: what the quarantine holds of that."""
+
+    segment: str
+    lines: int
+    events: int
+    others: int
+    rejected: int
+    in_quarantine: int
+
+    @property
+    def is_accounted(self) -> bool:
+        return self.lines == self.events + self.others + self.rejected and self.rejected == self.in_quarantine
+
+
+def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
+    """Find decoded segments whose lines or records are not all accounted for, sorted by path; segments that were not
+    counted are left out. Reads `segments` and `quarantine` only.
+
+    It detects records that landed and were not read or were read twice, and events that were not committed or were
+    committed twice. It does not detect a record that the decoder wrongly takes for one without a row, nor a record that
+    the topic never delivered."""
+    columns = ["segment", "lines", "events", "others", "quarantined"]
+    # Segments that were not counted can have summaries too.
+    counted = (pc.field("state") == DECODED) & (pc.field("kind") != SUMMARY) & pc.field("lines").is_valid()
+    rows = Segments(lake, feed).rows.filter(counted).select(columns)
+    rows = rows.set_column(columns.index("others"), "others", pc.fill_null(rows.column("others"), 0))
+    kept: Counter[str] = Counter()
+    for row in Quarantine(lake, feed).rows:
+        # Rows that a table could not take count as events.
+        if row.state != "replayed" and row.error_class != BAD_VALUE:
+            kept[row.segment] += row.count
+    given = pc.field("events") + pc.field("others") + pc.field("quarantined")
+    wrong = (pc.field("lines") != given) | (pc.field("quarantined") != 0)
+    suspects = rows.filter(wrong | pc.field("segment").isin(pa.array(kept, pa.string())))
+    cells = (suspects.column(name).to_pylist() for name in columns)
+    found = [
+        UncountedLines(segment, lines, events, others, rejected, kept[segment])
+        for segment, lines, events, others, rejected in zip(*cells, strict=True)
+    ]
+    return sorted((each for each in found if not each.is_accounted), key=lambda each: each.segment)
+
+
+@dataclass(frozen=True, slots=True)
+class CutTable:
+    """A table of a cut: the rows that the cut recorded, and the rows of the snapshot that it names; `in_snapshot` is
+    None when that snapshot does not exist or cannot be read."""
+
+    name: TableName
+    rows: int
+    in_snapshot: int | None
+
+
+def cut_tables(lake: Lake, feed: FeedConfig) -> list[CutTable]:
+    """Return the tables of the last cut, with row counts from metadata: of a snapshot that was written for this cut,
+    the rows of its files; of other snapshots, what the snapshot itself states."""
+    checkpoints, tables = Checkpoints(lake, feed.name), CurrentTables(lake, feed)
+    cut = checkpoints.last().checkpoint_ts
+    found: list[CutTable] = []
+    for row in checkpoints.rows(cut):
+        name = TableName(row.database, row.table)
+        try:
+            table = None if row.snapshot_id is None else tables.load(tables.identifier(name))
+            count = 0 if row.snapshot_id is None else _rows_of(table, row.snapshot_id, cut)
+        except Exception as error:
+            if engine_fault(error) is not None:
+                raise
+            count = None
+        found.append(CutTable(name, row.row_count, count))
+    return found
+
+
+def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
+    snapshot = None if table is None else table.snapshot_by_id(snapshot_id)
+    if table is None or snapshot is None:
+        return None
+    if _batch(snapshot)[1] != str(cut):
+        return row_count(table, snapshot)
+    return sum(file.live_rows for file in live_files(table, (), snapshot=snapshot))
+
+
+def changes_by_table(lake: Lake, feed: str, since: str | None) -> dict[TableName, Counter[str]]:
+    """Count events by table and operation, for feed dates from `since` on, or all when it is None. Reads three columns
+    of `events`."""
+    table = lake.load(system_table(feed, "events"))
+    found: dict[TableName, Counter[str]] = {}
+    if table is None:
+        return found
+    dated = AlwaysTrue() if since is None else _at_least("feed_date", since)
+    fields = ("schema_name", "table_name", "op")
+    for batch in table.scan(dated, selected_fields=fields).to_arrow_batch_reader():
+        groups = pa.Table.from_batches([batch]).group_by(list(fields)).aggregate([([], "count_all")])
+        for row in groups.to_pylist():
+            name = TableName(row["schema_name"], row["table_name"])
+            found.setdefault(name, Counter())[row["op"]] += row["count_all"]
+    return found
+
+
+def event_counts(lake: Lake, feed: str) -> EventCounts:
+    table = lake.load(system_table(feed, "events"))
+    rows = 0 if table is None else row_count(table, table.current_snapshot())
+    of_segments = totals(Segments(lake, feed).rows.filter(pc.field("state") == DECODED)).events
+    return EventCounts(of_segments, rows, removal_of(lake, feed).removed)
+
+
+# Measure how well a table can be read, by its files, deleted rows, manifests and snapshots. No JVM is started.
+
+SMALL_SHARE: Final = 4
+"""A file is small when it is smaller than the target size divided by this."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """The health of a table, from its metadata only.
+
+    bytes: of data files and deletes. rows: in data files, including deleted rows. compacted_at: in UTC, None when
+    maintenance never rewrote files."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    deleted_rows: int = 0
+    snapshots: int = 0
+    compacted_at: datetime.datetime | None = None
+
+    @property
+    def average_bytes(self) -> int:
+        return self.bytes // self.files if self.files else 0
+
+    @property
+    def delete_ratio(self) -> float:
+        return self.deleted_rows / self.rows if self.rows else 0.0
+
+
+def health_document(health: TableHealth) -> dict[str, Any]:
+    """Return a table's health as JSON documents contain it."""
+    return {
+        "files": health.files,
+        "bytes": health.bytes,
+        "average_bytes": health.average_bytes,
+        "delete_ratio": round(health.delete_ratio, 4),
+        "snapshots": health.snapshots,
+        "compacted_at": None if health.compacted_at is None else health.compacted_at.isoformat(),
+    }
+
+
+def table_health(table: Table) -> TableHealth:
+    totals = summary_of(table.current_snapshot())
+    names = ("total-data-files", "total-files-size", "total-records", "total-position-deletes")
+    at = table.properties.get(COMPACTED_AT)
+    return TableHealth(
+        *(int(totals.get(name, "0")) for name in names),
+        snapshots=len(table.snapshots()),
+        compacted_at=None if at is None else datetime.datetime.fromisoformat(at),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteCandidates:
+    """The number and the size of a table's files that should be rewritten."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+def rewrite_candidates(
+    table: Table, target_bytes: int, min_small_files: int, max_delete_ratio: float
+) -> RewriteCandidates:
+    """Count the files with too many deleted rows, and the small files of partitions with too many of them: the files
+    that Iceberg's `rewrite_data_files` rewrites with the corresponding options.
+
+    target_bytes: a file is small below a quarter of it. min_small_files: in a partition. max_delete_ratio: deleted rows
+    by rows of a file. Raises `StoredFormError` as `live_files` does."""
+    health = table_health(table)
+    if health.files < min_small_files and not health.deleted_rows:
+        return RewriteCandidates()
+    partitions: dict[Collection[str | None], list[StoredFile]] = defaultdict(list)
+    found: list[StoredFile] = []
+    for file in live_files(table, ()):
+        if file.deletes and file.deleted_rows / file.record_count >= max_delete_ratio:
+            found.append(file)
+        elif file.size < target_bytes // SMALL_SHARE:
+            partitions[file.partition].append(file)
+    for small in partitions.values():
+        if len(small) >= min_small_files:
+            found += small
+    return RewriteCandidates(len(found), sum(file.size for file in found))
+
+
+def manifest_count(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else len(snapshot.manifests(table.io))
+
+
+@dataclass(frozen=True, slots=True)
+class FeedState:
+    """The state of a feed.
+
+    checkpoint_ts: of the published cut, a TSO; None when nothing is published, like lag_seconds. cut: its tables.
+    tables: these and the held ones, each held one with the last row that shows it, None when there is none. held:
+    reasons by table. quarantined: open rows by table, None for those without a table. discarded: rows that a person
+    discarded. read_at: in UTC."""
+
+    checkpoint_ts: int | None
+    lag_seconds: float | None
+    cut: tuple[CutRow, ...]
+    tables: Mapping[TableName, CutRow | None]
+    held: Mapping[TableName, str]
+    quarantined: Mapping[TableName | None, int]
+    discarded: int
+    read_at: datetime.datetime
+
+    def lag_of(self, table: TableName) -> float | None:
+        """Return the seconds by which the readers' view of a table lags; None when they have not seen it."""
+        row = self.tables.get(table)
+        return None if row is None else lag_seconds(row.checkpoint_ts, self.read_at)
+
+    @property
+    def checkpoint_time(self) -> datetime.datetime | None:
+        """The time that the tables show, in UTC."""
+        return None if self.checkpoint_ts is None else commit_time(self.checkpoint_ts)
+
+    @property
+    def published_at(self) -> datetime.datetime | None:
+        """When the cut was published, in UTC; None for one without tables."""
+        return max((row.published_at for row in self.cut), default=None)
+
+    @property
+    def quarantined_rows(self) -> int:
+        return sum(self.quarantined.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSizes:
+    """The sizes of a feed. events: rows of the `events` table. segments_waiting: segments that have landed and are not
+    decoded."""
+
+    events: int
+    segments_waiting: int
+
+
+def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> FeedState:
+    """Read the state of a feed. Raises `CatalogUnreachableError` when the lake cannot be read."""
+    checkpoints = Checkpoints(lake, feed.name)
+    cut = checkpoints.last()
+    published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
+    quarantine = Quarantine(lake, feed.name)
+    quarantined: dict[TableName | None, int] = {}
+    for row in quarantine.open():
+        table = None if row.database is None or row.table is None else TableName(row.database, row.table)
+        quarantined[table] = quarantined.get(table, 0) + row.count
+    rows = () if published is None else tuple(checkpoints.rows(published))
+    held = held_of_cut(lake, feed.name, cut)
+    tables: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in rows}
+    tables |= {name: checkpoints.last_of(name) for name in held.keys() - tables.keys()}
+    return FeedState(
+        published,
+        None if published is None else lag_seconds(published, now),
+        rows,
+        tables,
+        held,
+        quarantined,
+        quarantine.count("discarded"),
+        now,
+    )
+
+
+def held_by_name(held: Iterable[tuple[str, str]], lives: Mapping[str, Incarnation]) -> dict[TableName, str]:
+    """Return the reasons by the last names of tables. `held` are pairs of an incarnation (or the identity of the name
+    of a table without a history) and its reason."""
+    found: dict[TableName, str] = {}
+    for id, reason in held:
+        name = lives[id].last.name if id in lives else TableName.of_identity(id)
+        found[name] = reason if name not in found else f"{found[name]}; {reason}"
+    return found
+
+
+def held_of_cut(lake: Lake, feed: str, cut: Cut) -> dict[TableName, str]:
+    """Return the held tables of a cut. The schema history is only read when a table is held."""
+    return held_by_name(cut.held, SchemaHistory(lake, feed).history.incarnations() if cut.held else {})
+
+
+def stale_tables(feed: FeedConfig, state: FeedState) -> Iterator[tuple[TableName, float, int]]:
+    """Yield the tables that lag more than their `freshness_minutes` allow, with the seconds and these minutes."""
+    for table in sorted(state.tables, key=lambda name: (name.database, name.table)):
+        lag, allowed = state.lag_of(table), feed.settings_of(table.database, table.table).freshness_minutes
+        if allowed is not None and lag is not None and lag > allowed * 60:
+            yield table, lag, allowed
+
+
+def read_sizes(lake: Lake, feed: str) -> FeedSizes:
+    """Read the sizes of the `events` and `segments` tables. Raises `CatalogUnreachableError` when the lake cannot be
+    read."""
+    events = lake.load(system_table(feed, "events"))
+    return FeedSizes(
+        0 if events is None else row_count(events, events.current_snapshot()), Segments(lake, feed).waiting()
+    )
+
+
+def read_health(lake: Lake, feed: FeedConfig, name: TableName) -> TableHealth | None:
+    """Read the health of a current-state table; None when it does not exist, or cannot be read."""
+    tables = CurrentTables(lake, feed)
+    try:
+        table = tables.load(tables.identifier(name))
+        return None if table is None else table_health(table)
+    except Exception as error:
+        if engine_fault(error) is not None:
+            raise
+        return None

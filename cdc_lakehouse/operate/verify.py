@@ -1,0 +1,476 @@
+"""Verify that the tables of the last cut equal those of the source database.
+
+Both sides compute a count and a checksum for each bucket of keys. When a bucket's differ, its rows are read from both
+sides in the same order and compared value by value: only the rows of one key are in memory at a time.
+
+TiDB is read as of the cut's TSO. MySQL is read now, while changes continue: differing keys are compared again in newer
+cuts, and a key that was equal once is equal. A key is reported as changing when it differs in another way each time, or
+when `events` has a change of it above the cut.
+
+Compute checksums of a current-state table's rows by bucket, and read the rows of some buckets, as of a snapshot.
+
+The columns are read file by file and passed through DuckDB, which holds one number for each bucket and sorts on
+disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.row_texts import Form, form_of
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, quoted
+from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.errors import CdcError, PermanentError
+from cdc_lakehouse.lake.current.keyed_events import KeyColumn, keys_changed_above
+from cdc_lakehouse.lake.current.row_texts import in_row, number_of_digits, row_text
+from cdc_lakehouse.lake.current.row_texts import value_text as lake_text
+from cdc_lakehouse.lake.current.tables import CurrentTables, iceberg_name
+from cdc_lakehouse.lake.current.typed_rows import lake_name
+from cdc_lakehouse.lake.files import column as column_of_field
+from cdc_lakehouse.lake.files import live_files, read_rows
+from cdc_lakehouse.lake.names import FEED, INCARNATION
+from cdc_lakehouse.lake.tables.checkpoints import CutRow
+from cdc_lakehouse.operate.row_differences import MOST_KEYS, ComparedColumns, Difference, Differences
+from cdc_lakehouse.operate.state import held_by_name
+from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.progress import Progress
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.sources.database.client import ComparedColumn, ComparedTable, SourceDatabase
+from cdc_lakehouse.sources.database.row_texts import value_text as source_text
+
+_ROWS: Final = "lake_rows"
+_BATCH_ROWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LakeValue:
+    """A column: its field, the expression of its text (over the column of `field_id`), and its form in a row's text."""
+
+    field_id: int
+    text: str
+    form: Form
+
+
+@dataclass(frozen=True)
+class LakeRows:
+    """The rows of a snapshot, by the compared columns, those of the key first. `schema` is the schema to read the
+    snapshot with; without a snapshot there are no rows."""
+
+    table: Table
+    snapshot: Snapshot | None
+    schema: Schema
+    columns: tuple[LakeValue, ...]
+    key_count: int
+    buckets: int
+
+    def checksums(self) -> dict[int, tuple[int, int]]:
+        """Return the number of rows and the checksum of each bucket that has rows."""
+        values = [in_row(each.text, each.form) for each in self.columns]
+        row = number_of_digits(f"md5({row_text(values)})", 16)
+        query = (
+            f"SELECT bucket, count(*), sum(hash) FROM (SELECT {self._bucket(f'md5({self._key()})')} AS bucket, "
+            f"{row} AS hash FROM {_ROWS}) GROUP BY bucket"
+        )
+        with sql.database() as connection, sql.named(connection, **{_ROWS: self._reader()}):
+            found = connection.execute(query).fetchall()
+        return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
+
+    def rows(self, buckets: Sequence[int] | None) -> Generator[tuple[Any, ...]]:
+        """Yield the MD5 of the key's text and the texts of all columns, of some buckets or of all (None), ordered by
+        the MD5. The texts of binaries are their bytes."""
+        texts = ", ".join(f"{each.text} AS c{n}" for n, each in enumerate(self.columns))
+        digest = f"md5({self._key()})"
+        some = ""
+        if buckets is not None:
+            some = f" WHERE {self._bucket('digest')} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
+        names = ", ".join(f"c{n}" for n in range(len(self.columns)))
+        query = f"SELECT digest, {names} FROM (SELECT {digest} AS digest, {texts} FROM {_ROWS}){some} ORDER BY digest"
+        with sql.database() as connection, sql.named(connection, **{_ROWS: self._reader()}):
+            found = connection.execute(query)
+            while rows := found.fetchmany(_BATCH_ROWS):
+                yield from rows
+
+    def _key(self) -> str:
+        return row_text([in_row(each.text, each.form) for each in self.columns[: self.key_count]])
+
+    def _bucket(self, digest: str) -> str:
+        return f"{number_of_digits(digest, 8)} % {self.buckets:d}"
+
+    def _reader(self) -> pa.RecordBatchReader:
+        ids = [each.field_id for each in self.columns]
+        types = {field.field_id: field.field_type for field in self.schema.fields}
+        schema = pa.schema([(column_of_field(id), schema_to_pyarrow(types[id], include_field_ids=False)) for id in ids])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(ids, schema))
+
+    def _batches(self, ids: Sequence[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if self.snapshot is None:
+            return
+        for file in live_files(self.table, (), snapshot=self.snapshot):
+            for rows in read_rows(self.table.io, file, self.schema, ids):
+                yield from rows.select(schema.names).cast(schema).to_batches()
+
+
+# How a table is read in the source and in the lake, to compare both as of a cut.
+
+_ROWS_OF_A_BUCKET: Final = 4000
+_MOST_BUCKETS: Final = 1 << 20
+
+
+class NotComparableError(PermanentError):
+    """The table cannot be compared in its current state."""
+
+    default_advice = "run the feed, then verify again"
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A table on both sides. `key` are the columns of its key, `left_out` the columns that are not compared, with the
+    reasons."""
+
+    life: Incarnation
+    source: ComparedTable
+    lake: LakeRows
+    columns: ComparedColumns
+    key: tuple[KeyColumn, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def buckets(self) -> int:
+        return self.source.buckets
+
+
+def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: int | None = None) -> Sides:
+    """Return both sides of the table: in the last cut, and in the current state of the database. `buckets` is their
+    number, None for one that suits the table's size. Raises `NotComparableError`."""
+    checkpoint_ts = run.last_cut.checkpoint_ts
+    row = _cut_row(run, name, checkpoint_ts)
+    life = _life(run, name, checkpoint_ts)
+    table, snapshot, schema = _snapshot(run, name, life, row)
+    if buckets is None:
+        rows = max(row.row_count, database.estimated_rows(name))
+        buckets = min(max(1, math.ceil(rows / _ROWS_OF_A_BUCKET)), _MOST_BUCKETS)
+    compared, left_out = _compared(database, life.last)
+    key = _key(run, life.last, compared)
+    ordered = [*key, *(each for each in compared if each not in key)]
+    value_format = run.value_format(life.last)
+    fields = {field.name: field for field in schema.fields}
+    missing = [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]
+    if missing:
+        raise NotComparableError(f"the lake's table has no column {', '.join(missing)}")
+    texts = [
+        ComparedColumn(
+            each.own.name,
+            source_text(quoted(each.declared), each.type, zero_dates=value_format.zero_dates),
+            each.form,
+        )
+        for each in ordered
+    ]
+    values: list[LakeValue] = []
+    for each in ordered:
+        field = fields[lake_name(each.own)]
+        value = column_of_field(field.field_id)
+        text = lake_text(value, each.type, iceberg_name(field.field_type), value_format)
+        values.append(LakeValue(field.field_id, text, each.form))
+    return Sides(
+        life,
+        ComparedTable(name, tuple(texts), len(key), buckets),
+        LakeRows(table, snapshot, schema, tuple(values), len(key), buckets),
+        ComparedColumns(tuple(each.own.name for each in ordered), tuple(each.type for each in ordered), len(key)),
+        tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
+        left_out,
+    )
+
+
+def _cut_row(run: FeedRun, name: TableName, checkpoint_ts: int) -> CutRow:
+    for row in run.checkpoints.rows(checkpoint_ts):
+        if (row.database, row.table) == (name.database, name.table):
+            return row
+    raise NotComparableError("it is not in the last cut any more")
+
+
+def _life(run: FeedRun, name: TableName, checkpoint_ts: int) -> Incarnation:
+    lives = run.history.history.incarnations().values()
+    found = [life for whole in lives if (life := whole.upto(checkpoint_ts)) and life.last.name == name]
+    alive = [life for life in found if life.dropped_ts is None]
+    if not alive:
+        raise NotComparableError("the schema history does not know it")
+    return alive[-1]
+
+
+def _snapshot(run: FeedRun, name: TableName, life: Incarnation, row: CutRow) -> tuple[Table, Snapshot | None, Schema]:
+    """Return the table, its snapshot in the cut (None for no rows), and the schema to read the snapshot with."""
+    tables = CurrentTables(run.lake, run.feed)
+    identifier = tables.identifier(name)
+    table = tables.load(identifier)
+    if table is None or (table.properties.get(FEED), table.properties.get(INCARNATION)) != (run.feed.name, life.id):
+        raise NotComparableError(f"the lake has no table {identifier} of it")
+    if row.snapshot_id is None:
+        return table, None, table.schema()
+    snapshot = table.snapshot_by_id(row.snapshot_id)
+    if snapshot is None:
+        raise NotComparableError("the snapshot of the cut has expired")
+    # A change of only the schema makes no snapshot: the current snapshot is read with the table's current schema.
+    if snapshot.schema_id is None or row.snapshot_id == table.metadata.current_snapshot_id:
+        return table, snapshot, table.schema()
+    return table, snapshot, table.schemas()[snapshot.schema_id]
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A compared column: the schema history's column, its name and type in the database, and its form in a row's
+    text."""
+
+    own: Column
+    declared: str
+    type: ColumnType
+    form: Form
+
+
+def _compared(database: SourceDatabase, version: TableVersion) -> tuple[list[_Compared], dict[str, str]]:
+    """Return the columns that can be compared, and the others with the reasons. Raises `NotComparableError` when the
+    columns of both sides differ."""
+    declared = {each.name.lower(): each for each in database.columns(version.name)}
+    if not declared:
+        raise NotComparableError("the source has no such table", advice="or the user may not SELECT from it")
+    absent = [column.name for column in version.columns if column.name.lower() not in declared]
+    known = {column.name.lower() for column in version.columns}
+    new = [each.name for name, each in declared.items() if name not in known]
+    if absent or new:
+        sides = (("the lake", absent), ("the source", new))
+        alone = "; ".join(f"{side} alone has {', '.join(names)}" for side, names in sides if names)
+        raise NotComparableError(f"the columns differ: {alone}", advice="DDL may be on its way: verify again later")
+    compared: list[_Compared] = []
+    left_out: dict[str, str] = {}
+    for column in version.columns:
+        found = declared[column.name.lower()]
+        form = None if found.type is None else form_of(found.type)
+        if not column.carried or found.virtual:
+            left_out[column.name] = "virtual: rows of the log do not have it"
+        elif found.type is None or form is None:
+            name = column.type.name if found.type is None else found.type.name
+            left_out[column.name] = f"type {name}: no text of it is known that is the same on both sides"
+        else:
+            compared.append(_Compared(column, found.name, found.type, form))
+    return compared, left_out
+
+
+def _key(run: FeedRun, version: TableVersion, compared: Sequence[_Compared]) -> list[_Compared]:
+    by_id = {each.own.id: each for each in compared}
+    columns = key_columns(run.feed, version)
+    if not columns:
+        raise NotComparableError("it has no key", advice="set primary_key in its tables.settings")
+    unfit = [column.name for column in columns if column.id not in by_id]
+    if unfit:
+        raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared", advice="compare it by hand")
+    return [by_id[column.id] for column in columns]
+
+
+Result = Literal["equal", "different", "unchecked"]
+
+_BUCKETS_OF_A_STATEMENT: Final = 5000
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """The result for one table. `reason` says why it could not be checked, `left_out` which columns are not compared
+    and why.
+
+    The differences are of the cut at `checkpoint_ts` and the table's `incarnation`, None when it could not be checked.
+    `different_buckets` of the `buckets` differ. The counts of differing keys are complete, `differences` has the first
+    of them. `changing` keys differ and are being changed."""
+
+    name: TableName
+    result: Result
+    reason: str | None = None
+    checkpoint_ts: int | None = None
+    incarnation: str | None = None
+    source_rows: int | None = None
+    lake_rows: int | None = None
+    buckets: int = 0
+    different_buckets: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    changing: int = 0
+    differences: tuple[Difference, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def differing_keys(self) -> int:
+        return self.missing + self.extra + self.different
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """The result for one feed. `checkpoint_ts` is the cut's, None when none is published. `server` is the database's
+    version. `held` tables are not in the cut. `error` says why nothing could be checked."""
+
+    feed: str
+    checkpoint_ts: int | None
+    server: str | None
+    tables: tuple[TableResult, ...]
+    held: Mapping[TableName, str]
+    error: str | None = None
+
+    @property
+    def result(self) -> Result:
+        results = {table.result for table in self.tables}
+        if "different" in results:
+            return "different"
+        return "unchecked" if "unchecked" in results or self.error is not None or self.held else "equal"
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How often differing keys are compared, the seconds in between, and how many are shown of a table."""
+
+    attempts: int = 3
+    pause_seconds: float = 10
+    shown: int = 10
+    sleep: Callable[[float], None] = time.sleep
+
+
+def verify_feed(
+    open_run: Callable[[], FeedRun], config: VerifyConfig, wanted: Collection[str], options: VerifyOptions
+) -> VerifyResult:
+    """Compare the tables of the last cut with the source's: those that are `wanted` (`database.table`), or all. A run
+    sees the cut that was the last when it was opened."""
+    run = open_run()
+    feed, cut = run.feed, run.last_cut
+    found = held_by_name(cut.held, run.history.history.incarnations())
+    held = {table: why for table, why in found.items() if not wanted or str(table) in wanted}
+    if cut.checkpoint_ts == BEGINNING:
+        return VerifyResult(feed.name, None, None, (), held, "no cut is published")
+    rows = run.checkpoints.rows(cut.checkpoint_ts)
+    taken = [TableName(row.database, row.table) for row in rows if feed.tables.takes(row.database, row.table)]
+    names = sorted((name for name in taken if not wanted or str(name) in wanted), key=str)
+    try:
+        with SourceDatabase(config) as database:
+            progress = Progress(run.log, "tables are compared", len(names))
+            tables: list[TableResult] = []
+            for name in names:
+                tables.append(_verified(open_run, database, name, options))
+                progress.add()
+            return VerifyResult(feed.name, cut.checkpoint_ts, database.version, tuple(tables), held)
+    except CdcError as error:
+        return VerifyResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
+
+
+def _verified(
+    open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
+) -> TableResult:
+    try:
+        return _Verification(open_run, database, name, options).result()
+    except CdcError as error:
+        return TableResult(name, "unchecked", reason=str(error))
+
+
+class _Verification:
+    """The verification of one table."""
+
+    def __init__(
+        self, open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
+    ) -> None:
+        self._open_run = open_run
+        self._run = open_run()
+        self._database = database
+        self._name = name
+        self._options = options
+        self._buckets: int | None = None
+
+    def result(self) -> TableResult:
+        with self._sides() as sides:
+            self._buckets, incarnation = sides.buckets, sides.life.id
+            lake, source = sides.lake.checksums(), self._database.checksums(sides.source)
+            opened = sorted(bucket for bucket in source.keys() | lake.keys() if source.get(bucket) != lake.get(bucket))
+            found = self._compare(sides, opened)
+        changing = 0
+        if found.total and found.total <= MOST_KEYS and not self._database.is_tidb:
+            found, changing = self._recheck(opened, found)
+        return TableResult(
+            self._name,
+            "different" if found.total else "equal",
+            checkpoint_ts=self._run.last_cut.checkpoint_ts,
+            incarnation=incarnation,
+            source_rows=sum(rows for rows, _ in source.values()),
+            lake_rows=sum(rows for rows, _ in lake.values()),
+            buckets=sides.buckets,
+            different_buckets=len(opened),
+            changing=changing,
+            differences=tuple(found.shown),
+            left_out=sides.left_out,
+            **found.counts,
+        )
+
+    @contextlib.contextmanager
+    def _sides(self) -> Iterator[Sides]:
+        """Yield both sides as of the last cut; the source is read as of it while the block lasts."""
+        with self._database.as_of(self._run.last_cut.checkpoint_ts):
+            yield sides_of(self._run, self._database, self._name, self._buckets)
+
+    def _compare(self, sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
+        found = Differences(sides.columns, self._options.shown)
+        for some in _parts(buckets, sides.buckets):
+            with (
+                contextlib.closing(sides.lake.rows(some)) as lake,
+                contextlib.closing(self._database.rows(sides.source, some)) as source,
+            ):
+                found.compare(source, lake, among)
+        return found
+
+    def _recheck(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
+        """Compare differing keys again; return those that differ each time in the same way, and how many others differ
+        each time."""
+        found, changing = first, set[str]()
+        for _ in range(self._options.attempts - 1):
+            self._options.sleep(self._options.pause_seconds)
+            self._run = self._open_run()
+            with self._sides() as sides:
+                repeated = self._compare(sides, buckets, found.keys.keys())
+            changing |= {key for key, how in repeated.keys.items() if how != found.keys[key]}
+            changing &= repeated.keys.keys()
+            found = repeated
+            if not found.keys:
+                return found, 0
+        steady = found.keys.keys() - changing
+        changing |= self._changed_above(steady)
+        if not changing:
+            return found, 0
+        with self._sides() as sides:
+            # Once more for what is counted and shown: only the keys that do not change.
+            return self._compare(sides, buckets, steady - changing), len(changing)
+
+    def _changed_above(self, keys: Collection[str]) -> set[str]:
+        """Return the keys that events above the cut change."""
+        if not keys:
+            return set()
+        with self._sides() as sides:
+            names = [(name.database, name.table) for name in sides.life.names]
+            value_format = self._run.value_format(sides.life.last)
+            above = self._run.last_cut.checkpoint_ts
+            changed = keys_changed_above(self._run.lake, self._run.feed.name, names, above, sides.key, value_format)
+            return {key for key in changed if key in keys}
+
+
+def _parts(buckets: Sequence[int], count: int) -> Iterator[Sequence[int] | None]:
+    """Split buckets into parts that a statement can name; None for all of them at once."""
+    if len(buckets) == count:
+        yield None
+        return
+    for start in range(0, len(buckets), _BUCKETS_OF_A_STATEMENT):
+        yield buckets[start : start + _BUCKETS_OF_A_STATEMENT]

@@ -1,0 +1,90 @@
+"""A Canal server as a source: its entries land in `records`, and are acknowledged once they have landed.
+
+A run that ends between the two, or before the next step has recorded them, is completed by the next run: redelivered
+entries are recognized, and `records` holds the batch that landed last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.tables.canal_positions import find_binlog_position, find_stuck
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.source import JoinPoint
+from cdc_lakehouse.pipeline.topics import RecordSource
+from cdc_lakehouse.sources.canal.client import BatchRounds, CanalClient
+from cdc_lakehouse.sources.canal.positions import BinlogPosition, contradiction
+from cdc_lakehouse.sources.dump.contents import DumpPosition
+
+_PATIENCE_SECONDS: Final = 30
+"""How long to wait for an unreachable server before the run fails and the next one tries again."""
+
+
+class CanalServer(RecordSource):
+    """The `Source` for a destination of a Canal server. Raises when the server fails before any entry has landed."""
+
+    def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
+        run = self._run
+        records = EntryRecords(run.lake, run.feed, batch)
+        try:
+            _take(run, records)
+        except (SourceError, SourceUnreachableError) as error:
+            if not records.batch.segments:
+                raise
+            return records.batch, [error]
+        stuck = find_stuck(run.lake, run.feed.name, run.feed.canal.destination)
+        return records.batch, [] if stuck is None else [stuck]
+
+    dump_comes_first = False
+    _has_record_times = False
+
+    def join(self, position: DumpPosition) -> JoinPoint:
+        run, sought = self._run, self._sought(position)
+        found = find_binlog_position(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
+        other = contradiction(position, found.before, found.beyond, found.server_ids)
+        if other is not None:
+            raise SourceError(
+                f"the dump of {sought} is not of the database server that Canal reads: {other}",
+                feed=run.feed.name,
+                advice="dump that server itself, not another one of its replicas, and name the dump as "
+                "source.initial.uri (with type database: its address as url)",
+            )
+        initial = run.feed.initial
+        if found.first is not None and not found.covered and not (initial is not None and initial.log_starts_at_dump):
+            raise SourceError(
+                f"the dump is of {sought} and the log begins at {found.first}: what changed in between may be in "
+                "neither",
+                feed=run.feed.name,
+                advice="start Canal at the dump's position or before it, and the feed afresh; where it was started at "
+                "that position, say so with source.initial.log_starts_at_dump",
+            )
+        if found.commit_ts is not None:
+            return JoinPoint(found.commit_ts)
+        if found.reached:
+            return JoinPoint(None, f"the dump of {sought} waits for the first change in the log")
+        where = "nothing of it has landed" if found.last is None else f"the log is at {found.last}"
+        return JoinPoint(None, f"the dump waits for the log to reach {sought}; {where}")
+
+    def _sought(self, position: DumpPosition) -> BinlogPosition:
+        if position.log_file is None or position.log_offset is None:
+            raise SourceError(
+                f"the dump's position is not a place in a binlog ({position})",
+                feed=self._run.feed.name,
+                advice="load a dump of the database server that Canal reads, with the name and the offset of its "
+                "binlog: dump as a user who may see its status (REPLICATION CLIENT)",
+            )
+        return BinlogPosition.of(position.log_file, position.log_offset)
+
+
+def _take(run: FeedContext, records: EntryRecords) -> None:
+    source = run.feed.canal
+    with CanalClient(source, patience_seconds=_PATIENCE_SECONDS) as client:
+        taking = BatchRounds(client, source)
+        for taken in taking.rounds():
+            new = records.append(taken)
+            run.log.info("landed %d entries of %d that came", new, len(taken.entries))
+            taking.acknowledge(taken)

@@ -1,0 +1,347 @@
+"""Find what is new for each table: the part of the feed that a run must apply to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.history import Incarnation, Span
+from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.errors import TableHeldError
+from cdc_lakehouse.lake.current.key_texts import TableKey
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, lake_name
+from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.tables.segments import (
+    DECODED,
+    DUMP,
+    IS_REPLACED,
+    OFFSETS,
+    REPAIR,
+    Segment,
+    applied_content,
+    may_hold,
+)
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.feed_tables import is_taken, key_changes, key_columns
+from cdc_lakehouse.pipeline.holds import Holds, hold_reason
+from cdc_lakehouse.pipeline.run import FeedRun
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """What one run must apply to one table. Timestamps are commit-ts (TSO).
+
+    applied_ts, checkpoint_ts: events with applied_ts < commit_ts <= checkpoint_ts are new.
+    void_upto_ts: events at or below it are ignored (a TRUNCATE, or rows that moved to another key).
+    redecoded: segments decoded after the table had passed their events, or decoded again; all keys that they contain
+      are recomputed from the full event history. earlier: the snapshots of `events` with what the table has applied of
+      such segments.
+    rebuild: whether the whole table is recomputed because its columns were not what they were assumed to be, or because
+      one of the earlier snapshots no longer exists. recompute:
+      whether it is because a person requested it. keys_may_collide: whether keys that differ in the source can be equal
+      in the lake (zero dates that became NULL).
+    events: about how many events the run reads.
+    """
+
+    number: int
+    life: Incarnation
+    state: TableState | None
+    applied_ts: int
+    checkpoint_ts: int
+    void_upto_ts: int
+    rebuild: bool
+    redecoded: tuple[Segment, ...]
+    key: tuple[Column, ...]
+    earlier: frozenset[int] = frozenset()
+    recompute: bool = False
+    keys_may_collide: bool = False
+    events: int = 0
+
+    @property
+    def target(self) -> TableVersion:
+        return self.life.last
+
+    @property
+    def applied_version(self) -> TableVersion:
+        """The version that the rows in the lake were written under."""
+        before = self.life.upto(self.applied_ts)
+        return self.life.versions[0] if before is None else before.last
+
+    @property
+    def is_rebuilt(self) -> bool:
+        return self.rebuild or self.recompute
+
+    @property
+    def replaces_all_rows(self) -> bool:
+        return self.is_rebuilt or self.void_upto_ts > self.applied_ts
+
+    @property
+    def recomputes_keys(self) -> bool:
+        """Whether its changed keys are recomputed from all of their events."""
+        return not self.is_rebuilt and (self.keys_may_collide or bool(self.redecoded))
+
+    @property
+    def reads_all_events(self) -> bool:
+        return self.is_rebuilt or self.recomputes_keys
+
+    @property
+    def read_after_ts(self) -> int:
+        """The commit-ts above which events are read."""
+        return BEGINNING if self.reads_all_events else self.applied_ts
+
+    @property
+    def recomputed(self) -> RecomputedKeys | None:
+        """The keys to recompute; None when everything that is read is applied."""
+        segments = frozenset(segment.segment for segment in self.redecoded)
+        return RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
+
+    def table_key(self, value_format: ValueFormat) -> TableKey:
+        return TableKey.of(self.key, self.life.versions, value_format)
+
+    def spans(self, key: TableKey) -> list[KeyedSpan]:
+        """Return the spans of the table's events."""
+        applied = BEGINNING if self.reads_all_events else synthetic_stage(self.applied_ts)
+        lowest = max(applied, row_stage(self.void_upto_ts))
+        return keyed_spans(self.life, key, self.number, lowest, synthetic_stage(self.checkpoint_ts))
+
+    def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
+        """Return the partitions that were emptied in (after_ts, checkpoint_ts] and that nothing later has made
+        irrelevant."""
+        return emptied_partitions(self.life, max(after_ts, self.void_upto_ts))
+
+
+def keyed_spans(life: Incarnation, key: TableKey, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
+    """Return the spans of a life's events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
+    version before it, synthetic ones to the version that it made."""
+    found = (keyed_span(life, span, key, number, above_stage, upto_stage) for span in life.spans())
+    return [span for span in found if span is not None]
+
+
+def keyed_span(
+    life: Incarnation, span: Span, key: TableKey, number: int, above_stage: int, upto_stage: int
+) -> KeyedSpan | None:
+    """Return the span of one version of a life; None when it has no such stages."""
+    above = max(row_stage(span.above), above_stage)
+    upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
+    if above >= upto:
+        return None
+    names = tuple(column.name for each in key.columns if (column := span.version.column(each.id)))
+    number_of_version = life.versions.index(span.version)
+    texts = key.texts(span.version)
+    return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names, texts)
+
+
+def emptied_partitions(life: Incarnation, above: int) -> tuple[PartitionRows, ...]:
+    found: list[PartitionRows] = []
+    for position, version in enumerate(life.versions):
+        if version.emptied and version.commit_ts > above:
+            before = life.versions[position - 1]
+            assert before.partitioning is not None
+            target = Target(before.carried, dict(enumerate(life.versions[:position])))
+            found.append(PartitionRows(before.partitioning, version.emptied, target))
+    return tuple(found)
+
+
+def is_purged(run: FeedRun, life: Incarnation) -> bool:
+    """Whether the table is removed, with its data, when the source drops it."""
+    return run.feed.drop_of(life.last.name.database, life.last.name.table) == "purge"
+
+
+def find_changed_tables(
+    run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds, checkpoint_ts: int
+) -> tuple[list[TableChanges], Holds]:
+    """Return the changes of each table that has some and is not held, numbered from 0, and holds for tables that turn
+    out to be blocked."""
+    cut = run.last_cut
+    news = _News(run, checkpoint_ts)
+    refused = _refused(run, checkpoint_ts, news)
+    found: list[TableChanges] = []
+    reasons: dict[str, str] = {}
+    for id, life in lives.items():
+        shown = is_shown(run, life)
+        over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
+        if id in holds or (over and shown and (is_purged(run, life) or not news.everywhere)):
+            continue
+        if id in refused:
+            reasons[id] = refused[id]
+            continue
+        passed, batch = (cut.checkpoint_ts, cut.batch) if shown else (BEGINNING, 0)
+        asked = life.last.name in run.rebuild
+        if shown and not (asked or news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
+            continue
+        try:
+            state = tables.find(life)
+            if state is None and life.is_replaced_by_dump:
+                continue  # It never existed: the dump came first.
+            found.append(_changes(run, len(found), life, state, passed, batch, checkpoint_ts, news))
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+            reasons[id] = hold_reason(error, "be looked at", life.last.name)
+    return found, Holds(reasons)
+
+
+def is_shown(run: FeedContext, life: Incarnation) -> bool:
+    """Whether the last cut shows the table, so that it had nothing further to apply then. A table that was held, or
+    left out by the configuration at that time, has applied what its own properties say."""
+    cut = run.last_cut
+    before = life.upto(cut.checkpoint_ts)
+    return (
+        life.id not in cut.held_incarnations
+        and run.settings == cut.settings
+        and before is not None
+        and is_taken(run.feed.tables, before)
+    )
+
+
+def _refused(run: FeedRun, checkpoint_ts: int, news: _News) -> dict[str, str]:
+    """Return the tables whose rows did not fit in the last run, when nothing has changed since: they would not fit
+    now."""
+    cut = run.last_cut
+    if news.everywhere or cut.checkpoint_ts != checkpoint_ts or cut.batch != run.segments.batch:
+        return {}
+    names = {(row.database, row.table) for row in run.quarantine.open() if row.error_class == BAD_VALUE}
+    lives = run.history.history.incarnations()
+    return {
+        id: reason
+        for id, reason in cut.held
+        if (life := lives.get(id)) and (life.last.name.database, life.last.name.table) in names
+    }
+
+
+def _changes(
+    run: FeedRun,
+    number: int,
+    life: Incarnation,
+    state: TableState | None,
+    passed_ts: int,
+    batch: int,
+    checkpoint_ts: int,
+    news: _News,
+) -> TableChanges:
+    key = key_columns(run.feed, life.last)
+    if not key:
+        # It was dropped: others are held. The configuration may name the key of the table that has its name now.
+        raise TableHeldError("none of its columns is known to be its key")
+    void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
+    if state is not None and (refusal := format_refusal(run.feed, life, state)) is not None:
+        raise TableHeldError(refusal)
+    if state is None or not state.schema_fingerprint:
+        return TableChanges(number, life, state, BEGINNING, checkpoint_ts, void, False, (), key)
+    applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
+    before = life.upto(state.applied_ts)
+    rebuild = before is None or _is_other(run, before, state)
+    void_for_all = max(void, life.versions[0].since)
+    recompute = life.last.name in run.rebuild and life.dropped_ts is None
+    redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
+    contents = (applied_content(segment, batch) for segment in redecoded)
+    earlier = frozenset(id for id in contents if id is not None)
+    if earlier and not earlier <= run.appended().snapshots:
+        rebuild, redecoded, earlier = True, (), frozenset()
+    return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, earlier, recompute)
+
+
+def _is_other(run: FeedRun, applied: Incarnation, state: TableState) -> bool:
+    """Whether the lake's table is not what its currently known history makes of it: other columns, or, by the
+    configuration, another key. `applied` is the history up to what the table has applied."""
+    if schema_fingerprint(applied, run.value_format(applied.last)) != state.schema_fingerprint:
+        return True
+    key = tuple(lake_name(column) for column in key_columns(run.feed, applied.last))
+    return state.key is not None and bool(key) and key != state.key
+
+
+def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> str | None:
+    """Return why a table cannot have the format version of the configuration; None when it can, or was dropped."""
+    name = life.last.name
+    wanted = feed.format_version_of(name.database, name.table)
+    if wanted >= state.format_version or life.dropped_ts is not None:
+        return None
+    return (
+        f"the Iceberg table {state.identifier} has format version {state.format_version}, the configuration asks for "
+        f'{wanted}, and Iceberg has no way back: set tables.settings."{name}".format_version to '
+        f"{state.format_version}, or drop the Iceberg table and make it anew with `cdc-lakehouse rebuild {name}`"
+    )
+
+
+def _has_ddl(life: Incarnation, above: int) -> bool:
+    return any(version.commit_ts > above and version.effect != "none" for version in life.versions)
+
+
+class _News:
+    """What is new since the last cut: which tables the new segments and the new history can concern."""
+
+    def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
+        cut = run.last_cut
+        self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
+        self._segments = run.segments
+        skips = run.feed.policy.quarantine == "skip"
+        self._unusable = [] if skips else [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
+        concerned = (pc.field("batch") > cut.batch) & (IS_REPLACED | (pc.field("events") > 0))
+        if checkpoint_ts > cut.checkpoint_ts:
+            # Segments that were decoded before and exceeded the checkpoint at that time.
+            waited = (pc.field("max_commit_ts") > cut.checkpoint_ts) & (pc.field("min_commit_ts") <= checkpoint_ts)
+            concerned = concerned | waited
+        rows = run.segments.rows.filter((pc.field("state") == DECODED) & concerned)
+        self._of_any_table = OFFSETS in rows["kind"].unique().to_pylist()
+        names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
+        self._recent = {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
+
+    def concerns(self, life: Incarnation) -> bool:
+        return self._of_any_table or not self._recent.isdisjoint(life.names)
+
+    def redecoded(self, life: Incarnation, applied_ts: int, batch: int, void_upto_ts: int) -> list[Segment]:
+        """Return segments decoded since `batch` with events that the table had passed, or had in another form. Ignored
+        events do not count, unless they are rows of a dump or of a repair, which follow a DDL of their own. Segments
+        with rows that the table could not take and skipped, under an earlier policy, are included."""
+        passed = pc.field("min_commit_ts") <= applied_ts
+        counts = pc.field("kind").isin([DUMP, REPAIR])
+        if void_upto_ts < applied_ts:
+            counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
+        late = (pc.field("batch") > batch) & (passed & counts | IS_REPLACED) & may_hold(life.names)
+        own = {row.segment for row in self._unusable if TableName(row.database or "", row.table or "") in life.names}
+        passed_by = passed & pc.field("segment").isin(pa.array(sorted(own), pa.string()))
+        return self._segments.select((pc.field("state") == DECODED) & (late | passed_by))
+
+
+_EVENT_BYTES: Final = 2048
+"""The size of an event in the source for which a task has memory; larger ones count as several."""
+
+
+class EventEstimates:
+    """Estimates how many events of a table a run reads, by the segments that can hold some."""
+
+    def __init__(self, run: FeedRun) -> None:
+        decoded = run.segments.rows.filter(pc.field("state") == DECODED)
+        self._all = _events_by_name(decoded)
+        self._new = _events_by_name(decoded.filter(pc.field("max_commit_ts") > run.last_cut.checkpoint_ts))
+
+    def of(self, changes: TableChanges) -> int:
+        counts = self._all if changes.reads_all_events or changes.state is None else self._new
+        return _count(counts, changes.life.names)
+
+    def of_names(self, names: Collection[TableName]) -> int:
+        """Return the number of all events of tables with these names."""
+        return _count(self._all, names)
+
+
+def _count(counts: Mapping[TableName | None, int], names: Collection[TableName]) -> int:
+    # Ranges of topics hold rows of many tables: all of them may belong to any one.
+    return sum(counts.get(name, 0) for name in (*names, None))
+
+
+def _events_by_name(rows: pa.Table) -> dict[TableName | None, int]:
+    found = rows.group_by(["database", "table"]).aggregate([("events", "sum"), ("size", "sum")]).to_pylist()
+    return {
+        None if row["table"] is None else TableName(row["database"], row["table"]): max(
+            row["events_sum"] or 0, row["size_sum"] // _EVENT_BYTES
+        )
+        for row in found
+    }

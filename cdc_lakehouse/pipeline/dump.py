@@ -1,0 +1,482 @@
+"""A dump as a source: its files are read as rows of their tables at the dump's position, from which the log continues.
+
+Rows are synthetic events of op `R` with the position's commit-ts, at which each table of the dump begins a new
+incarnation: changes of the log at or below the position belong to its earlier incarnation and are ignored, in whatever
+order they arrive.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from cdc_lakehouse.changelog.ddl import apply
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.config import InitialLoad
+from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.formats.dump import decode_rows
+from cdc_lakehouse.decoders.formats.dump_values import DumpContext
+from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, NOT_LOOKED_AT, PROBLEMS, Rejected
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
+from cdc_lakehouse.errors import DdlError, DumpError, SourceError
+from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
+from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, replayed_segment
+from cdc_lakehouse.pipeline.database_load import DatabaseDump
+from cdc_lakehouse.pipeline.database_progress import ReadingProgress, location_of, reading_of
+from cdc_lakehouse.pipeline.feed_tables import TakenNames
+from cdc_lakehouse.pipeline.landing import (
+    UNREADABLE_SEGMENT,
+    decode_isolated,
+    defer,
+    load_changes,
+    loads_of,
+    require_no_gap,
+)
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
+from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
+from cdc_lakehouse.sources.dump.directory import read_dump
+from cdc_lakehouse.sources.dump.reading import open_pieces
+from cdc_lakehouse.sources.object_store import open_store
+from cdc_lakehouse.sources.object_store.opening import SegmentRef
+
+if TYPE_CHECKING:
+    from cdc_lakehouse.config import StorageConfig
+    from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+
+
+_MAX_FILES: Final = 2_000
+_MAX_BYTES: Final = 16 << 30
+"""The limits of a batch, and so of the work that a run which ends early has to repeat."""
+_WAY_OUT: Final = (
+    "restore the dump as it was when the load began, or name another one in source.initial.uri and load its tables "
+    "from that (`cdc-lakehouse load`)"
+)
+
+
+@dataclass(frozen=True)
+class PendingLoad:
+    """The rest of an initial load: tables and files that are not in `events`, and the bytes of these; None when only
+    the database could tell. `reading` is the progress of reading its tables, once that has begun. `waits` is a sentence
+    on what the log must reach first."""
+
+    tables: int | None
+    files: int | None
+    bytes: int | None
+    waits: str | None
+    reading: ReadingProgress | None = None
+
+
+class DumpSource:
+    """The `Source` of a feed's initial dump."""
+
+    kind: Kind = DUMP
+    schema_faults = frozenset({BAD_TABLE_OF_DUMP})
+
+    def __init__(self, run: FeedRun, initial: InitialLoad) -> None:
+        self._run = run
+        self._initial = initial
+        self._joined: dict[DumpPosition, JoinPoint] = {}
+        self._store = open_store(initial.uri or location_of(run.lake, run.feed.name), run.lake.storage)
+
+    @functools.cached_property
+    def _dump(self) -> Dump:
+        try:
+            dump = self._read_dump()
+        except SourceError as error:
+            landed = self._run.segments.undecoded(DUMP)
+            if not landed:
+                raise
+            raise SourceError(
+                f"{sum(map(len, landed.values()))} files of the dump at {self._store.uri} are not loaded yet, and it "
+                f"cannot be read: {error.message}",
+                feed=self._run.feed.name,
+                segment=error.segment,
+                advice=_WAY_OUT,
+            ) from error
+        for sentence in dump.left_out:
+            self._run.log.info("the dump: %s", sentence)
+        if not (dump.tables or dump.unread):
+            raise DumpError(
+                f"the dump at {self._store.uri} has no table",
+                feed=self._run.feed.name,
+                advice="correct source.initial.uri, or dump with the tables that the feed takes",
+            )
+        return dump
+
+    def _read_dump(self) -> Dump:
+        if self._initial.database is not None:
+            return DatabaseDump(self._run, self._initial, self._store, self._taken.takes_name).read()
+        return read_dump(self._store, self._initial)
+
+    @property
+    def _taken(self) -> TakenNames:
+        """The names that are taken by the current history; evolving adds to it."""
+        lives = self._run.history.history.incarnations().values()
+        return TakenNames.of(self._run.feed.tables, lives, self._run.last_cut.checkpoint_ts)
+
+    @property
+    def has_rows_left(self) -> bool:
+        """Whether a taken table has rows that are not in `events` yet, or could not be loaded. Once the dump is loaded,
+        this does not read the dump."""
+        loads = loads_of(self._run.history)
+        return (
+            not loads
+            or bool(self._run.segments.undecoded(DUMP))
+            or any(row.error_class in self.schema_faults for row in self._run.quarantine.open())
+            or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
+        )
+
+    @property
+    def fault(self) -> str | None:
+        """A sentence on why a feed that has begun continues without the rest of the dump, which cannot be read; None
+        when it can, or when the feed cannot continue without it."""
+        run = self._run
+        loads = loads_of(run.history)
+        # A table without any of its rows would begin empty: it is not known which of the feed's it is by now.
+        needed = not loads or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
+        return None if needed or is_cut_missing(run) or run.reload_tables else self._gone
+
+    @functools.cached_property
+    def _gone(self) -> str | None:
+        try:
+            _ = self._dump
+        except SourceError as error:
+            return error.advised
+        return None
+
+    def undefined(self) -> Sequence[Rejected]:
+        """Return a quarantine row for each table that landed and whose columns the history does not have from the
+        dump."""
+        recorded = {(TableName(each.database, each.table), each.commit_ts) for each in load_changes(self._run.history)}
+        message = f"the dump went before it told the table's columns: {_WAY_OUT}"
+        last = {name: max(each or 0 for each in positions) for name, positions in self._landed().items()}
+        return [
+            Rejected(_segment_name(at, ""), None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table)
+            for name, at in last.items()
+            if (name, at) not in recorded and self._taken.takes_name(name)
+        ]
+
+    def pending(self) -> PendingLoad | None:
+        """Return the rest of the load; None when nothing is left. Neither loads anything nor queries the database."""
+        if not self.has_rows_left:
+            return None
+        if self._initial.database is not None and not loads_of(self._run.history):
+            return PendingLoad(None, None, None, None, reading_of(self._run.lake, self._run.feed))
+        landed = [segment for batch in self._run.segments.undecoded(DUMP).values() for segment in batch]
+        fault = self.fault
+        wanted = self._wanted_tables() if fault is None else []
+        names = {(segment.database, segment.table) for segment in landed}
+        names |= {(table.name.database, table.name.table) for table in wanted}
+        sizes = [segment.size for segment in landed] + [file.size for table in wanted for file in table.files]
+        return PendingLoad(len(names), len(sizes), sum(sizes), fault or self.waits)
+
+    def land(self) -> Landed:
+        run = self._run
+        require_no_gap(run, run.source.first_ts(), self.first_ts())
+        batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
+        tables = self._wanted_tables()
+        segments = [segment for table in tables for segment in self._segments(table, batches)]
+        known = run.segments.known(segment.segment for segment in segments)
+        new = tuple(segment for segment in segments if segment.segment not in known)
+        if new:
+            run.segments.land(new)
+            run.log.info("landed %d files of %d tables of the dump", len(new), len(tables))
+        return Landed(new)
+
+    def _wanted_tables(self) -> list[DumpedTable]:
+        """Return the taken tables that are not loaded yet, and those to load again."""
+        run, names = self._run, {str(table.name): table.name for table in self._dump.tables}
+        taken_names = self._taken
+        taken = {name for name, known in names.items() if taken_names.takes_name(known)}
+        reloaded = set(run.reload_tables) if run.reload_tables != {"*"} else taken
+        for name in sorted(reloaded - taken):
+            why = "has no such table" if name not in names else "has it, and the feed does not take it"
+            raise SourceError(
+                f"{name} cannot be loaded: the dump at {self._store.uri} {why}",
+                feed=run.feed.name,
+                advice="write database.table, as the dump has it",
+            )
+        loads, landed = loads_of(run.history), self._landed()
+
+        def is_landed(table: DumpedTable) -> bool:
+            # A load that never came to its end may have been of another dump.
+            return table.name in landed and (table.name in loads or self._at(table) in landed[table.name])
+
+        return [
+            table
+            for table in self._dump.tables
+            if str(table.name) in reloaded or (str(table.name) in taken and not is_landed(table))
+        ]
+
+    def _landed(self) -> Mapping[TableName, set[int | None]]:
+        """Return the positions at which tables have landed, decoded or not."""
+        rows = self._run.segments.rows.filter(pc.field("kind") == DUMP)
+        found: dict[TableName, set[int | None]] = {}
+        for row in rows.group_by(["database", "table", "table_version"]).aggregate([]).to_pylist():
+            found.setdefault(TableName(row["database"], row["table"]), set()).add(row["table_version"])
+        return found
+
+    def _segments(self, table: DumpedTable, batches: Batches) -> Iterator[Segment]:
+        """Yield the segments of a table's files; for a table without rows, its schema file."""
+        at = self._at(table)
+        files = [(file.path, file.size, file.etag, file.modified) for file in table.files]
+        for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
+            yield Segment(
+                segment=_segment_name(at, path),
+                kind=DUMP,
+                database=table.name.database,
+                table=table.name.table,
+                table_version=at,
+                size=size,
+                etag=etag,
+                modified_at=modified,
+                batch=batches.of_file(size),
+                state=LANDED,
+                landed_at=self._run.landed_at,
+            )
+
+    def peek(self) -> None:
+        _ = self._dump
+
+    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        if not append:
+            return self._rejected(segments)
+        run = self._run
+        faults = dict.fromkeys(self._missing(segments), self._gone or f"the dump has it no longer: {_WAY_OUT}")
+        while True:
+            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults})
+            if not ready:
+                return [], []
+            try:
+                decode = functools.partial(self._decode, writer=run.events.writer())
+                decoded = decode_isolated(run.spark, ready, decode)
+            except SourceError as error:
+                # A fault of one file defers it; a fault of the whole store ends the run.
+                fault = next((s for s in segments if s.segment == error.segment and s.segment not in faults), None)
+                if fault is None:
+                    raise
+                faults[fault.segment] = error.advised
+                continue
+            run.events.commit(decoded.data_files, ready)
+            return decoded.counted(ready), decoded.rejected
+
+    def _rejected(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        """Return what was rejected in a batch that is in `events`; for files that are gone since, that it is not
+        known."""
+        missing = self._missing(segments)
+        rejected = [
+            Rejected(s.segment, None, NOT_LOOKED_AT, PROBLEMS[NOT_LOOKED_AT], None, s.database, s.table)
+            for s in segments
+            if s.segment in missing
+        ]
+        with errors_of_tasks():
+            decoded = self._decode(segments, None)
+        return decoded.counted(segments), [*rejected, *decoded.rejected]
+
+    def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:
+        files = [self._file(segment) for segment in segments if segment.segment in self._files]
+        if not files:
+            return DecodedFiles()
+        compressions: dict[str, Compression | None] = {file.path: file.compression for _, file in self._files.values()}
+        read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
+        return decode_segments(self._run.spark, files, read, decode_rows, writer)
+
+    def _file(self, segment: Segment) -> SegmentFile:
+        table, file = self._files[segment.segment]
+        at = self._at(table)
+        types = self._types[table.name]
+        target = self._run.source.value_format("null")
+        context = DumpContext(
+            table.name.database,
+            table.name.table,
+            at,
+            file.notation,
+            types,
+            labels=target.labels or target.labels_uncertain,
+            binary=target.binary,
+            zone=self._initial.time_zone,
+            feed_zone=target.zone,
+        )
+        ref = SegmentRef(file.path, file.size, file.etag)
+        return SegmentFile(ref, segment.segment, context, at, synthetic=True)
+
+    def _missing(self, segments: Sequence[Segment]) -> list[str]:
+        """Those that are no longer part of the dump, but for those of tables that are loaded from it by now: rows of
+        another one are not wanted."""
+        tables = () if self._gone else self._dump.tables
+        known = self._files.keys() | {_segment_name(self._at(table), table.schema_path) for table in tables}
+        missing = [segment for segment in segments if segment.segment not in known]
+        landed = self._landed() if missing else {}
+        replaced = {table.name: self._at(table) for table in tables if self._at(table) in landed.get(table.name, ())}
+        return [
+            each.segment
+            for each in missing
+            if replaced.get(TableName(each.database or "", each.table or "")) in (None, each.table_version)
+        ]
+
+    @functools.cached_property
+    def _files(self) -> Mapping[str, tuple[DumpedTable, DumpFile]]:
+        return {
+            _segment_name(self._at(table), file.path): (table, file)
+            for table in (() if self._gone else self._dump.tables)
+            for file in table.files
+        }
+
+    @functools.cached_property
+    def _types(self) -> Mapping[TableName, Mapping[str, ColumnType]]:
+        """The types of the columns of each table."""
+        return {
+            table.name: {column.name: column.type for column in apply.created(table.definition).columns}
+            for table in self._dump.tables
+        }
+
+    def land_left_out(self) -> Sequence[Segment]:
+        return ()
+
+    def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        if missing := self._missing(segments):
+            raise SourceError(
+                f"{len(missing)} files of the dump that were loaded are no longer part of it",
+                feed=self._run.feed.name,
+                segment=missing[0],
+                advice=_WAY_OUT,
+            )
+        run, appended = self._run, self._run.appended()
+        batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
+        replayed = [
+            replayed_segment(segment, batches.of_file(segment.size), appended, run.landed_at) for segment in segments
+        ]
+        if replayed:
+            run.segments.land(replayed)
+        return replayed
+
+    def first_ts(self) -> int | None:
+        return self.load_ts[0]
+
+    @property
+    def load_ts(self) -> Sequence[int]:
+        """The commit-ts of the rows of all tables, in order."""
+        return sorted({self._at(table) for table in self._dump.tables} or {self.checkpoint_ts()})
+
+    def _at(self, table: DumpedTable) -> int:
+        """Return the commit-ts of a table's rows."""
+        return self._reached(table.position or self._dump.position)
+
+    def checkpoint_ts(self) -> int:
+        """Return the commit-ts at which the dump's rows, together with the log up to there, are consistent."""
+        return self._reached(self._dump.until or self._dump.position)
+
+    def _reached(self, position: DumpPosition) -> int:
+        commit_ts = self._join(position).commit_ts
+        assert commit_ts is not None, "it waits: nothing is done with it"
+        return commit_ts
+
+    def _join(self, position: DumpPosition) -> JoinPoint:
+        if position not in self._joined:
+            self._joined[position] = self._run.source.join(position)
+        return self._joined[position]
+
+    @property
+    def waits(self) -> str | None:
+        """A sentence on what the log must reach before the dump can be loaded; None when it can be loaded."""
+        if self._initial.database is not None and not self._has_log_begun:
+            return "the tables are read when the log has begun: nothing of it has landed"
+        return self._join(self._dump.until or self._dump.position).waits
+
+    @property
+    def _has_log_begun(self) -> bool:
+        """Whether the log has begun: some logs show their beginning only when something of them has landed."""
+        return self._run.source.dump_comes_first or self._run.segments.rows.num_rows > 0
+
+    def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
+        """Return a load of each table that can be loaded, at a commit-ts up to `upto`, and all tables that cannot."""
+        changes: list[SchemaChange] = []
+        rejected = list(self._unread())
+        counted, loads, landed = self._counted(), loads_of(self._run.history), self._landed()
+        for table in self._dump.tables:
+            at = self._at(table)
+            if loads and at not in {loads.get(table.name), *landed.get(table.name, ())}:
+                continue  # A table of a later dump that is not loaded again.
+            name, origin = table.name, _segment_name(at, table.schema_path)
+            try:
+                columns = self._without_rows(table)
+                change = SchemaChange(
+                    at, name.database, name.table, None, table.create_statement, columns, origin,
+                    backslash_escapes=True, kind="load",
+                )  # fmt: skip
+                if upto is None or at <= upto:
+                    changes.append(change)
+            except DdlError as error:
+                rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, str(error), None, name.database, name.table))
+            rows = counted.get(name)
+            if None not in (table.rows, rows) and table.rows != rows:
+                message = f"the dump says that the table has {table.rows} rows, and its files have {rows}"
+                rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table))
+        return changes, rejected
+
+    def _unread(self) -> Iterator[Rejected]:
+        """Yield the taken tables whose columns the dump does not contain."""
+        taken, loads = self._taken, loads_of(self._run.history)
+        for table in self._dump.unread:
+            if table.name not in loads and taken.takes_name(table.name):
+                origin = _segment_name(self.checkpoint_ts(), table.schema_path)
+                name = table.name
+                yield Rejected(origin, None, BAD_TABLE_OF_DUMP, table.reason, None, name.database, name.table)
+
+    def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
+        """Return the columns that the rows lack by the configuration. Raises `DdlError` for a table that cannot be
+        loaded because its rows lack columns that those of the log have."""
+        definition, name = table.definition, table.name
+        configured = self._run.feed.settings_of(name.database, name.table).virtual_columns or ()
+        virtual = {each.lower() for each in configured}
+        stored = [
+            each.name
+            for each in definition.columns
+            if each.generated == "stored"
+            and each.name.lower() not in virtual
+            and any(each.name not in file.notation.columns for file in table.files)
+        ]
+        if stored:
+            raise DdlError(
+                f"the dump leaves out the values of the stored generated column {stored[0]}",
+                advice=f'name all such columns in tables.settings."{name}".virtual_columns, and the lake goes without '
+                "them; or leave the table out",
+            )
+        return tuple(each for each in apply.created(definition).columns if each.name.lower() in virtual)
+
+    def _counted(self) -> Mapping[TableName, int]:
+        """Count the rows in the files of each table that is completely decoded."""
+        rows = self._run.segments.find(self._files)
+        waiting = {(row.database, row.table) for row in rows.values() if row.state == LANDED}
+        found: Counter[TableName] = Counter()
+        for row in rows.values():
+            if (row.database, row.table) not in waiting:
+                found[TableName(row.database or "", row.table or "")] += (row.events or 0) + (row.quarantined or 0)
+        return found
+
+    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
+        return self._run.source.value_format(zero_dates)
+
+
+def is_cut_missing(run: FeedRun) -> bool:
+    """Whether the feed begins with its dump: nothing is published yet."""
+    return run.last_cut.checkpoint_ts == BEGINNING
+
+
+def _segment_name(commit_ts: int, path: str) -> str:
+    """Return the segment name of a file: a table may be loaded again, from files of the same names."""
+    return f"//dump/{commit_ts}/{path}"
+
+
+def _read(
+    root: str, storage: StorageConfig, compressions: Mapping[str, Compression | None], files: Sequence[SegmentRef]
+) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
+    for file in files:
+        yield file, open_pieces(root, storage, file.path, file.etag, compressions[file.path])

@@ -1,0 +1,529 @@
+"""A storage sink as a source: its checkpoint is read, then it is listed, then new files are recorded."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, tso
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.format import FileContext
+from cdc_lakehouse.decoders.problems import (
+    BAD_SCHEMA_FILE,
+    MISSING_FILE,
+    NO_COMMIT_TS,
+    NOT_LOOKED_AT,
+    PROBLEMS,
+    UNREADABLE_DIRECTORY,
+    UNREADABLE_INDEX,
+    Rejected,
+)
+from cdc_lakehouse.decoders.registry import FILE_FORMATS, layout_of
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
+from cdc_lakehouse.errors import CheckpointError, SourceError
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
+from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.lake.tables.segments import (
+    FILE,
+    LANDED,
+    Archive,
+    Kind,
+    Segment,
+    index_gaps,
+    replaced_contents,
+    replayed_segment,
+)
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.feed_tables import TakenNames
+from cdc_lakehouse.pipeline.landing import (
+    UNKNOWN_COLUMNS,
+    UNREADABLE_SEGMENT,
+    decode_isolated,
+    defer,
+    find_unreadable,
+    join_at_tso,
+    loads_of,
+    require_no_gap,
+)
+from cdc_lakehouse.pipeline.sink_files import (
+    LastFiles,
+    Layouts,
+    SchemaFiles,
+    check_last_files,
+    covered_before,
+    find_layouts,
+    quarantine_expired,
+    quarantine_missing,
+    resolve_redelivered,
+)
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
+from cdc_lakehouse.sources.dump.contents import DumpPosition
+from cdc_lakehouse.sources.object_store.opening import SegmentRef, read_in_parts, read_whole
+from cdc_lakehouse.sources.sink.listing import (
+    Frontier,
+    ListingContext,
+    is_of_settings,
+    list_new,
+    may_have_expired,
+    next_frontier,
+    settings_digest,
+)
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint, schema_file_at
+
+# Decode the data files of a storage sink: those that can be read, with the columns of their schema files.
+
+_HEAD: Final = 1024 * 1024
+"""Bytes of a segment that are searched for its first line."""
+_LOOKED_AT: Final = 16
+"""The most segments that are searched."""
+
+
+def decode_files(
+    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment], *, append: bool
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    """Implements `Source.decode`."""
+    return _append(run, schemas, segments) if append else _rejected(run, schemas, segments)
+
+
+def _rejected(
+    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    try:
+        return _read_rejected(run, schemas, segments)
+    except SourceError as error:
+        if error.segment is None:
+            raise
+        # A run ended right after its commit, and files expired before this one: their events are in, and the batch must
+        # not wait forever. Whether they had bad lines is unknown, so each gets a row that says so.
+        gone = find_unreadable(run, segments)
+        if not gone:
+            raise
+    rest = [segment for segment in segments if segment.segment not in gone]
+    unknown = [
+        Rejected(s.segment, None, NOT_LOOKED_AT, PROBLEMS[NOT_LOOKED_AT], None, s.database, s.table)
+        for s in segments
+        if s.segment in gone
+    ]
+    rest, rejected = _read_rejected(run, schemas, rest) if rest else ([], [])
+    return [*rest, *(segment for segment in segments if segment.segment in gone)], [*unknown, *rejected]
+
+
+def _read_rejected(
+    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    with errors_of_tasks():
+        found = _decode(run, _layouts(run, schemas, segments), segments, None)
+    return found.counted(segments), found.rejected
+
+
+def _append(
+    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    """Append the segments that can be decoded, in one commit; return them, and what was rejected in them."""
+    faults = run.raw.keep(segments)
+    if run.raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
+        faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
+    while True:
+        readable = [segment for segment in segments if segment.segment not in faults]
+        try:
+            layouts = _layouts(run, schemas, readable)
+            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: layouts.reasons})
+            if not ready:
+                return [], []
+            _require_commit_ts(run, ready)
+            decode = functools.partial(_decode, run, layouts, writer=run.events.writer())
+            decoded = decode_isolated(run.spark, ready, decode)
+            run.events.commit(decoded.data_files, ready)
+            return decoded.counted(ready), decoded.rejected
+        except SourceError as error:
+            # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.
+            if error.segment is None or error.feed is not None:
+                raise
+            found = find_unreadable(run, readable) or _fault_of(run, readable, error)
+            if not found:
+                raise
+            faults |= found
+
+
+def _fault_of(run: FeedContext, segments: Sequence[Segment], error: SourceError) -> dict[str, str]:
+    """Return the faults that a check of each segment does not find, such as a segment that is too large."""
+    return {
+        segment.segment: error.advised
+        for segment in segments
+        if error.segment in (segment.segment, run.raw.place(segment))
+    }
+
+
+def _decode(
+    run: FeedContext, layouts: Layouts, segments: Sequence[Segment], writer: EventWriter | None
+) -> DecodedFiles:
+    raw, source = run.raw, run.feed.storage_sink
+    files = [
+        SegmentFile(
+            SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
+            segment.segment,
+            FileContext(
+                segment.database or "",
+                segment.table or "",
+                source.csv,
+                layouts.found.get(segment.segment),
+                end_ts_at(segment.landed_at),
+            ),
+            segment.table_version,
+            segment.physical_partition,
+            segment.feed_date,
+        )
+        for segment in segments
+    ]
+    file_format = FILE_FORMATS[source.protocol]
+    read = functools.partial(read_in_parts if file_format.in_parts else read_whole, raw.store.uri, run.lake.storage)
+    return decode_segments(run.spark, files, read, file_format.decode, writer)
+
+
+def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
+    source = run.feed.storage_sink
+    if not FILE_FORMATS[source.protocol].needs_layout:
+        return Layouts()
+    assert source.csv is not None, "rows without names are csv"
+    return find_layouts(run, source.csv, schemas, segments)
+
+
+def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
+    """Raises `SourceError` for a sink without commit-ts, once instead of quarantining every line. When lines were ever
+    decoded, or one of the first files has it, the other files are bad."""
+    lacks_commit_ts = FILE_FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
+    if lacks_commit_ts is None or run.appended().snapshot_id is not None:
+        return
+    looked_at = [segment for segment in segments if segment.size][:_LOOKED_AT]
+    if looked_at and all(lacks_commit_ts(run.raw.head(segment, _HEAD)) for segment in looked_at):
+        raise SourceError(
+            PROBLEMS[NO_COMMIT_TS],
+            feed=run.feed.name,
+            segment=looked_at[0].segment,
+            line=1,
+            advice="then start the feed afresh",
+        )
+
+
+# List the storage sink: only new files when the saved listing state allows it, otherwise all files.
+
+WATCHED_LIMIT: Final = 500
+"""The most directories that are listed completely in addition: with more of them the whole sink is listed instead."""
+
+
+@dataclass(frozen=True)
+class SinkListing:
+    """A listing with its schema files, the names that the feed takes according to these, and the results of its index
+    files. `since` is the listing state that it began at, None when the whole sink was listed."""
+
+    listing: Listing
+    schemas: SchemaFiles
+    taken: TakenNames
+    last: LastFiles
+    since: Frontier | None
+
+
+def list_source(run: FeedContext, checkpoint_ts: int, shown_ts: int) -> SinkListing:
+    """List the sink. The checkpoint-ts must have been read before; `shown_ts` is a TSO up to which the source may have
+    gone."""
+    layout = layout_of(run.feed.storage_sink)
+    frontier = run.frontiers.last()
+    watched = _watched(run)
+    reason = _reason_for_all(run, frontier, watched, shown_ts)
+    if frontier is not None and reason is None:
+        found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
+        known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
+        if not found.last.missing.keys() <= known:
+            reason = "an index file names a data file that is not where it is expected"
+        elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
+            reason = "other names of tables are taken, for tables were renamed"
+        else:
+            return found
+    run.log.info("listing the whole sink: %s", reason)
+    return _found(run, list_sink(run.store, layout), checkpoint_ts, None)
+
+
+def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
+    schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
+    taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values(), run.last_cut.checkpoint_ts)
+    return SinkListing(listing, schemas, taken, check_last_files(run, listing, checkpoint_ts), since)
+
+
+def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
+    """Save the listing state for the next run. Everything that the next run does not list again must have landed."""
+    covered = covered_before(checkpoint_ts)
+    given = ListingContext(
+        layout_of(run.feed.storage_sink),
+        settings_digest(run.feed, found.taken.earlier),
+        run.clock(),
+        _last_ddl(run),
+        # Whether their last files exist is known once the checkpoint has passed them.
+        frozenset(index.directory for index in found.listing.indexes if index.modified >= covered),
+        unclear,
+    )
+    last = run.frontiers.last()
+    frontier = next_frontier(found.since, found.listing, given)
+    if last is None or frontier.adds_to(last) or (found.since is None and _is_old(run, last)):
+        run.frontiers.write(frontier)
+
+
+def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str], shown_ts: int) -> str | None:
+    if frontier is None:
+        return "it is the first time"
+    if not is_of_settings(frontier, run.feed):
+        return "the settings of the source or of its tables have changed"
+    if run.dates:
+        return "dates are decoded again"
+    if frontier.unclear:
+        return "it held files that nothing could be made of"
+    if any(row.error_class == UNREADABLE_DIRECTORY for row in run.quarantine.unresolved()):
+        return "parts of it could not be listed"
+    if _is_old(run, frontier):
+        return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
+    read = commit_time(run.last_cut.checkpoint_ts)
+    if run.last_cut.checkpoint_ts and may_have_expired(run.feed, read, shown_ts):
+        return f"files may have expired since the last cut, of {read:%Y-%m-%d %H:%M} UTC"
+    if len(watched) > WATCHED_LIMIT:
+        return f"{len(watched)} directories have missing or quarantined files"
+    return None
+
+
+def _is_old(run: FeedContext, frontier: Frontier) -> bool:
+    return run.clock() - frontier.whole_at >= datetime.timedelta(hours=run.feed.storage_sink.full_listing_hours)
+
+
+def _watched(run: FeedContext) -> frozenset[str]:
+    """Return directories in which files are expected that are not new by their number: those that would close a gap,
+    repaired ones that replace unusable ones, and those whose index file names no last file."""
+    gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
+    rows = run.quarantine.open()
+    known = run.segments.known(row.segment for row in rows)
+    files = {row.segment for row in rows if row.error_class == MISSING_FILE} | known
+    indexes = {row.segment for row in rows if row.error_class == UNREADABLE_INDEX}
+    return frozenset(
+        gaps | {file.rpartition("/")[0] for file in files} | {index.rpartition("/meta/")[0] for index in indexes}
+    )
+
+
+def _last_ddl(run: FeedContext) -> dict[str, int]:
+    """Return the last DDL by directory, as recorded by earlier runs: the sink was listed after all of it."""
+    found: dict[str, int] = {}
+    for origin, change in run.history.changes.items():
+        if change.kind == "statement" and (place := schema_file_at(origin)) is not None:
+            directory, version = place
+            found[directory] = max(found.get(directory, 0), version)
+    return found
+
+
+class Sink:
+    """The `Source` of a storage sink."""
+
+    kind: Kind = FILE
+    schema_faults = frozenset({BAD_SCHEMA_FILE})
+
+    def __init__(self, run: FeedContext) -> None:
+        self._run = run
+        self._checkpoint_ts = 0
+        self._listing = Listing()
+
+    @functools.cached_property
+    def _schemas(self) -> SchemaFiles:
+        return SchemaFiles(self._run.feed, self._run.store, self._run.history, self._listing.schemas)
+
+    def land(self) -> Landed:
+        # In this order the listing contains everything that the checkpoint guarantees.
+        run = self._run
+        source_ts, faults = _shown_checkpoint(run)
+        self._checkpoint_ts = max(source_ts or 0, run.last_cut.checkpoint_ts)
+        # Where the checkpoint cannot be read now, the clock says how long the feed may have stood still.
+        shown_ts = self._checkpoint_ts if source_ts is not None else max(self._checkpoint_ts, tso(run.clock()))
+        found = list_source(run, self._checkpoint_ts, shown_ts)
+        listing, self._schemas = found.listing, found.schemas
+        if listing.unknown:
+            examples = ", ".join(listing.unknown[:5])
+            faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")
+        require_no_gap(run, self._schemas.first_ts())
+        files, nameless = _named(listing.data, self._schemas)
+        if nameless:
+            faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
+        # Before anything of this run lands: it is compared with what had landed.
+        quarantine_expired(run, files, self._schemas, found.taken, shown_ts, whole=found.since is None)
+        wanted = [file for file in files if found.taken.takes(file.database, file.table)]
+        wanted, late = _without_summarized(run, wanted)
+        if late:
+            faults.append(f"{len(late)} files were written after the rows of their date went, and not read: {late[0]}")
+        source = run.feed.storage_sink
+        batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
+        new = tuple(_new_segments(run, wanted, batches, found.taken))
+        if new:
+            run.segments.land(new)
+            run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
+        quarantine_missing(run, listing, found.last, self._schemas)
+        # This is last: when a run dies before, the next one lists from an older state, and finds all of this again.
+        unclear = bool(listing.unknown or nameless or listing.unreadable)
+        save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
+        return Landed(new, tuple(faults), source_ts, len(listing.data))
+
+    def peek(self) -> None:
+        run = self._run
+        self._checkpoint_ts = max(read_checkpoint(run.store, run.clock()), run.last_cut.checkpoint_ts)
+        self._listing = list_sink(run.store, layout_of(run.feed.storage_sink))
+
+    def first_ts(self) -> int | None:
+        self._listing = list_sink(self._run.store, layout_of(self._run.feed.storage_sink))
+        return self._schemas.first_ts()
+
+    dump_comes_first = True
+
+    def join(self, position: DumpPosition) -> JoinPoint:
+        return join_at_tso(self._run, position)
+
+    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        return decode_files(self._run, self._schemas, segments, append=append)
+
+    def resolve_redelivered(self) -> None:
+        resolve_redelivered(self._run)
+
+    def land_left_out(self) -> Sequence[Segment]:
+        return ()  # Schema files contain the names before anything is decoded.
+
+    def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        run, source = self._run, self._run.feed.storage_sink
+        unreadable = find_unreadable(run, segments)
+        if unreadable:
+            segment, reason = next(iter(unreadable.items()))
+            raise SourceError(
+                f"{len(unreadable)} segments cannot be decoded again: {reason}",
+                feed=run.feed.name,
+                segment=segment,
+                advice="restore them; a file whose content changed is taken by the next run, without being asked",
+            )
+        batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
+        appended = functools.cache(run.appended)
+        replayed = [replayed_segment(s, batches.of_file(s.size), appended(), run.landed_at) for s in segments]
+        if replayed:
+            run.segments.land(replayed)
+        return replayed
+
+    def checkpoint_ts(self) -> int:
+        return self._checkpoint_ts
+
+    def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
+        return self._schemas.changes(upto)
+
+    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
+        source = self._run.feed.storage_sink
+        file_format = FILE_FORMATS[source.protocol]
+        binary = file_format.binary(source.csv)
+        return ValueFormat(source.time_zone, zero_dates, labels=file_format.has_labels, binary=binary)
+
+
+def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:
+    """Return files with the names of their tables, and the paths of those that no schema file names."""
+    named: list[DataFile] = []
+    nameless: list[str] = []
+    for file in files:
+        if file.table:
+            named.append(file)
+        elif (change := schema_files.of(file.directory, file.version)) is not None:
+            named.append(replace(file, database=change.database, table=change.table))
+        else:
+            nameless.append(file.path)
+    return named, nameless
+
+
+def _without_summarized(run: FeedContext, files: Sequence[DataFile]) -> tuple[list[DataFile], list[str]]:
+    """Return the files without those of dates whose segments were summarized, and the paths of such files that were
+    written since."""
+    summaries = run.segments.summarized()
+    others: list[DataFile] = []
+    late: list[str] = []
+    for file in files:
+        summary = summaries.get(TableName(file.database, file.table))
+        if summary is None or file.feed_date is None or file.feed_date > (summary.feed_date or ""):
+            others.append(file)
+        elif summary.modified_at is not None and file.modified > summary.modified_at:
+            late.append(file.path)
+    for date in sorted(run.dates):
+        if any(date <= (summary.feed_date or "") for summary in summaries.values()):
+            raise SourceError(
+                f"{date} cannot be decoded again: it is no longer known what its segments were",
+                feed=run.feed.name,
+                advice="they were removed by maintenance.keep_segments_days; their events are there, untouched",
+            )
+    return others, late
+
+
+def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:
+    try:
+        shown = read_checkpoint(run.store, run.clock())
+    except CheckpointError as error:
+        return None, [str(error)]
+    published = run.last_cut.checkpoint_ts
+    if shown < published and published not in loads_of(run.history).values():
+        fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {shown}"
+        return shown, [f"{fault}: nothing new is applied"]
+    return shown, []
+
+
+def _new_segments(
+    run: FeedContext, files: Sequence[DataFile], batches: Batches, taken: TakenNames
+) -> Iterable[Segment]:
+    present = {file.path for file in files}
+    expired = _expired(run, present, taken)
+    _refuse_partial_backfill(run, expired)
+    appended = functools.cache(run.appended)
+    known = run.segments.etags(file.path for file in files)
+    new = [file for file, etag in zip(files, known, strict=True) if etag != file.etag or file.feed_date in run.dates]
+    before = run.segments.find(file.path for file in new)
+    for file in new:
+        old = before.get(file.path)
+        yield Segment(
+            segment=file.path,
+            kind=FILE,
+            database=file.database,
+            table=file.table,
+            table_version=file.version,
+            physical_partition=file.physical_partition,
+            feed_date=file.feed_date,
+            dispatcher=file.dispatcher,
+            file_index=file.index,
+            size=file.size,
+            etag=file.etag,
+            modified_at=file.modified,
+            batch=batches.of_file(file.size),
+            state=LANDED,
+            landed_at=run.landed_at,
+            replaces=None if old is None else replaced_contents(old, appended()),
+        )
+    for row in expired:
+        yield replayed_segment(row, batches.of_file(row.size), appended(), run.landed_at)
+
+
+def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:
+    """Return the segments of the dates to decode again that the source no longer has."""
+    if not run.dates:
+        return []
+    dated = run.segments.select((pc.field("kind") == FILE) & pc.field("feed_date").isin(sorted(run.dates)))
+    return [row for row in dated if row.segment not in present and taken.takes(row.database or "", row.table or "")]
+
+
+def _refuse_partial_backfill(run: FeedContext, expired: Sequence[Segment]) -> None:
+    """Raises `SourceError` when a date cannot be decoded again completely: its events are replaced."""
+    archive = run.raw if isinstance(run.raw, Archive) else None
+    for date in sorted(run.dates):
+        gone = [
+            row.segment for row in expired if row.feed_date == date and not (archive is not None and archive.has(row))
+        ]
+        if gone:
+            raise SourceError(
+                f"{date} cannot be decoded again: {len(gone)} of its segments are no longer in the source",
+                feed=run.feed.name,
+                segment=gone[0],
+                advice="restore them; the events that were decoded before are still there and were not touched",
+            )

@@ -1,0 +1,677 @@
+"""Parts of the source that a listing could not see: directories that cannot be read, last files that are missing,
+index files that do not name the last file, and files that expired before they were read.
+
+Each is a quarantine row until a later listing sees it, so that its table is held by the same rule as for a bad line.
+
+Resolve quarantine rows of files that were cut off, such as by a crash, and whose rows have been sent again since.
+
+The last line of such a file is incomplete, and holds its table like any other bad line. It is resolved once later
+files of the table, of one dispatcher and in its order, contain all of the file's records again, in sequence, and the
+incomplete record in full: the changefeed has restarted before them, so everything after them is sent again too. The
+contents must prove this; otherwise the table stays held.
+
+Find which columns the values of CSV rows belong to.
+
+The values of a CSV row are identified by position only, and TiCDC omits virtual generated columns and the hidden
+columns of expression indexes, which its schema files list like all others. The columns are determined, in this order,
+by the file's header, when it has as many names as the rows have values; by the number of values, when it is that of all
+columns; by the configuration; by the DDL statements of the log. When none of these decides, nothing is guessed: the
+files wait, and their table with them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
+from cdc_lakehouse.config import CsvOptions, FeedConfig
+from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.format import Layout
+from cdc_lakehouse.decoders.formats.csv import first_row, header_names
+from cdc_lakehouse.decoders.problems import (
+    BAD_SCHEMA_FILE,
+    BAD_VALUE,
+    EXPIRED_FILES,
+    MISSING_FILE,
+    RAW_LIMIT,
+    UNREADABLE_DIRECTORY,
+    UNREADABLE_INDEX,
+    Rejected,
+)
+from cdc_lakehouse.decoders.registry import FILE_FORMATS
+from cdc_lakehouse.errors import ObjectMissingError, SchemaFileError, SourceError
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, SUMMARY, Segment
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
+from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore
+from cdc_lakehouse.sources.sink.listing import AT_ONCE, may_have_expired, settings_digest
+from cdc_lakehouse.sources.sink.paths import (
+    DataFile,
+    IndexFile,
+    Listing,
+    SchemaFilePath,
+    read_index,
+    schema_file_at,
+    table_directory,
+)
+from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+
+_LINE_ENDS: Final = (b"\n", b"\r")
+_LOOKED_AT: Final = 8
+"""The most later files at which the rows of one that was cut off are looked for."""
+_FILES: Final = 8
+"""The most later files over which these rows may be spread."""
+
+
+def resolve_redelivered(run: FeedContext) -> None:
+    """Resolve the open rows of the quarantine that stand for the end of a file whose rows were sent again. Reads such
+    files and the later ones that can have their rows; none when nothing is open. Needs no JVM."""
+    by_segment: dict[str, list[Quarantined]] = defaultdict(list)
+    for row in run.quarantine.open():
+        if row.line is not None and row.error_class != BAD_VALUE:
+            by_segment[row.segment].append(row)
+    reasons: dict[str, str] = {}
+    for segment in run.segments.find(by_segment).values():
+        (row, *others) = by_segment[segment.segment]
+        if not others and (later := _redelivery(run, segment)):
+            have = " and ".join(each.segment for each in later) + (" has" if len(later) == 1 else " have")
+            reasons[row.id] = f"{row.message}. The file was cut off: {have} its rows again, and more"
+            run.log.info("%s was cut off, and %s its rows again", segment.segment, have)
+    run.quarantine.redeliver(reasons, run.clock())
+
+
+def _redelivery(run: FeedContext, cut: Segment) -> Sequence[Segment]:
+    """Return the later segments that together contain the rows of one that was cut off, and more; none when there are
+    none."""
+    if cut.kind != FILE or cut.state != DECODED or not cut.events or cut.quarantined != 1:
+        return ()
+    later = _later(run, cut)
+    firsts = [n for n, each in enumerate(later) if _first_ts(each) <= _first_ts(cut)][:_LOOKED_AT]
+    content = _content(run, cut) if firsts else None
+    if content is None or content.endswith(_LINE_ENDS):
+        return ()
+    source = run.feed.storage_sink
+    for first in firsts:
+        contents: list[bytes] = []
+        for each in later[first : first + _FILES]:
+            redelivered = _content(run, each) if each.dispatcher == later[first].dispatcher else None
+            bad = list(_bad_lines(run, each))
+            if redelivered is None or not all(_is_cut_off_there(row, redelivered) for row in bad):
+                break
+            contents.append(redelivered)
+            if FILE_FORMATS[source.protocol].redelivers(content, contents, source.csv):
+                return later[first : first + len(contents)]
+            if bad or _first_ts(each) > (cut.max_commit_ts or 0) or sum(map(len, contents)) > SEGMENT_LIMIT:
+                break
+    return ()
+
+
+def _later(run: FeedContext, cut: Segment) -> list[Segment]:
+    """Return the later segments of the table, those of each dispatcher in the order in which it wrote them."""
+    same_table = (pc.field("database") == cut.database) & (pc.field("table") == cut.table)
+    decoded = (pc.field("kind") == FILE) & (pc.field("state") == DECODED) & (pc.field("events") > 0)
+    found = [
+        segment
+        for segment in run.segments.select(decoded & same_table)
+        if segment.physical_partition == cut.physical_partition and _is_later(segment, cut)
+    ]
+    return sorted(found, key=lambda segment: (segment.dispatcher or "", _place(segment)))
+
+
+def _first_ts(segment: Segment) -> int:
+    return segment.min_commit_ts or 0
+
+
+def _is_later(segment: Segment, cut: Segment) -> bool:
+    if _place(segment)[:2] == _place(cut)[:2] and segment.dispatcher != cut.dispatcher:
+        # Each dispatcher numbers its own files.
+        before, after = cut.modified_at, segment.modified_at
+        return before is not None and after is not None and after > before
+    return _place(segment) > _place(cut)
+
+
+def _place(segment: Segment) -> tuple[int, str, int]:
+    return segment.table_version or 0, segment.feed_date or "", segment.file_index or 0
+
+
+def _bad_lines(run: FeedContext, segment: Segment) -> Iterator[Quarantined]:
+    if segment.quarantined:
+        yield from (row for row in run.quarantine.rows if row.segment == segment.segment and row.state != "replayed")
+
+
+def _is_cut_off_there(row: Quarantined, content: bytes) -> bool:
+    """Whether a bad line is the end of a file that was itself cut off: all lines before it are valid."""
+    raw = row.raw
+    return raw is not None and 0 < len(raw) < RAW_LIMIT and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
+
+
+def _content(run: FeedContext, segment: Segment) -> bytes | None:
+    """Read a segment; return None when it cannot be read or has changed."""
+    try:
+        return run.raw.store.read(run.raw.place(segment), limit=SEGMENT_LIMIT, etag=run.raw.etag(segment))
+    except SourceError as error:
+        if error.segment is None:
+            raise  # The whole store cannot be read.
+        return None
+
+
+# The schema files of a storage sink. Each is read once in a run; recorded ones are not read.
+
+
+class SchemaFiles:
+    """The schema files of a listing, and those that are already recorded."""
+
+    def __init__(
+        self, feed: FeedConfig, store: ObjectStore, recorded: SchemaHistory, listed: Iterable[SchemaFilePath]
+    ) -> None:
+        self._feed = feed
+        self._store = store
+        self._recorded = recorded
+        self._listed = tuple(listed)
+        self._read: dict[str, SchemaChange] = {}
+        self._absent_from_rows: dict[tuple[str, int], frozenset[str]] = {}
+
+    def changes(self, upto: int | None) -> tuple[list[SchemaChange], list[Rejected]]:
+        """Return the changes up to a commit-ts that are not recorded, or are recorded differently, and the unusable
+        files."""
+        known = self._recorded.changes
+        changes = [marked for change in known.values() if (marked := self._marked(change)) != change]
+        rejected: list[Rejected] = []
+        for file in sorted(self._listed, key=lambda file: (file.version, file.path)):
+            if file.path in known or (upto is not None and file.version > upto):
+                continue
+            try:
+                changes.append(self._marked(self._read_file(file)))
+            except (SchemaFileError, SourceError) as error:
+                database, table = self.name_at(file.directory)
+                rejected.append(Rejected(file.path, None, BAD_SCHEMA_FILE, error.advised, None, database, table))
+        return changes, rejected
+
+    def mark_absent_from_rows(self, directory: str, version: int, columns: Iterable[str]) -> None:
+        """Mark columns that the rows of a version were seen to lack."""
+        self._absent_from_rows[directory, version] = frozenset(columns)
+
+    def of(self, directory: str, version: int) -> SchemaChange | None:
+        """Return the schema of a table's directory at a version; None when no usable file has it."""
+        return self._by_place.get((directory, version))
+
+    def name_at(self, path: str) -> tuple[str | None, str | None]:
+        """Return the database and table of a path, as far as they are known; a table whose directory is named by its id
+        may have had other names at other times."""
+        parts = path.split("/")
+        for depth in range(len(parts), 0, -1):
+            if (known := self._names.get("/".join(parts[:depth]))) is not None:
+                return known.database, known.table or None
+        database, table, *_ = (*parts, "", "")
+        return database, table or None
+
+    def first_ts(self) -> int | None:
+        """Return the least version of the schema files: a changefeed writes none that is older than its start-ts. None
+        before the first file."""
+        recorded = (place[1] for origin in self._recorded.changes if (place := schema_file_at(origin)) is not None)
+        return min((*recorded, *(file.version for file in self._listed)), default=None)
+
+    @functools.cached_property
+    def history(self) -> History:
+        """The history including all files, even those above the checkpoint."""
+        changes = {change.origin: change for change in (*self._recorded.changes.values(), *self._by_place.values())}
+        if not changes.keys() - self._recorded.changes.keys():
+            return self._recorded.history
+        history = History()
+        history.apply(changes.values())
+        return history
+
+    @functools.cached_property
+    def versions(self) -> Mapping[tuple[TableName, int], TableVersion]:
+        """The version that each file describes, by table and commit-ts."""
+        return self.history.described()
+
+    @functools.cached_property
+    def _by_place(self) -> Mapping[tuple[str, int], SchemaChange]:
+        found: dict[tuple[str, int], SchemaChange] = {}
+        for origin, change in self._recorded.changes.items():
+            if (place := schema_file_at(origin)) is not None:
+                found[place] = change
+        for file in self._listed:
+            if file.path not in self._recorded.changes and (change := self._usable(file)) is not None:
+                found[file.directory, file.version] = change
+        return found
+
+    @functools.cached_property
+    def _names(self) -> Mapping[str, TableName]:
+        return {directory: TableName(c.database, c.table) for (directory, _), c in sorted(self._by_place.items())}
+
+    def _marked(self, change: SchemaChange) -> SchemaChange:
+        """Return the change with what is known of its columns from elsewhere: which of them are virtual."""
+        names = self._feed.settings_of(change.database, change.table).virtual_columns
+        configured = {name.lower() for name in names or ()}
+        place = schema_file_at(change.origin)
+        seen = self._absent_from_rows.get(place, frozenset()) if place else frozenset()
+
+        def virtual(column: SourceColumn) -> Literal["configured", "seen"] | None:
+            if column.name.lower() in configured:
+                return "configured"
+            return "seen" if column.name in seen or column.virtual == "seen" else None
+
+        if all(column.virtual == virtual(column) for column in change.columns):
+            return change
+        return replace(change, columns=tuple(replace(column, virtual=virtual(column)) for column in change.columns))
+
+    def _read_file(self, file: SchemaFilePath) -> SchemaChange:
+        """Read a schema file. Raises `SchemaFileError` or `SourceError` when it cannot be used."""
+        if file.path not in self._read:
+            self._read[file.path] = read_schema_file(self._store, file)
+        return self._read[file.path]
+
+    def _usable(self, file: SchemaFilePath) -> SchemaChange | None:
+        try:
+            return self._read_file(file)
+        except (SchemaFileError, SourceError):
+            return None  # `changes` reports it.
+
+
+# The possible difference between the clocks of the database and of the store.
+_CLOCKS: Final = datetime.timedelta(minutes=5)
+_WEST: Final = datetime.timedelta(hours=12)
+"""How far the date of a sink may be behind the date in UTC."""
+
+
+@dataclass(frozen=True)
+class LastFiles:
+    """What index files say about last data files. `missing` are files that should exist and do not, `unreadable` are
+    index files that name none (sentences by path). `judged` are all index files for which that is known, including
+    those that no longer exist."""
+
+    missing: Mapping[str, str]
+    unreadable: Mapping[str, str]
+    judged: Set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When the first and the last of a table's files were written."""
+
+    oldest: datetime.datetime
+    newest: datetime.datetime
+
+
+def quarantine_missing(run: FeedContext, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
+    """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only cover
+    what is new: where directories could not be listed before, it is complete."""
+
+    def rejected(error_class: str, found: Mapping[str, str]) -> list[Rejected]:
+        return [
+            Rejected(path, None, error_class, message, None, *schemas.name_at(path)) for path, message in found.items()
+        ]
+
+    unlisted = {each.path: f"the directory cannot be listed: {each.reason}" for each in listing.unreadable}
+    missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
+    found = run.segments.known(missed) | {file.path for file in listing.data}
+    run.quarantine.replace(
+        lambda row: (
+            row.error_class == UNREADABLE_DIRECTORY
+            or (row.error_class == UNREADABLE_INDEX and row.segment in last.judged)
+            or (row.error_class == MISSING_FILE and row.segment in found)
+        ),
+        [
+            *rejected(UNREADABLE_DIRECTORY, unlisted),
+            *rejected(UNREADABLE_INDEX, last.unreadable),
+            *rejected(MISSING_FILE, last.missing),
+        ],
+        run.clock(),
+    )
+
+
+def covered_before(checkpoint_ts: int) -> datetime.datetime:
+    """Return the time such that all events in files written before it, by the store's clock, are at or below the
+    checkpoint-ts."""
+    return commit_time(checkpoint_ts) - _CLOCKS
+
+
+def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> LastFiles:
+    """See which last data files should be there and are not: a hole in the numbers does not show them.
+
+    Some versions of TiCDC write the index file before the data file that it names, so a missing file may still be
+    written, unless the checkpoint is later than the index file: it guarantees all events of that time. Each index file
+    is read once, when the checkpoint passes it; one that names no file is read until it does or is gone."""
+    passed, covered = covered_before(run.last_cut.checkpoint_ts), covered_before(checkpoint_ts)
+    rows = [row for row in run.quarantine.unresolved() if row.error_class == UNREADABLE_INDEX]
+    before = {row.segment for row in rows}
+    indexes = [
+        index
+        for index in listing.indexes
+        if index.modified < covered and (passed <= index.modified or index.path in before)
+    ]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        named = dict(zip(indexes, pool.map(functools.partial(_named_by, run), indexes), strict=True))
+    last = {path: index for index, (path, _) in named.items() if path is not None}
+    seen = {*run.segments.known(last), *(file.path for file in listing.data)}
+    listed = {index.path for index in listing.indexes}
+    # The directories of the open ones are listed completely.
+    gone = {row.segment for row in rows if row.state == "open" and row.segment not in listed}
+    return LastFiles(
+        missing={
+            path: f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
+            for path, index in last.items()
+            if path not in seen
+        },
+        unreadable={index.path: reason for index, (_, reason) in named.items() if reason is not None},
+        judged={*(index.path for index in indexes), *(path for path in gone if _is_gone(run, path))},
+    )
+
+
+def _named_by(run: FeedContext, index: IndexFile) -> tuple[str | None, str | None]:
+    """Return the last file, or why it is unknown; neither when the index file has disappeared since it was listed."""
+    try:
+        return read_index(run.store, index), None
+    except ObjectMissingError:
+        return None, None
+    except SourceError as error:
+        if error.segment is None:
+            raise  # The whole store cannot be read.
+        run.log.warning("%s", error)
+        return None, f"whether the last data file is there is not known: {error.advised}"
+
+
+def _is_gone(run: FeedContext, path: str) -> bool:
+    """Whether the file is missing, and not only in a directory that could not be listed."""
+    try:
+        run.store.head(path, 1)
+    except ObjectMissingError:
+        return True
+    except SourceError:
+        pass
+    return False
+
+
+def _read_until(run: FeedContext) -> datetime.datetime | None:
+    """Return the time such that no file of the sink that was written before it is unread; None for a feed that has read
+    nothing. It is the date of the last file that landed, or the time of the last cut: a file that was not there when
+    its checkpoint-ts was read is younger."""
+    cut = run.last_cut.checkpoint_ts
+    known = [commit_time(cut) - _WEST] if cut != BEGINNING else []
+    return max([*known, *(each.newest for each in _landed(run).values())], default=None)
+
+
+def quarantine_expired(
+    run: FeedContext,
+    files: Sequence[DataFile],
+    schemas: SchemaFiles,
+    taken: TakenNames,
+    checkpoint_ts: int,
+    *,
+    whole: bool,
+) -> None:
+    """Quarantine the tables of which files may have expired before they were read, and resolve those that are complete
+    again. Only a listing of the whole sink shows which, against what had landed before it: this is committed before
+    new segments land."""
+    ends = (life.upto(checkpoint_ts) for life in schemas.history.incarnations().values())
+    lives = [life for life in ends if life is not None and life.dropped_ts is None]
+
+    def is_complete(row: Quarantined) -> bool:
+        since, until = map(datetime.datetime.fromisoformat, row.segment.rpartition("/")[2].split(".."))
+        of_table = [life for life in lives if TableName(row.database or "", row.table or "") in life.names]
+        names = {name for life in of_table if _began(life) < until for name in life.names}
+        # Files expire in the order of their dates: with one that old all later ones are there.
+        return not names or any(_written(f.feed_date, f.modified) <= since and _name(f) in names for f in files)
+
+    found = list(_expired(run, files, lives, taken, checkpoint_ts)) if whole else []
+    run.quarantine.replace(lambda row: row.error_class == EXPIRED_FILES and is_complete(row), found, run.clock())
+
+
+def _expired(
+    run: FeedContext, files: Sequence[DataFile], lives: Sequence[Incarnation], taken: TakenNames, checkpoint_ts: int
+) -> Iterator[Rejected]:
+    landed, cut, read = _landed(run), run.last_cut, _read_until(run)
+    if read is None:
+        return
+    # A sink that was copied elsewhere has new times, and the paths that have landed.
+    kept = run.segments.rows.filter(pc.field("segment").isin(pa.array([file.path for file in files], pa.string())))
+    times = [(file.feed_date, file.modified) for file in files]
+    times += [tuple(pc.min(kept[name]).as_py() for name in ("feed_date", "modified_at"))] if len(kept) else []
+    until = min((_written(*time) for time in times), default=commit_time(checkpoint_ts))
+    if not (run.feed.storage_sink.file_expiration_days or any(each.oldest < until for each in landed.values())):
+        return  # Nothing shows that files expire.
+    frontier = run.frontiers.last()
+    same = frontier is not None and frontier.settings == settings_digest(run.feed, taken.earlier)
+    in_cut = {TableName(row.database, row.table) for row in run.last_cut_rows}
+    for life in lives:
+        # A table that was left out was read up to its own last file.
+        is_new = life.versions[0].commit_ts > cut.checkpoint_ts
+        was_read = same or is_new or life.id in cut.held_incarnations or not in_cut.isdisjoint(life.names)
+        own = [landed[name].newest for name in life.names if name in landed]
+        since = max([_began(life), *([read] if was_read else own)])
+        if until > since and may_have_expired(run.feed, since + _WEST, checkpoint_ts) and is_taken(taken.tables, life):
+            name = life.last.name
+            yield Rejected(
+                f"{name.database}/{name.table}/{since.isoformat()}..{until.isoformat()}",
+                None,
+                EXPIRED_FILES,
+                f"data files that were written from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC may have been "
+                "removed from the sink before they were read; whether the table changed in that time is not known",
+                None,
+                name.database,
+                name.table,
+            )
+
+
+def _landed(run: FeedContext) -> dict[TableName, _Times]:
+    """Return the times of the files that have landed, by the table that their paths name."""
+    rows = run.segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
+    ends = [(column, end) for column in ("feed_date", "modified_at") for end in ("min", "max")]
+    return {
+        TableName(row["database"], row["table"]): _Times(
+            _written(row["feed_date_min"], row["modified_at_min"]),
+            _written(row["feed_date_max"], row["modified_at_max"]),
+        )
+        for row in rows.group_by(["database", "table"]).aggregate(ends).to_pylist()
+    }
+
+
+def _written(feed_date: str | None, modified: datetime.datetime | None) -> datetime.datetime:
+    """Return a time in the order in which files were written, which is that in which they expire: the beginning of
+    their date, or where they have none the store's time."""
+    try:
+        return datetime.datetime.fromisoformat(feed_date or "").replace(tzinfo=datetime.UTC)
+    except ValueError:
+        return modified or commit_time(BEGINNING)
+
+
+def _began(life: Incarnation) -> datetime.datetime:
+    """Return the time of a table's CREATE, load or last TRUNCATE: files that were written before do not matter."""
+    return commit_time(max(life.versions[0].commit_ts, life.emptied_ts)) - _WEST
+
+
+def _name(file: DataFile) -> TableName:
+    return TableName(file.database, file.table)
+
+
+_HEAD: Final = 1024 * 1024
+"""Bytes of a file in which its first row is searched, before the whole file is."""
+_WHOLE: Final = 1024 * 1024 * 1024
+_AT_ONCE: Final = 16
+_FILES_READ: Final = 5
+"""Files of a table's version whose first row is read, until one fits: a single broken row proves nothing."""
+_SMALLEST_TSO: Final = 1 << 40
+
+
+@dataclass
+class Layouts:
+    """The layouts of segments, or the reasons why they have none."""
+
+    found: dict[str, Layout] = field(default_factory=dict[str, Layout])
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def find_layouts(run: FeedContext, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
+    """Find the layouts of CSV segments. Raises `SourceError` when no row of a new feed fits the configured options."""
+    layouts = Layouts()
+    groups = _groups(segments)
+    mistakes: dict[str, str] = {}
+    changes = {place: files.of(*place) for place in groups}
+    inferences = {
+        place: _ColumnInference(options, change, _candidates(run, files, change))
+        for place, change in changes.items()
+        if change is not None
+    }
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # In a store, each read is a request.
+        tried = pool.map(
+            lambda place: inferences[place].layout_of(_first_rows(run, options, groups[place])), inferences
+        )
+        fitting = dict(zip(inferences, tried, strict=True))
+    for (directory, version), group in groups.items():
+        change, inference = changes[directory, version], inferences.get((directory, version))
+        if change is None or inference is None:
+            reason = f"the schema file of version {version} is missing or cannot be used, so its rows cannot be read"
+            layouts.reasons |= {segment.segment: reason for segment in group}
+            continue
+        layout = fitting[directory, version]
+        if inference.mistake is not None:
+            mistakes[group[0].segment] = inference.mistake
+        if layout is None:
+            layouts.reasons |= {segment.segment: inference.reason for segment in group}
+            continue
+        layouts.found |= {segment.segment: layout for segment in group}
+        if inference.by_header:
+            missing = {column.name for column in change.columns} - set(layout.names)
+            files.mark_absent_from_rows(directory, version, missing)
+    fresh = DECODED not in run.segments.rows["state"].unique().to_pylist()
+    if fresh and len(mistakes) == len(groups) > 0:
+        segment, mistake = min(mistakes.items())
+        raise SourceError(
+            mistake,
+            feed=run.feed.name,
+            segment=segment,
+            advice="correct source.csv in the configuration to what the changefeed has",
+        )
+    return layouts
+
+
+def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segment]]:
+    groups: dict[tuple[str, int], list[Segment]] = {}
+    for segment in segments:
+        assert segment.table_version is not None, segment.segment
+        directory = table_directory(segment.segment, segment.table_version)
+        groups.setdefault((directory, segment.table_version), []).append(segment)
+    return groups
+
+
+def _candidates(run: FeedContext, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
+    """Yield the columns that rows may have, the most certain first."""
+    names = tuple(column.name for column in change.columns)
+    yield names
+    configured = run.feed.settings_of(change.database, change.table).virtual_columns
+    if configured is not None:
+        virtual = {name.lower() for name in configured}
+        yield tuple(name for name in names if name.lower() not in virtual and not _is_hidden(name))
+    version = files.versions.get((TableName(change.database, change.table), change.commit_ts))
+    if version is not None:
+        carried = {column.name for column in version.carried}
+        yield tuple(name for name in names if name in carried)
+    yield tuple(name for name in names if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.lower().startswith("_v$_")
+
+
+@dataclass(frozen=True)
+class _FirstRow:
+    """The start of a file: the names of its header, and the fields of its first row; None when there is no header or no
+    record is a row."""
+
+    names: Sequence[str] | None
+    fields: Sequence[str | None] | None
+
+
+def _first_rows(run: FeedContext, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
+    for segment in [segment for segment in group if segment.size][:_FILES_READ]:
+        for size in (_HEAD, _WHOLE):
+            head = run.raw.head(segment, size)
+            fields = first_row(head, options, whole=len(head) < size)
+            if fields is not None or len(head) < size:
+                yield _FirstRow(header_names(head, options), fields)
+                break
+
+
+class _ColumnInference:
+    """Finds the layout that a first row fits, or the reason why there is none; `mistake` is a reason that an option of
+    the configuration causes."""
+
+    def __init__(self, options: CsvOptions, change: SchemaChange, candidates: Iterator[tuple[str, ...]]) -> None:
+        self._options = options
+        self._all = tuple(column.name for column in change.columns)
+        self._table = f"{change.database}.{change.table}"
+        self._version = change.commit_ts
+        self._candidates = candidates
+        self._leading = 4 + options.output_old_value + options.output_handle_key
+        self.reason = ""
+        self.mistake: str | None = None
+        self.by_header = False
+
+    def layout_of(self, rows: Iterator[_FirstRow]) -> Layout | None:
+        candidates: list[tuple[str, ...]] | None = None
+        for row in rows:
+            if row.fields is None:
+                # Its records are reported one by one, unless it is the same with all files.
+                self.mistake = "no record is csv by the options delimiter and quote"
+                continue
+            self.mistake = self._mistake_in(row.fields)
+            if self.mistake is not None:
+                self.reason = self.mistake
+                continue
+            values = len(row.fields) - self._leading
+            if row.names is not None and len(row.names) - self._leading == values:
+                self.by_header = True
+                return self._layout(row.names[self._leading :])
+            candidates = candidates if candidates is not None else list(self._candidates)
+            for names in candidates:
+                if len(names) == values:
+                    return self._layout(names)
+            self.reason = self._nothing_fits(values)
+        return None if self.reason else self._layout(self._all)
+
+    def _layout(self, names: Sequence[str]) -> Layout:
+        return Layout(tuple(names), self._options.output_handle_key)
+
+    def _mistake_in(self, fields: Sequence[str | None]) -> str | None:
+        """Return the contradiction between the first row and an option; None when there is none."""
+        if fields[0] not in ("I", "U", "D") or len(fields) < 4:
+            begin = str(fields[0])[:20]
+            return f"a row begins with {begin!r}, which is no operation by the options delimiter and quote"
+        ts, beyond = fields[3] or "", fields[4] if len(fields) > 4 else None
+        if not (ts.isdecimal() and int(ts) >= _SMALLEST_TSO):
+            return (
+                "the rows have no commit-ts: set include-commit-ts = true under [sink.csv] in the changefeed, and "
+                "start it afresh"
+            )
+        if self._options.output_old_value and beyond not in ("true", "false"):
+            return "the rows do not say is-update: the changefeed has not set output-old-value, source.csv has"
+        extra = len(fields) - self._leading - len(self._all)
+        if not self._options.output_old_value and beyond in ("true", "false") and extra == 1:
+            return "the rows say is-update: the changefeed has set output-old-value, source.csv has not"
+        if not self._options.output_handle_key and extra == 1:
+            return "the rows have one value too many: see whether the changefeed has set output-handle-key"
+        return None
+
+    def _nothing_fits(self, values: int) -> str:
+        total = len(self._all)
+        counts = f"the rows have {values} values, the schema file of version {self._version} {total} columns"
+        if values >= total:
+            return counts
+        return (
+            f"{counts}, and nothing in the log says which are virtual generated columns, which TiCDC does not write: "
+            f'name them in tables.settings."{self._table}".virtual_columns'
+        )

@@ -1,0 +1,554 @@
+"""Topics as a source: messages land in `records`, their rows in `events`.
+
+A batch of records is a batch of segments: one for each range of offsets. What a batch contains other than rows is
+written to `signals` before its rows are counted, so that a checkpoint never promises more than is there.
+"""
+
+from __future__ import annotations
+
+import abc
+import datetime
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog import observed_schema
+from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
+from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.event_schema import spark_columns
+from cdc_lakehouse.decoders.format import Decode, Format, Options
+from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.registry import format_of
+from cdc_lakehouse.decoders.topic_order import Summaries
+from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
+from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.tables.decoding import fits_driver
+from cdc_lakehouse.lake.tables.events import WRITTEN
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
+from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
+from cdc_lakehouse.lake.tables.records import Records, first_batch, records_frame, removed_upto
+from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, replayed_segment
+from cdc_lakehouse.lake.tables.source_metadata import Position
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.feed_tables import TakenNames
+from cdc_lakehouse.pipeline.landing import join_at_tso, load_changes
+from cdc_lakehouse.pipeline.source import JoinPoint, Landed
+from cdc_lakehouse.sources.dump.contents import DumpPosition
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
+from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, parse_segment
+
+# Find where the log of TiCDC's topics begins, by the first messages that the brokers still have.
+
+_LOOKED_AT: Final = 500
+"""Messages of a partition to read. TiCDC sends a watermark every second."""
+_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The beginning of a partition: the offset from which it is read, the commit-ts (a TSO) of the first watermark, and
+    the least commit-ts of rows and statements before it. None for what the first messages do not show."""
+
+    partition: LogPartition
+    offset: int
+    watermark: int | None
+    change_ts: int | None
+
+    @property
+    def began_at(self) -> int | None:
+        """A commit-ts that is not below the changefeed's start, for a partition that is read from its first message."""
+        known = [each for each in (self.watermark, self.change_ts) if each is not None]
+        return min(known, default=None)
+
+    @property
+    def complete_from(self) -> int | None:
+        """The least commit-ts from which on all changes are known to be read, for a partition that has lost messages or
+        is not read from its first one: changes above a watermark come after it. Otherwise None."""
+        return self.watermark if self.offset else None
+
+
+def read_beginnings(source: KafkaSource, decode: Decode) -> list[Beginning]:
+    """Read the beginnings of all partitions that have messages, for a feed of which nothing has landed. Raises as
+    `read_topics` and `RangeReader.messages` do, `SourceUnreachableError`, and `SourceError` when a topic cannot be
+    read."""
+    client = KafkaClient.of(source)
+    topics = read_topics(source, client)
+    require_all(source, topics)
+    pending = find_pending(source, topics, LandedOffsets())
+    ranges = [
+        OffsetRange(partition, start, min(end, start + _LOOKED_AT), _BYTES)
+        for partition, (start, end) in pending.offsets.items()
+        if end > start
+    ]
+    values: dict[LogPartition, list[tuple[bytes | None, bytes | None]]] = {}
+    reader = RangeReader(client, ranges)
+    for found in reader.messages():
+        values.setdefault(found.range.partition, []).extend(zip(found.keys, found.values, strict=True))
+    if unreachable := [fault for fault in reader.faults if isinstance(fault, SourceUnreachableError)]:
+        raise unreachable[0]
+    return beginnings_of({each.partition: each.start for each in ranges}, values, decode)
+
+
+def beginnings_of(
+    offsets: Mapping[LogPartition, int],
+    values: Mapping[LogPartition, Iterable[tuple[bytes | None, bytes | None]]],
+    decode: Decode,
+) -> list[Beginning]:
+    """Determine the beginnings from the first offsets, and from the keys and values after them."""
+    found: list[Beginning] = []
+    for partition, offset in offsets.items():
+        watermark, changes = None, list[int]()
+        for message in _messages(values.get(partition, ()), decode):
+            watermark = next((part.commit_ts for part in message.parts if isinstance(part, Watermark)), None)
+            if watermark is not None:
+                break
+            if message.origin.commit_ts is not None:
+                changes.append(message.origin.commit_ts)
+        found.append(Beginning(partition, offset, watermark, min(changes, default=None)))
+    return found
+
+
+def _messages(values: Iterable[tuple[bytes | None, bytes | None]], decode: Decode) -> Iterator[Message]:
+    for key, value in values:
+        try:
+            decoded = decode(key, value)
+        except MessageError:
+            continue  # It is reported when it is decoded.
+        for each in decoded if isinstance(decoded, list) else [decoded]:
+            if isinstance(each, Message):
+                yield each
+
+
+class RecordSource(abc.ABC):
+    """Base of the sources whose messages land in `records`: implements `Source` except for how messages are
+    received."""
+
+    kind: Kind = OFFSETS
+    schema_faults = frozenset[str]()
+    _has_record_times: ClassVar = True
+    """As in `TopicFormat`."""
+
+    def __init__(self, run: FeedContext) -> None:
+        self._run = run
+        self._format = format_of(run.feed.message_format)
+
+    @property
+    def _options(self) -> Options:
+        """The options of the format, as the feed configures them."""
+        return {}
+
+    @abc.abstractmethod
+    def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
+        """Append messages to `records` with the number of a batch, up to the limits of a run; return the landed batch,
+        and the errors of what could not be received."""
+
+    def land(self) -> Landed:
+        # Left-out segments come first: redelivered messages are recognized by what was decoded before them.
+        new = [*self.land_left_out(), *self._land_with_other_tables()]
+        last = last_batch(self._run.lake, self._run.feed.name)
+        # The last run may have ended between its records and their segments.
+        known = self._run.segments.known(landed.segment for landed in last.segments)
+        new += self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
+        batch, faults = self._receive(max(self._run.segments.batch, last.number) + 1)
+        new += self._land(batch.number, batch.segments) + self._requeue_dates()
+        return Landed(tuple(new), tuple(map(str, faults)))
+
+    def _land(self, record_batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
+        run = self._run
+        batch = max(record_batch, run.segments.batch + 1)
+        rows = [
+            Segment(
+                segment=each.segment,
+                kind=OFFSETS,
+                feed_date=each.dates[0] if each.dates else None,
+                size=each.bytes,
+                record_batch=record_batch,
+                batch=batch,
+                state=LANDED,
+                landed_at=run.landed_at,
+                lines=each.records,
+            )
+            for each in landed
+        ]
+        if rows:
+            run.segments.land(rows)
+            run.log.info("landed %d segments in batch %d", len(rows), batch)
+        return rows
+
+    def _requeue_dates(self) -> list[Segment]:
+        """Land the batches again that have records of the dates to decode again. Whole batches, because the order of
+        events spans a batch."""
+        run = self._run
+        if not run.dates:
+            return []
+        upto = removed_upto(run.lake, run.feed.name)
+        if gone := [date for date in sorted(run.dates) if date <= upto]:
+            raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
+        records = records_frame(run.spark, run.feed.name)
+        dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
+        return self._replay(pc.field("record_batch").isin([row["batch"] for row in dated]))
+
+    def land_left_out(self) -> Sequence[Segment]:
+        left_out = self._run.signals.left_out()
+        if not left_out:
+            return ()
+        taken = self._taken()
+        gone = first_batch(self._run.lake, self._run.feed.name)
+        # The others are held.
+        batches = [batch for name, batch in left_out.items() if taken.takes_name(name) and batch >= gone]
+        if not batches:
+            return ()
+        self._run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
+        undecoded = self._run.segments.undecoded(OFFSETS)
+        return [*self._replay(pc.field("record_batch") >= min(batches)), *self._land_behind(undecoded.values())]
+
+    def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        # Whole batches, for the order of events goes through them.
+        batches = {segment.record_batch for segment in segments if segment.record_batch is not None}
+        # The person who asks for it may have set the clock right.
+        return self._replay(pc.field("record_batch").isin(sorted(batches)), self._run.landed_at)
+
+    def _taken(self) -> TakenNames:
+        """Return the wanted names, by everything that was decoded."""
+        lives = self._incarnations(load_changes(self._run.history))
+        return TakenNames.of(self._run.feed.tables, lives.values(), self._run.last_cut.checkpoint_ts)
+
+    def _replay(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
+        """Land decoded segments again. The times of messages are checked against `landed_at` if it is given, otherwise
+        against when they landed before."""
+        rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
+        if rows:
+            self._require_records(rows)
+        return self._land_anew([replace(row, landed_at=landed_at or row.landed_at) for row in rows])
+
+    def _land_with_other_tables(self) -> list[Segment]:
+        """Land segments again whose events were committed by a run that took other tables and ended before recording
+        that: which rows it left out is unknown. So do those that another batch has passed, as one of a dump can: the
+        numbers of batches rise from commit to commit."""
+        run, undecoded = self._run, self._run.segments.undecoded(OFFSETS)
+        if not undecoded:
+            return []
+        appended, digest = run.appended(), None
+        others: set[int] = set()
+        for batch in undecoded:
+            if batch not in appended.unmarked:
+                others |= {batch} if batch <= appended.newest else set()
+                continue
+            digest = self._taken().digest if digest is None else digest
+            others |= {batch} if appended.unmarked[batch] != digest else set()
+        if not others:
+            return []
+        run.log.info(
+            "decoding again from batch %d: other tables are taken, or later batches were committed", min(others)
+        )
+        return self._land_behind(segments for batch, segments in undecoded.items() if batch >= min(others))
+
+    def _land_behind(self, batches: Iterable[Sequence[Segment]]) -> list[Segment]:
+        """Land batches that are not decoded again, each separately: what they redeliver is recognized by the rows of
+        those that are decoded before them."""
+        return [row for segments in batches for row in self._land_anew(segments)]
+
+    def _land_anew(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Land segments in a new batch, to replace the events that they have."""
+        if not segments:
+            return []
+        run = self._run
+        batch, appended = run.segments.batch + 1, run.appended()
+        rows = [replayed_segment(each, batch, appended, each.landed_at) for each in segments]
+        run.segments.land(rows)
+        return rows
+
+    def _require_records(self, segments: Sequence[Segment]) -> None:
+        first, before = first_batch(self._run.lake, self._run.feed.name), self._format.messages_before()
+        if not first:
+            return
+        landed = _landed_ranges(self._run)
+        for segment in segments:
+            partition, start = parse_segment(segment.segment)
+            # The messages that others are compared with must exist too.
+            known = [n for n, (offset, _) in landed[partition].items() if offset <= start - before]
+            if (segment.record_batch or 0) < first or max(known, default=0) < first:
+                raise self._gone("messages cannot be decoded again: they are no longer in `records`", segment.segment)
+
+    def _gone(self, message: str, segment: str | None = None) -> SourceError:
+        return SourceError(
+            message,
+            feed=self._run.feed.name,
+            segment=segment,
+            advice="they were removed by maintenance.keep_records_days; their events are there and were not touched",
+        )
+
+    def peek(self) -> None:
+        return  # What has landed says it all.
+
+    def first_ts(self) -> int | None:
+        return None
+
+    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        run, taken = self._run, self._taken()
+        landed = {each.record_batch: each.landed_at for each in segments if each.record_batch is not None}
+        batches, landed_ms = sorted(landed), {number: round(at.timestamp() * 1000) for number, at in landed.items()}
+        seeds = {number: run.signals.last_ts(number) for number in batches}
+        watermarks = {number: run.signals.watermarks(number) for number in batches}
+        topic_format = TopicFormat(
+            self._format.name, self._options, seeds, watermarks, taken.takes, landed_ms, self._has_record_times,
+            ignores_tombstones=run.feed.policy.tombstones == "ignore",
+        )  # fmt: skip
+        wanted = wanted_records(run, self._format, batches)
+        spark = None if fits_driver([segment.size for segment in segments]) else run.spark
+        tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
+        records = record_reader(run.lake, run.feed.name, wanted, tasks)
+        take, tasks = run.events.writer().write if append else _discard, len(records.shares)
+        results, found = changes_in_tasks(spark, tasks, records.read, topic_format, take, spark_columns(WRITTEN))
+        data_files = [data_file for (data_file,) in results]
+        if append:
+            run.events.commit(data_files, segments, taken.digest)
+        for number in batches:
+            run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
+        replays = sum(finds.replays for finds in found.values())
+        if replays:
+            run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
+        bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
+        not_sent_before = self._not_sent_before(found)
+        others, tombstones = Counter[str](), Counter[str]()
+        for finds in found.values():
+            others.update(finds.others)
+            tombstones.update(finds.tombstones)
+        for each in not_sent_before:
+            others[each.segment] -= each.count
+        return [replace(each, others=others[each.segment], tombstones=tombstones[each.segment]) for each in segments], [
+            *bad,
+            *not_sent_before,
+        ]
+
+    def resolve_redelivered(self) -> None:
+        return  # Redelivered messages are recognized when they are decoded.
+
+    def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
+        """Return changes at or below a watermark that had not arrived before: rows, the first of each change, and
+        statements."""
+        sent = [rows for each in finds.values() for rows in each.sent_before.items()]
+        unknown = self._run.events.without({change for (change, _), _ in sent}) if sent else set()
+        stated = [found for each in finds.values() for found in each.stated_before.items()]
+        known = self._run.signals.statements() if stated else set()
+        return [
+            *(row for (change, _), row in sent if change in unknown),
+            *(statement for change, statement in stated if change not in known),
+        ]
+
+    def checkpoint_ts(self) -> int:
+        """Return TiCDC's least watermark of all partitions; for other formats the last landed commit-ts, without
+        incomplete transactions."""
+        return max(self._run.last_cut.checkpoint_ts, self._landed_ts())
+
+    def _landed_ts(self) -> int:
+        positions = self._run.signals.positions()
+        if self._format.watermarks(self._options):
+            return self._least_watermark(positions)
+        ended = [place.ended_ts for place in positions.values() if place.ended_ts is not None]
+        if self._format.transactions == "all":
+            # Before the end of the first transaction none is complete.
+            return max(ended, default=BEGINNING)
+        last = max((place.last_ts for place in positions.values()), default=BEGINNING)
+        if self._format.transactions == "some":
+            open_since = [
+                place.ended_ts
+                for place in positions.values()
+                if place.ended_ts is not None and place.ended_ts < place.last_ts
+            ]
+            return min([last, *open_since])
+        return last
+
+    def _least_watermark(self, positions: Mapping[tuple[str, int], Position]) -> int:
+        """Return the least watermark of all partitions, without topics that receive nothing more: TiCDC sends
+        watermarks to topics of active tables only.
+
+        A feed continues without a topic when all tables that it delivered are dropped or renamed away at the least
+        watermark of the others, and the topic has landed up to its current end: TiCDC sends a watermark when all rows
+        up to it are in their topics. It also continues without a topic that the configuration leaves out."""
+        nothing = Position(BEGINNING, BEGINNING, None)
+        topics = landed_offsets(self._run.lake, self._run.feed.name).topics
+        source = self._run.feed.kafka
+        # Of a topic that is named and has not been there yet nothing is known: it may hold rows of any time.
+        unseen = ((BEGINNING, name) for name in source.topics or () if name not in topics)
+        least = sorted(
+            [
+                *unseen,
+                *(
+                    (min(positions.get((name, number), nothing).watermark for number in topic.ends), name)
+                    for name, topic in topics.items()
+                    if topic.ends and source.takes(name)
+                ),
+            ]
+        )
+        found = least[0][0] if least else BEGINNING
+        for upto in sorted({watermark for watermark, _ in least}):
+            if not all(self._is_abandoned(name, upto) for watermark, name in least if watermark < upto):
+                break
+            found = upto
+        return found
+
+    def _is_abandoned(self, topic: str, upto: int) -> bool:
+        tables = self._run.signals.tables(topic)
+        lives = (life.upto(upto) for life in self._lives.values())
+        live = (life.last.name.folded for life in lives if life is not None and life.dropped_ts is None)
+        return bool(tables) and tables.isdisjoint(live) and topic in self._read_up
+
+    @functools.cached_property
+    def _lives(self) -> Mapping[str, Incarnation]:
+        """The tables by everything that has landed, even beyond the checkpoint."""
+        return self._incarnations()
+
+    def _incarnations(self, further: Iterable[SchemaChange] = ()) -> Mapping[str, Incarnation]:
+        history = History()
+        history.apply([*self.schema_changes()[0], *further])
+        return history.incarnations()
+
+    @functools.cached_property
+    def _read_up(self) -> frozenset[str]:
+        """The topics that have completely landed, by the brokers' current offsets; a deleted topic has no more
+        messages."""
+        source, landed = self._run.feed.kafka, landed_offsets(self._run.lake, self._run.feed.name)
+        try:
+            pending = find_pending(source, read_topics(source), landed)
+        except CdcError:
+            return frozenset()  # The next run asks again.
+        ends = {partition for partition, (start, end) in pending.offsets.items() if start == end}
+        return frozenset(
+            name
+            for name, topic in landed.topics.items()
+            if name not in pending.ids or all(LogPartition(name, number) in ends for number in topic.ends)
+        )
+
+    def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
+        """Return the changes of tables in everything that has landed, in order."""
+        changes = observed_schema.schema_changes(
+            self._run.signals.schema_signals(),
+            escapes=self._format.backslash_escapes,
+            types=self._run.feed.types,
+            in_table_order=self._format.in_table_order,
+        )
+        return [change for change in changes if upto is None or change.commit_ts <= upto], ()
+
+    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
+        return ValueFormat(
+            self._run.feed.source.time_zone,
+            zero_dates,
+            labels=self._format.labels == "labels",
+            labels_uncertain=self._format.labels == "uncertain",
+            trailing_zeros_cut=self._format.trailing_zeros_cut,
+            database=self._format.database,
+        )
+
+
+class Topics(RecordSource):
+    """The `Source` of Kafka topics."""
+
+    @property
+    def _options(self) -> Options:
+        return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
+
+    dump_comes_first = True
+
+    def join(self, position: DumpPosition) -> JoinPoint:
+        found = join_at_tso(self._run, position)
+        for each in self._beginnings:
+            since = each.complete_from
+            if since is not None and found.commit_ts is not None and found.commit_ts < since:
+                raise SourceError(
+                    f"the dump is of {found.commit_ts}, and {each.partition.named} is whole from the commit-ts {since} "
+                    f"on: its first messages are gone, or left out by source.start, up to the offset {each.offset}",
+                    feed=self._run.feed.name,
+                    advice="dump again, at a TSO that is not below, and let the topic keep messages (retention.ms) "
+                    "longer than a dump and its load take",
+                )
+        return found
+
+    def first_ts(self) -> int | None:
+        if any(each.offset for each in self._beginnings):
+            return None  # The changefeed began before the available messages; `join` checks more.
+        # Topics of tables that were created later begin later.
+        return min((each.began_at for each in self._beginnings if each.began_at is not None), default=None)
+
+    @functools.cached_property
+    def _beginnings(self) -> Sequence[Beginning]:
+        """The beginnings of the partitions; empty once something has landed, because the brokers may have removed
+        landed messages."""
+        run = self._run
+        if not self._format.watermarks(self._options) or landed_offsets(run.lake, run.feed.name).topics:
+            return ()
+        return read_beginnings(run.feed.kafka, self._format.decoder(self._options))
+
+    def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
+        run, source = self._run, self._run.feed.kafka
+        landed = landed_offsets(run.lake, run.feed.name)
+        pending = find_pending(source, read_topics(source), landed)
+        ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
+        appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
+        return appended.batch, [*pending.faults, *appended.faults]
+
+
+def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in events:
+        pass
+    return iter(())
+
+
+def batches_before(run: FeedContext, state: LandedState) -> list[int]:
+    """Return, for each partition, the first batch whose records may be read together with the next batch."""
+    message_format = format_of(run.feed.message_format)
+    before = message_format.messages_before()
+    if not before:
+        return []
+    return [
+        _since(of_partition, (state.landed.end(partition) or 0) - before)
+        for partition, of_partition in _landed_ranges(run).items()
+    ]
+
+
+def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:
+    """Return the last batch that begins at or before an offset; the first batch when none does."""
+    return max((n for n, (first, _) in of_partition.items() if first <= offset), default=min(of_partition))
+
+
+def _landed_ranges(
+    run: FeedContext, batches: Sequence[int] | None = None
+) -> dict[LogPartition, dict[int, tuple[int, int]]]:
+    """Return by partition and batch of records, of all or of some: the first offset, and the size in bytes."""
+    wanted = pc.field("kind") == OFFSETS
+    if batches is not None:
+        wanted &= pc.field("record_batch").isin(batches)
+    ranges = run.segments.rows.filter(wanted)
+    landed: dict[LogPartition, dict[int, tuple[int, int]]] = {}
+    columns = (ranges[name].to_pylist() for name in ("segment", "record_batch", "size"))
+    for segment, batch, size in zip(*columns, strict=True):
+        partition, start = parse_segment(segment)
+        of_partition = landed.setdefault(partition, {})
+        first, known = of_partition.get(batch, (start, 0))
+        of_partition[batch] = min(first, start), known + size
+    return landed
+
+
+def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
+    """Return the records of the batches in each partition, with the preceding ones that the format needs."""
+    # Only some formats need records of earlier batches.
+    landed = _landed_ranges(run, None if message_format.messages_before(1) else batches)
+    partitions = Counter(batch for of_partition in landed.values() for batch in of_partition)
+    wanted: list[PartitionRecords] = []
+    for partition, of_partition in landed.items():
+        for batch in set(batches) & of_partition.keys():
+            start, size = of_partition[batch]
+            before = start - message_format.messages_before(partitions[batch])
+            since = _since(of_partition, before)
+            wanted.append(PartitionRecords(partition, batch, start, before, since, size))
+    return wanted

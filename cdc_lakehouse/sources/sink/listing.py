@@ -1,0 +1,458 @@
+"""The frontier of a sink: where files may still appear, and what was known of those places at the last listing.
+
+It holds the directories of tables and, for each, only the data directories that may still gain files, so it stays small
+however many files there are. `incremental_listing` lists a sink from it, and explains why nothing is missed.
+
+A listing of the sink from its frontier: it finds what is new, without listing everything that is known.
+
+It has two rules. In every directory above data files the names of subdirectories are listed, and unknown ones are
+listed completely: databases, tables, versions, partitions, dates. A known data directory is listed from its last but
+one file on, which shows new files, and a last file that was rewritten after a crash. It is listed completely where that
+is not enough: files of several dispatchers (a new one may sort before all others), a last file that no longer exists,
+and an index file that has changed without a newer file (numbers of another width, or a directory that was started
+again).
+
+The checkpoint-ts is read before, so every file that it promises exists when the walk begins. A file that was not known
+then is in an unknown directory, or after the last file of a known one, or in one of these places, which are not listed:
+
+- In a version below the table's last DDL that was known before the walk. TiCDC writes the schema file of a DDL after
+  all earlier rows of the table, of all its partitions and dispatchers, and from then on writes no smaller version. What
+  still comes there are rows written before, again, after a restart. Versions that only a restart or a move made stay
+  on the way, as other partitions and dispatchers of the table may go on in older ones.
+- In a date that is older by more than zones differ than the newest one, which must not be ahead of this machine's
+  clock. Dates are the wall clock's at the flush; to go back there a server's clock must be wrong by days.
+- In a directory below one that holds data files itself, as versions without dates do: `enable-partition-separator` was
+  switched on, and the changefeed went on in the same version. Names there cannot be asked for without a full read.
+- Before the last but one file of a directory: a file that was put back or mended. Directories that have a gap or open
+  quarantine rows are given as `watched` and listed whole; of others nothing is expected.
+
+A complete listing of the sink, which is made regularly (`source.full_listing_hours`), finds all four.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import DateSeparator, FeedConfig
+from cdc_lakehouse.errors import SourceError, SourceUnreachableError
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
+from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, SinkLayout, classify, may_be_table
+
+_DATE_FORMATS: Final[dict[DateSeparator, str]] = {"day": "%Y-%m-%d", "month": "%Y-%m"}
+"""Separators for which old dates are left out. A year looks like a physical partition, and years are few."""
+_ZONES: Final = datetime.timedelta(days=2)
+"""Servers may be in time zones that are up to 26 hours apart: that is two dates."""
+_FEWEST_DAYS: Final = 1.5
+
+
+def settings_digest(feed: FeedConfig, names: Iterable[TableName] = ()) -> str:
+    """Return a digest of the settings that a frontier depends on, with the names that the feed processes besides those
+    of the settings. The number is raised when the meaning of a frontier changes."""
+    source = feed.storage_sink
+    layout = [source.date_separator, source.protocol, source.use_table_id_as_path]
+    settings = [2, source.uri, *layout, feed.tables.include, feed.tables.exclude]
+    others = sorted(name.identity for name in names)
+    return "-".join(_digest(part) for part in (settings, others) if part)
+
+
+def is_of_settings(frontier: Frontier, feed: FeedConfig) -> bool:
+    """Whether a frontier matches the feed's settings, whatever further names the feed processed."""
+    return frontier.settings.partition("-")[0] == settings_digest(feed)
+
+
+def _digest(values: Sequence[Any]) -> str:
+    """Return a digest of texts, flags and numbers only: it does not depend on the names of classes and fields."""
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSequence:
+    """The numbered files of one directory (and dispatcher). `place` is the directory, relative to its table's. `last`
+    and `previous` are the names of the last two files in byte order, empty where there is none; the etags are those of
+    the last file and of the index file."""
+
+    place: str
+    dispatcher: str | None
+    files: int
+    last: str
+    previous: str
+    etag: str
+    index_etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """A table's directory. `files` counts its data files; `places` are the directories of its versions and partitions.
+    Versions below `oldest_version` gain no new files. An irregular table is always listed completely."""
+
+    directory: str
+    files: int
+    oldest_version: int
+    irregular: bool
+    places: tuple[str, ...]
+    sequences: tuple[FileSequence, ...]
+
+    def is_closed_version(self, version: str) -> bool:
+        """Whether a directory is a version before the last DDL, which gains no files. Timestamps have the same length
+        until 2090; a shorter name may be another table (`t/7` below `t`)."""
+        oldest = str(self.oldest_version)
+        return version.isdecimal() and len(version) == len(oldest) and version < oldest
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The state of a sink after a listing. `oldest_date` is the first date whose directories may gain files, None where
+    that is not known. `settings` is the digest of the settings that the sink was read with, `whole_at` the time of its
+    last complete listing. With `unclear` there are files that could not be classified."""
+
+    tables: tuple[KnownTable, ...]
+    oldest_date: str | None
+    settings: str
+    whole_at: datetime.datetime
+    unclear: bool = False
+
+    @functools.cached_property
+    def by_directory(self) -> Mapping[str, KnownTable]:
+        """The tables by their directories."""
+        return {table.directory: table for table in self.tables}
+
+    @functools.cached_property
+    def _sequences(self) -> Mapping[tuple[str, str, str | None], FileSequence]:
+        return {(t.directory, s.place, s.dispatcher): s for t in self.tables for s in t.sequences}
+
+    def is_new(self, file: DataFile) -> bool:
+        """Whether a listed file did not exist before, or not in this form, as far as the frontier shows it: files
+        before it count as known."""
+        table = self.by_directory.get(file.directory)
+        if table is None:
+            return True
+        place, name = _place_and_name(file)
+        known = self._sequences.get((file.directory, place, file.dispatcher))
+        if known is not None:
+            return name > known.last or (name == known.last and file.etag != known.etag)
+        return not (table.is_closed_version(place.partition("/")[0]) or self.is_closed_date(file.feed_date))
+
+    def is_closed_date(self, date: str | None) -> bool:
+        """Whether the directories of a date gain no more files."""
+        return date is not None and self.oldest_date is not None and date < self.oldest_date
+
+    def adds_to(self, older: Frontier | None) -> bool:
+        """Whether it has more information than an older frontier, and so is worth a commit. With less it only saves the
+        next listing some requests."""
+        if older is None or (self.settings, self.unclear) != (older.settings, older.unclear):
+            return True
+        return any(_adds(table, older.by_directory.get(table.directory)) for table in self.tables)
+
+
+@dataclass(frozen=True)
+class ListingContext:
+    """The inputs of a frontier besides the listing. `ddl` has, by table directory, the version of the last DDL that was
+    known before the sink was listed; `kept` are data directories to list again, whatever their age."""
+
+    layout: SinkLayout
+    settings: str
+    now: datetime.datetime
+    ddl: Mapping[str, int]
+    kept: frozenset[str] = frozenset()
+    unclear: bool = False
+
+
+def next_frontier(older: Frontier | None, listing: Listing, given: ListingContext) -> Frontier:
+    """Return the frontier after a listing from an older one or, with None, of the whole sink."""
+    oldest_date = _oldest_date(listing.data, given)
+    if older is not None and older.oldest_date is not None:
+        oldest_date = max(older.oldest_date, oldest_date or "")
+    known: Mapping[str, KnownTable] = {} if older is None else older.by_directory
+    files: dict[str, dict[tuple[str, str | None], list[DataFile]]] = defaultdict(lambda: defaultdict(list))
+    for file in listing.data:
+        files[file.directory][_place_and_name(file)[0], file.dispatcher].append(file)
+    indexes = {(index.directory, index.dispatcher): index for index in listing.indexes}
+    irregular = {schema.directory for schema in listing.schemas if schema.checksum is None}
+    named = {schema.directory for schema in listing.schemas if may_be_table(schema.directory, given.layout)}
+    for index in listing.indexes:
+        # For a directory whose only file is missing there is nothing else to remember.
+        if index.directory in given.kept and (owner := _owner(index.directory, {*known, *files, *named})) is not None:
+            _ = files[owner][index.directory.removeprefix(f"{owner}/"), index.dispatcher]
+    tables: list[KnownTable] = []
+    for directory in sorted({*known, *files, *named}):
+        table = known.get(directory) or KnownTable(directory, 0, 0, False, (), ())
+        table = _with_new_files(table, files[directory], indexes, older)
+        table = replace(table, irregular=table.irregular or directory in irregular)
+        tables.append(_without_closed_places(table, given, oldest_date))
+    whole_at = given.now if older is None else older.whole_at
+    return Frontier(tuple(tables), oldest_date, given.settings, whole_at, given.unclear)
+
+
+def _place_and_name(file: DataFile) -> tuple[str, str]:
+    """Return the directory of a data file, relative to its table's, and the file's name."""
+    place, _, name = file.path.removeprefix(f"{file.directory}/").rpartition("/")
+    return place, name
+
+
+def _owner(directory: str, tables: Collection[str]) -> str | None:
+    parts = directory.split("/")
+    found = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
+    return next((table for table in found if table in tables), None)
+
+
+def _with_new_files(
+    table: KnownTable,
+    files: Mapping[tuple[str, str | None], list[DataFile]],
+    indexes: Mapping[tuple[str, str | None], IndexFile],
+    older: Frontier | None,
+) -> KnownTable:
+    sequences = {(sequence.place, sequence.dispatcher): sequence for sequence in table.sequences}
+    places = set(table.places)
+    count = table.files
+    for (place, dispatcher), listed in files.items():
+        before = sequences.get((place, dispatcher)) or FileSequence(place, dispatcher, 0, "", "", "", None)
+        after = _extended(before, listed, indexes.get((f"{table.directory}/{place}", dispatcher)))
+        sequences[place, dispatcher] = after
+        # Files of places that were dropped from the frontier are counted already.
+        if older is None or before.files or not listed or older.is_new(listed[0]):
+            count += after.files - before.files
+        places.add(place.partition("/")[0])
+        if listed and listed[0].physical_partition is not None:
+            places.add("/".join(place.split("/")[:2]))
+    in_order = sorted(sequences.values(), key=lambda sequence: (sequence.place, sequence.dispatcher or ""))
+    return replace(table, files=max(count, 0), places=tuple(sorted(places)), sequences=tuple(in_order))
+
+
+def _extended(before: FileSequence, listed: Iterable[DataFile], index: IndexFile | None) -> FileSequence:
+    etags = {_place_and_name(file)[1]: file.etag for file in listed}
+    names = set(etags)
+    files = len(names)
+    if before.last in names:
+        names |= {before.previous} - {""}
+        files = max(files, before.files + sum(name > before.last for name in names))
+    # Else the directory was listed completely, because its last file no longer exists.
+    *_, previous, last = ["", "", *sorted(names)]
+    index_etag = before.index_etag if index is None else index.etag
+    return FileSequence(before.place, before.dispatcher, files, last, previous, etags.get(last, ""), index_etag)
+
+
+def _without_closed_places(table: KnownTable, given: ListingContext, oldest_date: str | None) -> KnownTable:
+    """Return the table without the directories that gain no more files."""
+    table = replace(table, oldest_version=max(table.oldest_version, given.ddl.get(table.directory, 0)))
+
+    def stays(sequence: FileSequence) -> bool:
+        if f"{table.directory}/{sequence.place}" in given.kept:
+            return True
+        version, date = sequence.place.partition("/")[0], sequence.place.rpartition("/")[2]
+        old = given.layout.separator in _DATE_FORMATS and oldest_date is not None and date < oldest_date
+        return not (old or table.is_closed_version(version))
+
+    sequences = tuple(filter(stays, table.sequences))
+    versions = {sequence.place.partition("/")[0] for sequence in sequences}
+    places = [(place, place.partition("/")[0]) for place in table.places]
+    stay = tuple(place for place, version in places if version in versions or not table.is_closed_version(version))
+    return replace(table, places=stay, sequences=sequences)
+
+
+def _oldest_date(files: Iterable[DataFile], given: ListingContext) -> str | None:
+    """The first date whose directories may gain files, None where that is not known.
+
+    A date is the wall clock's at the flush, so a directory is complete once there is one that is later by more than
+    time zones differ. A date ahead of this machine's own clock is not trusted: it may have to be withdrawn.
+    """
+    form = _DATE_FORMATS.get(given.layout.separator)
+    if form is None:
+        return None
+    today = given.now.astimezone(datetime.UTC).strftime(form)
+    for date in sorted({file.feed_date for file in files if file.feed_date is not None}, reverse=True):
+        try:
+            newest = datetime.datetime.strptime(min(date, today), form).replace(tzinfo=datetime.UTC)
+        except ValueError:
+            continue  # Digits that are no date.
+        return (newest - _ZONES).strftime(form)
+    return None
+
+
+def _adds(table: KnownTable, known: KnownTable | None) -> bool:
+    if known is None or (table.irregular, table.files) != (known.irregular, known.files):
+        return True
+    return not (set(table.places) <= set(known.places) and set(table.sequences) <= set(known.sequences))
+
+
+def may_have_expired(feed: FeedConfig, since: datetime.datetime, checkpoint_ts: int) -> bool:
+    """Whether files that were written after a time can have expired: TiCDC removes those of a date once the
+    checkpoint-ts is `file-expiration-days` later. Where that is not known, a feed that runs once a day is not late."""
+    days = feed.storage_sink.file_expiration_days or _FEWEST_DAYS
+    return commit_time(checkpoint_ts) - since >= datetime.timedelta(days)
+
+
+AT_ONCE: Final = 16
+"""The number of concurrent requests."""
+REQUEST: Final = 50
+"""The number of objects that may be listed to save one request."""
+
+_DATES: Final = {
+    "none": re.compile(r"(?!)"), "year": re.compile(r"\d{4}"), "month": re.compile(r"\d{4}-\d{2}"),
+    "day": re.compile(r"\d{4}-\d{2}-\d{2}"),
+}  # fmt: skip
+_AFTER_DIGITS: Final = ":"
+
+_Found = list[StoredObject | UnreadableDirectory]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The objects that a step found, and the steps that follow from it."""
+
+    found: _Found
+    steps: Sequence[Callable[[], _Result]] = ()
+
+
+_Step = Callable[[], _Result]
+"""A step makes one request, rarely two."""
+
+
+def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
+    """List what the sink holds beyond its frontier, some of the known files, all schema files, and all of the watched
+    directories.
+
+    Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
+    layout.
+    """
+    walk = _Walk(store, layout, frontier)
+    steps: list[_Step] = [partial(walk.above_tables, ""), *(partial(walk.whole, f"{path}/") for path in set(watched))]
+    objects: dict[str, StoredObject | UnreadableDirectory] = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        # One level after the other: the directories are only a few levels deep.
+        while steps:
+            results = list(pool.map(_take, steps))
+            steps = [step for result in results for step in result.steps]
+            objects.update((found.path, found) for result in results for found in result.found)
+    return classify(objects.values(), layout, frontier.by_directory)
+
+
+def _take(step: _Step) -> _Result:
+    return step()
+
+
+class _Walk:
+    """The steps of a listing."""
+
+    def __init__(self, store: ObjectStore, layout: SinkLayout, frontier: Frontier) -> None:
+        self._store = store
+        self._layout = layout
+        self._frontier = frontier
+        self._above = {
+            "/".join(parts[:depth])
+            for table in frontier.tables
+            for parts in [table.directory.split("/")]
+            for depth in range(1, len(parts))
+        }
+
+    def whole(self, prefix: str, after: str | None = None) -> _Result:
+        return _Result(list(self._store.list(prefix, after)))
+
+    def above_tables(self, prefix: str) -> _Result:
+        """List the root, a database, or a part of the name of a table such as `a/b`."""
+        names, unreadable = self._names(prefix)
+        return _Result(unreadable, [self._child(f"{prefix}{name}") for name in names])
+
+    def _child(self, path: str) -> _Step:
+        table = self._frontier.by_directory.get(path)
+        if table is None and path in self._above:
+            return partial(self.above_tables, f"{path}/")
+        # Tables that lie below another one (`t/7` below `t`) are not known there, and are therefore listed completely.
+        if table is None or table.irregular or _is_small(table):
+            return partial(self.whole, f"{path}/")
+        return partial(self.table, table)
+
+    def table(self, table: KnownTable) -> _Result:
+        prefix = f"{table.directory}/"
+        names, unreadable = self._names(prefix)
+        steps: list[_Step] = []
+        if table.directory.endswith("/meta") or table.directory == "meta":
+            # The schema files of the table's database are next to the table's own directories.
+            steps.append(partial(self.whole, prefix, f"{prefix}{_AFTER_DIGITS}"))
+            names = [name for name in names if name < _AFTER_DIGITS]
+        for name in names:
+            if name in table.places:
+                steps.append(partial(self.place, table, name))
+            elif not table.is_closed_version(name):
+                steps.append(partial(self.whole, f"{prefix}{name}/"))
+        return _Result(unreadable, steps)
+
+    def place(self, table: KnownTable, place: str) -> _Result:
+        """List a version, or a partition of one."""
+        below = [known for known in table.places if known.startswith(f"{place}/")]
+        if self._layout.separator == "none" and _sequences(table, place):
+            return _Result(self.data(table, place).found, [partial(self.place, table, path) for path in below])
+        names, unreadable = self._names(f"{table.directory}/{place}/")
+        dates: list[str] = []
+        steps: list[_Step] = []
+        for name in names:
+            path = f"{place}/{name}"
+            if path in below:
+                steps.append(partial(self.place, table, path))
+            elif not _DATES[self._layout.separator].fullmatch(name):
+                steps.append(partial(self.whole, f"{table.directory}/{path}/"))
+            elif not self._frontier.is_closed_date(name) or _sequences(table, path):
+                dates.append(path)
+        if dates and not below and _known(table, dates) <= REQUEST * (len(dates) - 1):
+            prefix = f"{table.directory}/{place}/"
+            return _Result(unreadable, [*steps, partial(self.whole, prefix, f"{table.directory}/{min(dates)}")])
+        return _Result(unreadable, [*steps, *(partial(self.data, table, date) for date in dates)])
+
+    def data(self, table: KnownTable, place: str) -> _Result:
+        """List a directory of data files and their index files."""
+        prefix = f"{table.directory}/{place}/"
+        known = _sequences(table, place)
+        if len(known) != 1 or known[0].dispatcher is not None or not known[0].previous:
+            return self.whole(prefix)
+        found = list(self._store.list(prefix, f"{prefix}{known[0].previous}"))
+        return self.whole(prefix) if _is_doubtful(found, prefix, known[0]) else _Result(found)
+
+    def _names(self, prefix: str) -> tuple[list[str], _Found]:
+        try:
+            return list(self._store.directories(prefix)), []
+        except SourceError as error:
+            if not prefix:
+                raise SourceUnreachableError(error.message, advice=error.advice) from error
+            if error.segment is None:
+                raise  # Of the store, not of a directory.
+            return [], [UnreadableDirectory(prefix.rstrip("/"), error.message)]
+
+
+def _sequences(table: KnownTable, place: str) -> list[FileSequence]:
+    return [sequence for sequence in table.sequences if sequence.place == place]
+
+
+def _known(table: KnownTable, places: Iterable[str]) -> int:
+    """Return the number of known files in directories."""
+    wanted = set(places)
+    return sum(sequence.files for sequence in table.sequences if sequence.place in wanted)
+
+
+def _is_small(table: KnownTable) -> bool:
+    """Whether listing the whole table costs no more than the requests that look for what is new in it."""
+    requests = 2 + len(table.places) + len({sequence.place for sequence in table.sequences})
+    return table.files <= REQUEST * (requests - 1)
+
+
+def _is_doubtful(found: _Found, prefix: str, known: FileSequence) -> bool:
+    """Whether a directory's listing from the last but one file on is inconclusive about earlier files: then a listing
+    of the whole directory is due."""
+    etags = {listed.path: listed.etag for listed in found if isinstance(listed, StoredObject)}
+    last = f"{prefix}{known.last}"
+    if last not in etags:
+        return True
+    index = f"{prefix}meta/"
+    changed = etags.get(f"{index}CDC.index", known.index_etag) != known.index_etag
+    newer = etags[last] != known.etag or any(path > last and not path.startswith(index) for path in etags)
+    return changed and not newer
