@@ -23,9 +23,9 @@ BUDGETS = {
     "cdc_lakehouse/operate": (2_690, 10),
     "cdc_lakehouse/pipeline": (6_711, 22),
     "cdc_lakehouse/sample": (1_020, 3),
-    "cdc_lakehouse/sources": (7_031, 35),
+    "cdc_lakehouse/sources": (7_039, 35),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (49_064, 318),
+    "tests": (49_084, 318),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import KafkaSource
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from tests.boundaries.sources import (
     Bounds,
+    KafkaClient,
     LandedOffsets,
     LandedTopic,
     LogPartition,
@@ -30,6 +32,7 @@ from tests.boundaries.sources import (
     split_ranges,
 )
 from tests.kit.case_files import Case, read_cases
+from tests.kit.kafka import with_timeout
 
 FORBIDDEN = SourceError("no permission to read the topic a")
 
@@ -220,3 +223,20 @@ def test_names_of_segments_sort_by_offset() -> None:
     starts = [0, 9, 10, 99, 10**6, 2**62]
     names = [OffsetRange(LogPartition("a.b-c_d", 12), start, start + 1, 1).segment for start in starts]
     assert names == sorted(names) and names[1] == "a.b-c_d/12/00000000000000000009"
+
+
+def test_admin_client_ends_with_the_call_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Any]] = []
+    make = KafkaClient.admin
+
+    def admin(client: KafkaClient, errors: Any) -> Any:
+        made.append(weakref.ref(result := make(client, errors)))
+        return result
+
+    monkeypatch.setattr(KafkaClient, "admin", admin)
+    nobody = source(bootstrap_servers="127.0.0.1:1")
+    # The error has the frames of the call, as a log or a task that keeps it does.
+    with pytest.raises(SourceUnreachableError) as kept:
+        read_topics(nobody, with_timeout(KafkaClient.of(nobody), 0.5))
+    assert kept.value.__traceback__ is not None
+    assert [client() for client in made] == [None]

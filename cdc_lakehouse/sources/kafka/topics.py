@@ -68,10 +68,13 @@ def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple
         stop=stop_before_delay(client.timeout_seconds),
         reraise=True,
     )
+    cluster = _Cluster(client)
     try:
-        topics: tuple[Topic, ...] = retrying(_Cluster(client).topics, source)
+        topics: tuple[Topic, ...] = retrying(cluster.topics, source)
     except _NoLeaderError as error:
         raise error.fault from None
+    finally:
+        cluster.close()
     faults = find_faults(source, topics)
     if faults and all(topic.fault is not None for topic in topics):
         raise faults[0]
@@ -92,6 +95,11 @@ class _Cluster:
         self._errors = ClientErrors()
         self._admin: Any = client.admin(self._errors)  # Its answers have no types.
         self._deadline = time.monotonic() + client.timeout_seconds
+
+    def close(self) -> None:
+        """Destroy the client on this thread. The garbage collector can run on a thread of another client, where the
+        library aborts the process instead."""
+        self._admin = None
 
     def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
         described, faults = self._describe(list(source.topics or self._matching(source)))
