@@ -84,7 +84,7 @@ def _is_unit(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if SEED is not None:
+    if SEED is not None and os.environ.get("CDC_TESTS_SHUFFLED"):
         _shuffle(items, SEED)
     # Those that wait for servers first: the others fill the gaps, and no long one is left for the end.
     items.sort(key=_is_unit)

@@ -124,9 +124,11 @@ def test_a_run_takes_no_more_than_its_bounds(tmp_path: Path, bounds: dict[str, i
 
 def test_a_run_ends_in_time_where_the_source_never_rests(tmp_path: Path) -> None:
     """Its entries are those of before the run, as far as clocks go, and there are always more."""
-    server = HandMadeCanal(list(binlog_of([{"kind": "ddl", "rows": 1, "seconds": 0, "rotated": False}] * 9999).entries))
+    server = HandMadeCanal(
+        list(binlog_of([{"kind": "ddl", "rows": 1, "seconds": 0, "rotated": False}] * 30_000).entries)
+    )
     with serving(server) as address:
-        lake = canal_lake(tmp_path, address, max_seconds=2)
+        lake = canal_lake(tmp_path, address, max_seconds=1)
         lake.run().source.land()
     assert 0 < server.acked < len(server.entries) and numbers(lake) == list(range(server.acked))
 
