@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (1_020, 3),
     "cdc_lakehouse/sources": (7_039, 35),
     "cdc_lakehouse/*.py": (786, 6),
-    "tests": (49_087, 318),
+    "tests": (49_089, 318),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

@@ -7,6 +7,7 @@ is a column's type and a value, and the result is the value's text. Messages of 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,8 @@ def topic_results(value: bytes, usual: bytes) -> list[str]:
     by_columns = read_by_columns("ticdc-canal-json", [usual, value, usual]) == 3
     results = [f"topic: {each}" for each in together]
     if one_by_one != together:
-        results += [f"topic, one by one: {each}" for each in one_by_one]
+        # What Python's parser says of text that is not JSON differs between versions of Python.
+        results += ["topic, one by one: " + re.sub(r"( not JSON): .*", r"\1", each) for each in one_by_one]
     return results + ["read by columns"] * by_columns
 
 
