@@ -1,10 +1,4 @@
-"""The catalog without a JVM: opens it, finds tables, and serves the small tables that PyIceberg writes.
-
-Convert faults of the catalog to errors that name the configuration key.
-
-What no retry repairs is a `ConfigurationError`; what may pass is a `CatalogUnreachableError`. No message holds a URI,
-which may hold a password.
-"""
+"""The catalog without a JVM: opens it, finds tables, and serves the small tables that PyIceberg writes."""
 
 from __future__ import annotations
 
@@ -13,41 +7,17 @@ import datetime
 import errno
 import os
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cachetools import LRUCache
-from pyiceberg.catalog import PY_CATALOG_IMPL, Catalog, load_catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
-from pyiceberg.exceptions import (
-    AuthorizationExpiredError,
-    ForbiddenError,
-    NamespaceAlreadyExistsError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    NotInstalledError,
-    OAuthError,
-    RESTError,
-    UnauthorizedError,
-)
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
-from sqlalchemy import event, select
-from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, OperationalError
-from sqlalchemy.orm import Session
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
-from cdc_lakehouse.errors import (
-    CatalogUnreachableError,
-    CdcError,
-    ConfigurationError,
-    TransientError,
-    WarehouseFullError,
-)
+from cdc_lakehouse.errors import ConfigurationError, TransientError, WarehouseFullError
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
@@ -87,7 +57,7 @@ class Lake:
             # Spark's threads and this process share the file: wait for the other's commit instead of failing.
             properties["uri"] = f"{uri}?timeout={SQLITE_TIMEOUT_SECONDS}"
         # The import loads SQLAlchemy and more, which tasks in Python workers do not need.
-        # dropped
+        from cdc_lakehouse.lake.sql_catalog import open_catalog  # noqa: PLC0415
 
         return open_catalog(CATALOG, self.config.catalog.type, properties)
 
@@ -111,7 +81,7 @@ class Lake:
     def metadata_file(self, identifier: Identifier) -> str | None:
         """Return the location of a table's metadata file as the catalog has it; the file may be missing. None when the
         catalog is not a SQL catalog, or has no such table."""
-        # dropped
+        from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog  # noqa: PLC0415 - As above.
 
         catalog = self.catalog
         return catalog.metadata_file(identifier.parts) if isinstance(catalog, CachingSqlCatalog) else None
@@ -165,149 +135,3 @@ def _ensure_directory(directory: Path, key: str) -> None:
 def system_table(feed: str, name: str) -> Identifier:
     """Return the identifier of one of a feed's own tables; docs/tables.md lists them all."""
     return Identifier(f"cdc_{feed}", name)
-
-
-# PyIceberg's SQL catalog, with a cache of metadata: each version of a table's metadata is read once.
-
-_KEPT: Final = 256
-
-
-class CachingSqlCatalog(SqlCatalog):
-    """A SQL catalog that caches metadata files, because a run loads a table many times. A metadata file never changes:
-    another version has another file."""
-
-    def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **properties)
-        self._metadata: LRUCache[str, TableMetadata] = LRUCache(_KEPT)
-        self._lock = threading.Lock()
-
-    def create_tables(self) -> None:
-        """Create the catalog's own tables; another process may create some at the same time."""
-        for _ in SqlCatalogBaseTable.metadata.tables:
-            with contextlib.suppress(DatabaseError):
-                return super().create_tables()
-        return super().create_tables()
-
-    def metadata_file(self, identifier: tuple[str, ...]) -> str | None:
-        """Return the location of a table's metadata file, read from the database only; None when there is no such
-        table."""
-        with Session(self.engine) as session:
-            return session.scalar(
-                select(IcebergTables.metadata_location).where(
-                    IcebergTables.catalog_name == self.name,
-                    IcebergTables.table_namespace == self.namespace_to_string(identifier[:-1]),
-                    IcebergTables.table_name == identifier[-1],
-                )
-            )
-
-    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        location = orm_table.metadata_location
-        with self._lock:
-            known = None if location is None else self._metadata.get(location)
-        if location is None or known is None:
-            table = super()._convert_orm_to_iceberg(orm_table)
-            with self._lock:
-                self._metadata[table.metadata_location] = table.metadata
-            return table
-        name = (*self.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
-        return Table(name, known, location, self._load_file_io(known.properties, location), self)
-
-
-_PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
-"""The packages that install a driver, where they are not called like its module."""
-
-_LOCKED: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_UNUSABLE: Final = (
-    "SQLITE_CANTOPEN",
-    "SQLITE_READONLY",
-    "SQLITE_NOTADB",
-    "SQLITE_CORRUPT",
-    "SQLITE_PERM",
-    "SQLITE_AUTH",
-)
-_FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
-
-
-def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog:
-    """Open the catalog of a kind (PyIceberg's `type`); its later database errors are converted too.
-
-    Raises `ConfigurationError` for what no retry repairs, and `CatalogUnreachableError`."""
-    implementation = {"type": kind}
-    if kind == "sql":
-        _check_uri(properties.get("uri", ""))
-        implementation = {PY_CATALOG_IMPL: f"{CachingSqlCatalog.__module__}.{CachingSqlCatalog.__name__}"}
-    try:
-        catalog = load_catalog(name, **implementation, **properties)
-    except NotInstalledError:
-        raise _not_installed(f"lake.catalog.type: {kind}", f"pyiceberg[{kind}]") from None
-    except DBAPIError as error:
-        fault = _of_database(error.orig, error)
-        if fault is None:
-            raise
-        raise fault from error
-    except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
-        raise ConfigurationError(
-            f"lake.catalog: the catalog refuses the credentials ({type(error).__name__})",
-            advice="correct credential or token in lake.catalog",
-        ) from error
-    except (OSError, RESTError) as error:
-        raise _unreachable(type(error).__name__) from error
-    engine = getattr(catalog, "engine", None)
-    if engine is not None:
-        event.listen(engine, "handle_error", _in_its_place)
-    return catalog
-
-
-def _check_uri(uri: str) -> None:
-    try:
-        make_url(uri).get_dialect().import_dbapi()
-    except ModuleNotFoundError as error:
-        module = error.name or ""
-        raise _not_installed("lake.catalog.uri: its database", _PACKAGES.get(module, module)) from None
-    except NoSuchModuleError:
-        raise ConfigurationError(
-            "lake.catalog.uri: its scheme is not the name of a database",
-            advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql://host/database",
-        ) from None
-    except (ArgumentError, ValueError):
-        # The message of the error can hold a part of a password.
-        raise ConfigurationError(
-            "lake.catalog.uri: is not an SQLAlchemy URI",
-            advice="write driver://user:password@host:port/database, with @, :, / and % of a password percent-encoded",
-        ) from None
-
-
-def _in_its_place(context: ExceptionContext) -> BaseException | None:
-    """Return the error to raise instead of a database error; None for errors that PyIceberg handles."""
-    return _of_database(context.original_exception, context.sqlalchemy_exception)
-
-
-def _of_database(found: BaseException | None, wrapped: object) -> CdcError | None:
-    code: str | None = getattr(found, "sqlite_errorname", None)
-    if code is None:
-        # Another database. PyIceberg handles errors of other classes itself.
-        return _unreachable(type(found).__name__) if isinstance(wrapped, OperationalError) else None
-    if code.startswith(_LOCKED):
-        return CatalogUnreachableError(
-            "lake.catalog.uri: another process keeps the database locked", advice="wait for it, or end it"
-        )
-    if code.startswith(_UNUSABLE):
-        return ConfigurationError(
-            f"lake.catalog.uri: the database cannot be used: {found}",
-            advice="correct it in lakehouse.yaml, or let this user read and write that file and its directory",
-        )
-    if code.startswith(_FULL):
-        return CatalogUnreachableError(
-            f"lake.catalog.uri: the database cannot be written: {found}", advice="see whether the disk is full"
-        )
-    return None
-
-
-def _unreachable(what: str) -> CatalogUnreachableError:
-    return CatalogUnreachableError(
-        f"the catalog at lake.catalog.uri does not answer ({what})", advice="see whether it runs, and the uri is right"
-    )
-
-
-def _not_installed(what: str, package: str) -> ConfigurationError:
-    return ConfigurationError(f"{what} needs a package that is not installed", advice=f"pip install '{package}'")

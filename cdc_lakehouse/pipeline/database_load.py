@@ -26,15 +26,8 @@ from cdc_lakehouse.pipeline.database_progress import ProgressReporter
 from cdc_lakehouse.pipeline.landing import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements
-from cdc_lakehouse.sources.database.reading import (
-    KeyRange,
-    TableDefinition,
-    definitions_of,
-    position_of,
-    ranges_of,
-    rows_of,
-    wait_for_commits,
-)
+from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.database.snapshot import definitions_of, position_of, ranges_of, rows_of, wait_for_commits
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.database import (
     DUMP,
@@ -56,8 +49,6 @@ from cdc_lakehouse.sources.dump.database import (
 )
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
-
-# Arrow creates its functions when it is imported: type checkers do not know them.
 
 _MOST_ROUNDS: Final = 20
 """The most rounds in which tables are read again because their definitions changed."""

@@ -15,7 +15,8 @@ from cdc_lakehouse.sources.canal.positions import (
 )
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 from cdc_lakehouse.sources.database.client import begin_statements, end_statements, session_statements
-from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition, position_of, ranges_of, wait_for_commits
+from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.database.snapshot import position_of, ranges_of, wait_for_commits
 from cdc_lakehouse.sources.dump.contents import DumpPosition, list_objects
 from cdc_lakehouse.sources.kafka import (
     Bounds,
@@ -41,6 +42,6 @@ from cdc_lakehouse.sources.object_store import (
     segment_pieces,
 )
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, OffsetRange
-from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.sink.paths import Listing, list_sink, read_checkpoint, read_index
 from cdc_lakehouse.sources.sink.schema_file import SIZE_LIMIT as SCHEMA_FILE_LIMIT
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file

@@ -144,7 +144,7 @@ def test_help_loads_nothing_heavy() -> None:
         (("--help",), HEAVY),
         (("sample", "--help"), HEAVY),
         (("canal", "tail", "--help"), HEAVY),
-        (("status", "--help"), {"dagster", "pyspark", "boto3"}),
+        (("status", "--help"), {"dagster", "pyspark", "boto3", "sqlalchemy"}),
         (("report", "--help"), {"dagster", "boto3"}),
         (("run", "--help"), {"boto3"}),
     ]

@@ -6,10 +6,8 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter, Table
 from tests.kit.lakes import TestLake
@@ -25,11 +23,6 @@ def _no_session() -> Any:
 
 def lake_in(directory: Path, **feed: Any) -> TestLake:
     return TestLake(directory / "lake", directory / "feed", _no_session, **feed)
-
-
-def lives_upto(run: FeedRun, upto: int) -> dict[str, Incarnation]:
-    """The tables that there were at a commit-ts."""
-    return {id: life for id, whole in run.history.history.incarnations().items() if (life := whole.upto(upto))}
 
 
 def paths(landed: Landed) -> list[str]:
