@@ -60,19 +60,8 @@ def run(version: str, python: Path) -> bool:
     if subprocess.run(sync, cwd=ROOT, env=environment).returncode:
         return False
     own = CACHE / "pythons" / version / "bin/python"
-    tests = [
-        own,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        os.environ.get("WORKERS", "2"),
-        "-m",
-        "not slow",
-        "-p",
-        "no:cacheprovider",
-        *TESTS,
-    ]
+    options = ["-q", "-n", os.environ.get("WORKERS", "2"), "-m", "not slow", "-p", "no:cacheprovider"]
+    tests = [own, "-m", "pytest", *options, *TESTS]
     return subprocess.run(tests, cwd=ROOT, env=environment).returncode == 0
 
 

@@ -8,4 +8,4 @@ from typing import Final
 LONG: Final = os.environ.get("CDC_TESTS") == "long"
 """Large products, and other random examples each time."""
 SEED: Final = int(os.environ["CDC_TESTS_SEED"]) if os.environ.get("CDC_TESTS_SEED") else None
-"""Chooses the order of tests, examples and histories. None: the same each time."""
+"""Chooses examples and histories, and with `CDC_TESTS_SHUFFLED` the order of tests. None: the same each time."""
