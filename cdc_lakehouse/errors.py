@@ -125,7 +125,7 @@ class SchemaFileError(PermanentError):
 
 
 class DdlError(PermanentError):
-    """A DDL statement cannot be understood or cannot be applied. `changelog.ddl.tokens.DdlSyntaxError` says where."""
+    """A DDL statement cannot be understood or cannot be applied. `changelog.ddl.lexer.DdlSyntaxError` says where."""
 
 
 class TableHeldError(PermanentError):

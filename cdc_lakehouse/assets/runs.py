@@ -1,6 +1,6 @@
 """Let one run of a feed work at a time, and find runs whose process is gone.
 
-The pool of a feed (`assets.pool_of`) keeps the daemon's runs apart. Whatever starts a run, the run first takes the
+The pool of a feed (`steps.pool_of`) keeps the daemon's runs apart. Whatever starts a run, the run first takes the
 feed's lease in the lake (`lake.tables.lease`). A run that Dagster considers running and that has no lease was killed,
 and must not block the feed.
 """

@@ -1,4 +1,4 @@
-"""The formats of messages, by their names in the configuration."""
+"""The formats of messages and of files, by their names in the configuration, and what is detected from content."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Records of a partition go to one task, in the order of their offsets. Where messages have a commit-ts, it is the
 event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, always above the previous one
 in the partition, so that the order is the topic's. Records before a batch may be read with it: they give no events
-themselves (see `partition_sequence`).
+themselves (see `topic_order`).
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ class TableTransaction:
     ) -> int | None:
         """Commit everything at once; return the new snapshot's id, None when no snapshot was made.
 
-        The files are JSON of `ContentFileParser`, as `data_files.write_file` and `row_deletes.delete_rows` return them.
+        The files are JSON of `ContentFileParser`, as `files.write_file` and `files.delete_rows` return them.
 
         data_files, delete_files: files to add. replaced_deletes: delete files to remove; a data file has one delete
         file. replace_all: remove all earlier rows. mark: when no file changes, make a snapshot without rows, so that

@@ -1,9 +1,7 @@
-"""A person's decisions about one table: hold it, resume it, or recompute it. The next run acts on them.
+"""Decisions of people, on which the next run acts: hold a table, resume it, or decode quarantined rows again.
 
-Decode quarantined rows again: their segments land again, and the next run decodes them.
-
-Segments and lines keep their identity, so rows that can be used now take their original position in the order of
-events.
+Segments of quarantined rows land again. Segments and lines keep their identity, so rows that can be used now take their
+original position in the order of events.
 """
 
 from __future__ import annotations

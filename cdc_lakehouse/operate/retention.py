@@ -18,7 +18,7 @@ between the two are lost.
 Determine which events are no longer kept because later events of their rows supersede them.
 
 Only events that cannot be decoded again are considered, because different content of a later one would make the earlier
-one necessary again. So they are those whose segments no longer have rows in `segments` (see `retention`).
+one necessary again. So they are those whose segments no longer have rows in `segments` (above).
 """
 
 from __future__ import annotations

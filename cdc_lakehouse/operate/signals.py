@@ -1,4 +1,5 @@
-"""Problems of feeds for alerts, and which of them are new, over, or still open after a day."""
+"""What of a feed concerns people: its problems for alerts, with which of them are new, over, or still open after a day,
+and the contents of its report."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The state of a feed as numbers: one reading for the status, for alerts and for metrics. No JVM is started, and the
-source is not queried.
+"""The state of a feed and of its tables as numbers: one reading for the status, for alerts, for metrics and for checks.
+No JVM is started, and the source is not queried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Parts of the source that a listing could not see: directories that cannot be read, last files that are missing,
+"""What a run knows of a sink's files beside their rows: parts that are missing, rows that came again, columns of csv,
+and schemas.
+
+Parts of the source that a listing could not see: directories that cannot be read, last files that are missing,
 index files that do not name the last file, and files that expired before they were read.
 
 Each is a quarantine row until a later listing sees it, so that its table is held by the same rule as for a bad line.

@@ -1,7 +1,7 @@
 """The interface that a run, a sensor and a status use for every kind of source.
 
 `Source` is opened for a run (`FeedRun.source`) and implements its first three steps; `SourceMonitor` is opened without
-a run (`monitors.open_monitor`) and needs neither Spark nor a JVM. A new kind of source implements both. No other code
+a run (`open_monitor`) and needs neither Spark nor a JVM. A new kind of source implements both. No other code
 asks which kind a feed has.
 """
 

@@ -1,8 +1,8 @@
-"""Parse DDL text into clauses. `parser.parse` reads a statement; nothing here knows the effect of a clause on a table.
+"""Parse DDL text into clauses. `statements.parse` reads one; nothing here knows the effect of a clause on a table.
 
 To add a statement: write a function that takes the cursor (after the words), and add it to a table at the end of
-`parser`. For a clause of ALTER TABLE see `alter`, for one of partitions `partitions`, for a table option `options`, for
-a type or an attribute of a column `columns`.
+`statements`, where clauses of ALTER TABLE stand, too. Clauses of partitions are in `partitions`; options of tables,
+types and attributes of columns in `definitions`.
 
 A clause that changes no row needs no class: list its first words, with a kind, among similar ones; the rest of it is
 skipped and kept as text (`clauses.NoEffect`). That is no fallback: a statement or a clause with unknown first words is

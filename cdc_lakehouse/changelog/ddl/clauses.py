@@ -1,4 +1,4 @@
-"""The clauses of DDL statements: a closed union of frozen values made by `parser.parse`, and the values they contain.
+"""The clauses of DDL statements: a closed union of frozen values, with those that they contain.
 
     >>> from cdc_lakehouse.changelog.ddl.statements import parse
     >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]

@@ -7,9 +7,9 @@ All values are strings or null. An INSERT's and an UPDATE's new row is in `data`
 the changed ones) in `old`, a DELETE's row (all columns, or only the handle key's) in `data`. The commit-ts is in
 `_tidb`, which the sink writes only with enable-tidb-extension. Format: TiCDC Canal-JSON protocol documentation.
 
-`canal_json_strict` reads one line and determines its problem, if any. This module reads many lines together, if they
-equal a line that was read strictly except for their rows and the digits of their numbers (see `canal_json_form`); all
-others are left to the strict reader.
+The strict reader reads one line and determines its problem, if any. Many lines are read together if they equal a line
+that was read strictly except for their rows and the digits of their numbers (see `json.forms`); all others are left to
+the strict reader.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ An INSERT's row and an UPDATE's new one are in the record; with output-old-value
 the source's text, NULL is None: NULL is the configured text without quotes; the same text in quotes is text. Without
 `quote` the two cannot always be distinguished: a text that equals NULL's is read as NULL. Readers of csv take the
 quoted text "\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here, with Arrow. Format:
-`csv_format`.
+`decoders.format`.
 
 Conversion of csv rows to events: operations, images of rows before and after, and an UPDATE's two rows as one event.
 

@@ -2,13 +2,11 @@ r"""Data files of dumps: each row is an event that the row was read, at one comm
 
 Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its first bytes in
 `value`; its other columns are null except `line`, the row's number in the file. A header is not a row, nor is the text
-around the rows of INSERT statements. For the formats of rows see `dump_text_strict` and `dump_insert_strict`.
+around the rows of INSERT statements. For the formats of rows see `text.strict` and `dump_insert`.
 
-The rows of a dump's delimited text.
+A row of delimited text, whose values are those of `dump_values`:
 
     1,"lamp",\N
-
-For the format see `dump_text_strict`, for the values `dump_values`.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from cdc_lakehouse.sources.dump.contents import TextNotation
 
 
 class TextReader:
-    """A `dump_records.Reader`. Raises SourceError for a header with other columns than the notation's."""
+    """A `dump_values.Reader`. Raises SourceError for a header with other columns than the notation's."""
 
     def __init__(self, context: DumpContext, notation: TextNotation) -> None:
         self._context = context

@@ -1,5 +1,5 @@
-r"""Strict reading of a dump's INSERT statements, value by value: slower than `dump_insert_fast`, and correct for any
-bytes.
+r"""The rows of a dump's INSERT statements, read value by value, which is correct for any bytes, or many at a time with
+Arrow, for valid ones in the usual form. For the values see `dump_values`.
 
     /*!40101 SET NAMES binary*/;
     INSERT INTO `orders` VALUES
@@ -12,11 +12,9 @@ else extends up to a line that begins like a tuple or a statement: dumps with ba
 strings. Format: MySQL manual, "Literal Values", "Comments", "INSERT Statement"; TiDB's `dumpling/export/sql_type.go`;
 mydumper's `mydumper_write.c`.
 
-Reading of INSERT statements' tuples with Arrow, many at a time: for valid ones in the usual form, as nearly all are.
-
-The text around strings is checked byte by byte: which byte may follow which covers nearly all of a tuple's grammar. The
-values are the texts between its parentheses and commas; escapes, and the prefixes of literals, are single bytes by then
-(see `arrow_csv.Marks`). Anything unusual is left to `dump_insert_strict`.
+For Arrow, the text around strings is checked byte by byte: which byte may follow which covers nearly all of a tuple's
+grammar. The values are the texts between its parentheses and commas; escapes, and the prefixes of literals, are single
+bytes by then (see `text.columns.Marks`). Anything unusual is left to the strict reader.
 """
 
 from __future__ import annotations
@@ -513,14 +511,12 @@ def _require_numbers(outside: Bytes, is_comma: Mask) -> None:
             raise NotUsualError
 
 
-# The rows of a dump's INSERT statements. For the format see `dump_insert_strict`, for the values `dump_values`.
-
 _KEPT: Final = 32
 """The bytes that are kept of a long record: the start of the next statement's line is recognised in fewer."""
 
 
 class InsertReader:
-    """A `dump_records.Reader`. Raises SourceError for a statement with columns that the table does not have."""
+    """A `dump_values.Reader`. Raises SourceError for a statement with columns that the table does not have."""
 
     def __init__(self, context: DumpContext, notation: InsertNotation) -> None:
         self._context = context

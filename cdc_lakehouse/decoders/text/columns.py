@@ -4,14 +4,8 @@ Arrow supports doubled quotes, separators of one ASCII byte and no escapes; it a
 next to quotes as part of the value. So quotes are checked first, and sequences that it does not support are replaced by
 bytes that do not occur in the text, and restored in the columns. Text with any irregularity is left to a strict reader.
 
-Reading of csv with Arrow, in pieces of whole records: for valid files, which nearly all are.
-
-A piece with anything that TiCDC does not write (see `arrow_csv`) is left to `csv_strict`; the result here is the same
-as there.
-
-Reading of a dump's delimited text with Arrow, in pieces of whole records: for valid rows, as nearly all are.
-
-A piece with anything unusual (see `arrow_csv`) is left to `dump_text_strict`; the result here is the same as there.
+Files of TiCDC's csv and delimited text of dumps are read in pieces of whole records. A piece with anything that TiCDC,
+or the dump's tool, does not write is left to the strict reader (`strict`); the result here is the same as there.
 """
 
 from __future__ import annotations
@@ -289,7 +283,7 @@ class TextPieceReader:
         )
 
     def read(self, content: bytes, start: int, stop: int, whole: bool) -> Rows | None:
-        """See `dump_records.Reader.fast`. With `whole`, the last record ends at `stop`."""
+        """See `dump_values.Reader.fast`. With `whole`, the last record ends at `stop`."""
         if not self._known:
             return None
         end = stop if whole else self._end(content, start, stop)

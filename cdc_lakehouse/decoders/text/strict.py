@@ -1,15 +1,14 @@
-"""Strict reading of csv, record by record: slower than `csv_fast`, and correct for any bytes.
+"""Strict reading of csv and of dumps' delimited text, record by record: slower than with Arrow (`columns`), and correct
+for any bytes.
 
 TiCDC writes a quote only around a whole field, always around a record's first one, and doubled inside one; without
 quotes, a backslash only in an escape or in NULL. Anything else is not csv. Such a record ends where the next line
 begins as a record does: with its operation in quotes. No valid field can contain that after a line end, because quotes
 are doubled in a field.
 
-Strict reading of a dump's delimited text, record by record: slower than `dump_text_fast`, and correct for any bytes.
-
-A value is quoted as a whole or not at all. With backslash escapes, a backslash changes the next byte as in MySQL's LOAD
-DATA, and a line end that is text is escaped; else a quote is doubled in quotes, and line ends are raw there. A
-terminator without a line end is raw in quotes in both cases.
+In a dump's delimited text, a value is quoted as a whole or not at all. With backslash escapes, a backslash changes the
+next byte as in MySQL's LOAD DATA, and a line end that is text is escaped; else a quote is doubled in quotes, and line
+ends are raw there. A terminator without a line end is raw in quotes in both cases.
 
 NULL is the notation's text for it, without quotes. An invalid record ends at the first terminator after its beginning.
 Where terminators can be text, the following may be the rest of a text: lines that are no rows, up to the start of the

@@ -5,7 +5,7 @@ Nothing is looked up or grouped here. A task gets all events of its keys and fin
 
 Read the events of a job, each file once, and send them to the tasks that apply them.
 
-The events that a reader has for a task are a block: keyed events (`keyed_events.KEYED_EVENTS`) as an Arrow stream,
+The events that a reader has for a task are a block: keyed events (`KEYED_EVENTS`) as an Arrow stream,
 which Spark moves unchanged. Spark would convert rows to its own form and back to columns, which takes longer than
 applying them.
 """
@@ -287,7 +287,7 @@ def key_deletes(keys: pa.Table) -> pa.Table:
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in KEYED_EVENTS], KEYED_EVENTS)
 
 
-# Find the latest change of each key among the keyed events of a task (`keyed_events.KEYED_EVENTS`).
+# Find the latest change of each key among the keyed events of a task (`KEYED_EVENTS`).
 
 
 def key_part(position: int) -> str:

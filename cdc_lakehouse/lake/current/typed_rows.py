@@ -132,7 +132,7 @@ def rows_of_version(
 
 
 def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
-    """Return the typed rows of folded events (see `partial_rows`), whose texts are of several versions.
+    """Return the typed rows of folded events (see `fold_events`), whose texts are of several versions.
 
     folds: for each column of the table `t<id>` (string); `n<id>` (int), the index of the text's types among the
     distinct values of `types_by_version`, NULL when no event carries the column; and `u<id>` (bool), whether the row
@@ -436,7 +436,7 @@ class FoldedRows:
 def fold_events(events: pa.Table, target: Target) -> FoldedRows:
     """Fold the events of complete keys, with the columns of `keyed_events.KEYED_EVENTS`."""
     positions = zip(*(events.column(name).to_pylist() for name in ("stage", "upsert", "segment", "line")), strict=True)
-    # The same order as in `latest_changes`.
+    # The same order as in `keyed_events.latest_changes`.
     order = [
         (stage, segment if stage % 2 else None, upsert, segment, line) for stage, upsert, segment, line in positions
     ]

@@ -1,5 +1,5 @@
 """The job that updates the current-state tables of a run: one job for all of them. Spark groups the events by table
-(`event_shuffle`) and schedules the tasks (`update_tasks`), which work on columns. Nothing is committed here."""
+(`keyed_events`) and schedules the tasks (`update_tasks`), which work on columns. Nothing is committed here."""
 
 from __future__ import annotations
 

@@ -29,7 +29,6 @@ from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
-from cdc_lakehouse.lake import files as data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.keyed_events import (
@@ -72,6 +71,7 @@ from cdc_lakehouse.lake.files import (
     read_rows,
     write_file,
 )
+from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.tables.events import EventReader
 
 REJECTED_LISTED: Final = 1000
@@ -79,7 +79,7 @@ REJECTED_LISTED: Final = 1000
 
 TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
 """The input of tasks, by their number: a row with a pickled `plan` for each table, and blocks of events (see
-`event_shuffle`)."""
+`keyed_events`)."""
 
 RESULTS: Final = pa.schema(
     [("table_no", pa.int32()), ("kind", pa.string()), ("text", pa.string()), ("data", pa.binary())]
@@ -183,7 +183,7 @@ class TableUpdate:
         if field is None:
             return default_value(column, target, self.value_format)
         types = target.types_since(column.id, self.stored.version)
-        value = convert_through(data_files.column(field), types, self.value_format)
+        value = convert_through(column_of_field(field), types, self.value_format)
         return sql.cast(value, self.value_format.type_of(column.type))
 
 
@@ -551,7 +551,7 @@ class _Task:
         for name, column in wanted.items():
             field = stored.fields.get(column.id)
             if field is not None:
-                current[name] = given[data_files.column(field)]
+                current[name] = given[column_of_field(field)]
                 types = target.types_since(column.id, stored.version)
                 last = update.value_format.type_of(column.type)
                 if len(types) > 1 or stored.types[field] != last:
@@ -596,7 +596,7 @@ class _Task:
         first = next(read, None)
         if first is None:
             kinds = schema_to_pyarrow(Schema(*(old.find_field(id) for id in fields)), include_field_ids=False)
-            columns = [pa.field(data_files.column(id), kind.type) for id, kind in zip(fields, kinds, strict=True)]
+            columns = [pa.field(column_of_field(id), kind.type) for id, kind in zip(fields, kinds, strict=True)]
             places_of_rows = [pa.field(name, pa.int64()) for name in (POSITION, "file_no")]
             return pa.RecordBatchReader.from_batches(pa.schema([*columns, *places_of_rows]), iter(()))
 
@@ -635,7 +635,7 @@ class _Task:
                     DataFileWriter(self._io, self._new_path(), update.schema, update.properties)
                 )
                 values = self._values(live, wanted, update.target)
-                unchanged = [live.column(data_files.column(id)) for id in kept.values()]
+                unchanged = [live.column(column_of_field(id)) for id in kept.values()]
                 written.add(pa.table([*values.columns, *unchanged], [*wanted, *kept]))
                 if written.waiting >= ROW_GROUP_BYTES:
                     written.flush()

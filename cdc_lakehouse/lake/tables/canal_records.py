@@ -1,7 +1,7 @@
 """Land the entries of a Canal server in `records`, each once however often it is delivered.
 
 An entry is a record of partition 0 of a topic with the name of the destination; its offset is a sequence number, its
-timestamp the time of its execution, and its key identifies it (`sources.canal.entry_identity`). One commit holds the
+timestamp the time of its execution, and its key identifies it (`sources.canal.positions`). One commit holds the
 entries of a round and the position after them. Redelivered entries have the same times as before, so the known ones of
 a round are found by reading the keys of records with these times."""
 

@@ -1,4 +1,5 @@
-"""The `approvals` table: rewrites that the policy would hold and that a person has approved."""
+"""Decisions of people about tables: the `approvals` table has rewrites that the policy would hold and that a person has
+approved, the `holds` table what a person holds until a person releases it."""
 
 from __future__ import annotations
 
@@ -36,9 +37,6 @@ class Approvals:
 
     def add(self, approval: Approval) -> None:
         self._table.write([approval])
-
-
-# The `holds` table: tables that a person holds until a person releases them.
 
 
 @dataclass(frozen=True, slots=True)

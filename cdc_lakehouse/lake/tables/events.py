@@ -1,11 +1,10 @@
 """The `events` table: every row change of a feed, each segment's once, with values as the source's text.
 
-Tasks write its data files (`event_files`); a batch is one commit. The table's properties say which batches were
+Tasks write its data files (`EventWriter`); a batch is one commit. The table's properties say which batches were
 committed (`segments.Appended`), so that a run after a crash can tell, whatever has become of the snapshots.
 
-Data files of the `events` table: decoding tasks write them, applying tasks read them.
-
-Nothing is committed here: files of a failed task are never read.
+Decoding tasks write data files, applying tasks read them. Files of a failed task are never committed, and so never
+read.
 """
 
 from __future__ import annotations

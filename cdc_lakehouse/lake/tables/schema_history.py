@@ -21,11 +21,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
-from cdc_lakehouse.changelog import versions as ddl_kinds
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.changelog.stored import change_from_json, change_to_json, version_from_json, version_to_json
+from cdc_lakehouse.changelog.versions import SEEN
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import OLDEST_DATE, SETTINGS, UNCLEAR, WHOLE_AT
 from cdc_lakehouse.lake.tables.small_table import SmallTable
@@ -161,7 +161,7 @@ def _again(before: SchemaChange, version: TableVersion, stored: Mapping[str, Any
     """Return the change of a repeat that shows the same columns as the change `before` it."""
     name = version.name
     return SchemaChange(
-        stored["commit_ts"], name.database, name.table, ddl_kinds.SEEN, "", before.columns, stored["origin"],
+        stored["commit_ts"], name.database, name.table, SEEN, "", before.columns, stored["origin"],
         kind="columns",
     )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""The content of a dump, whichever tool made it: frozen values."""
+"""The content of a dump, whichever tool made it: its files and their notation, as frozen values, and how its directory
+is listed."""
 
 from __future__ import annotations
 

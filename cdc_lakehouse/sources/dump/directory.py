@@ -1,6 +1,6 @@
 """The readers of dumps, by tool.
 
-To add a tool: its name in `config.initial`, a module beside this one, its row here, and what `detect_dump` knows it
+To add a tool: its name in `config.sources`, a module beside this one, its row here, and what `detect_dump` knows it
 by."""
 
 from __future__ import annotations

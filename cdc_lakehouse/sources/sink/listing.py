@@ -1,7 +1,7 @@
 """The frontier of a sink: where files may still appear, and what was known of those places at the last listing.
 
 It holds the directories of tables and, for each, only the data directories that may still gain files, so it stays small
-however many files there are. `incremental_listing` lists a sink from it, and explains why nothing is missed.
+however many files there are. `list_new` lists a sink from it; why nothing is missed is said below.
 
 A listing of the sink from its frontier: it finds what is new, without listing everything that is known.
 
