@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from typing import Any
 
 import fastavro
@@ -11,8 +12,18 @@ import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders import format as message_format
-from cdc_lakehouse.decoders.formats.dts_avro import DtsRecord, read_record
-from tests.decoders.messages.dts_records import NEWER, OLDER, TIME_PARTS, body, integer, row_body, sdk_records
+from cdc_lakehouse.decoders.formats.dts_avro import DtsRecord, decode, read_record
+from tests.decoders.messages.dts_records import (
+    NEWER,
+    OLDER,
+    TIME_PARTS,
+    body,
+    change,
+    character,
+    integer,
+    row_body,
+    sdk_records,
+)
 from tests.kit.memory import memory_below
 
 
@@ -62,6 +73,28 @@ def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any])
         _images(expected["beforeImages"]),
         _images(expected["afterImages"]),
     )
+
+
+def test_sdk_reads_names_and_keys_alike() -> None:
+    views = [(value, view) for value, expected in sdk_records() if isinstance(view := expected["sdkView"], dict)]
+    assert len(views) > 5
+    for value, view in views:
+        part = change(value)
+        assert (view["db"], view["table"], view["pk"]) == (part.database, part.table, list(part.key or ()))
+    keys = [json.loads(record["tags"].get("pk_uk_info", "null")) for _, record in sdk_records()]
+    assert {"PRIMARY": ["id"], "uk_1": ["c_int", "c_varchar"]} in keys and {} in keys
+
+
+def test_unreadable_row_of_48_bytes_is_not_a_no_op() -> None:
+    def of_version(version: str) -> bytes:
+        source = {"sourceType": "MySQL", "version": version}
+        texts = dict.fromkeys(("safeSourcePosition", "sourcePosition", "sourceTxid"), "")
+        return row_body([("c", 253, character("x", b""))], born=None, source=source, **texts)
+
+    value = of_version("8" * (48 - len(of_version(""))))
+    assert len(value) == 48
+    with pytest.raises(MessageError, match="character set 'x' is not known"):
+        decode(None, value)
 
 
 def test_the_sdks_records_have_every_operation_and_branch() -> None:

@@ -1,0 +1,206 @@
+"""Messages of topics and entries of Canal, one by one: `cases/messages/*.txt` say what the decoders make of each.
+
+A case is an expression of Python that makes the message's bytes, of the names below for its file. The results are what
+each of the file's decoders gives: the origin, where it is not the file's usual one, changes and statements, or the
+error.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.decoders import format as message_format
+from cdc_lakehouse.decoders.format import Decode
+from cdc_lakehouse.decoders.formats import canal_entries, canal_json, canal_protobuf
+from cdc_lakehouse.decoders.json.object import parse_value
+from cdc_lakehouse.decoders.registry import FORMATS, format_of
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
+from tests.decoders.messages import canal_records, dts_records
+from tests.kit.case_files import Case, read_cases, text_of
+from tests.kit.memory import memory_below
+
+CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/messages/*.txt")))
+SECRET = "geheim"
+"""A value that no error may show."""
+
+
+def flat(base: Mapping[str, Any]) -> Callable[..., bytes]:
+    """Makes JSON of a message with other values; `...` leaves a name out."""
+
+    def message(**other: Any) -> bytes:
+        return json.dumps({name: value for name, value in {**base, **other}.items() if value is not ...}).encode()
+
+    return message
+
+
+def shareplex(op: str | None = "ins", meta: Mapping[str, Any] | None = None, **parts: Any) -> bytes:
+    return json.dumps({"meta": {"op": op, "table": "SALES.PARCELS", **(meta or {})}, **parts}).encode()
+
+
+def four_bytes(value: float) -> dts_records.Image:
+    """A FLOAT of four bytes, as a double of eight: the digits are those of the four."""
+    return dts_records.double(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def insert(**values: Any) -> bytes:
+    return dts_records.row_body([("id", 8, dts_records.integer("1"))], **values)
+
+
+def cell(number: int, image: dts_records.Image) -> bytes:
+    return dts_records.row_body([("c", number, image)])
+
+
+def change(kind: int, *rows: tuple[Any, Any], header: Mapping[str, Any] | None = None, **said: Any) -> bytes:
+    """An entry of Canal; `rows` are pairs of the columns before and after."""
+    datas = [wire.RowData(before_columns=before, after_columns=after) for before, after in rows]
+    made = wire.RowChange(event_type=kind, row_datas=datas, **said)  # pyright: ignore[reportArgumentType]
+    return canal_records.entry(made, **(header or {}))
+
+
+DTS = {
+    "database": "shop", "es": 1709629811000, "id": 6, "isDdl": False, "mysqlType": {"id": "bigint", "v": "varchar"},
+    "pkNames": ["id"], "sql": "", "sqlType": {"id": -5, "v": 12}, "table": "parcels", "ts": 1709629811250,
+}  # fmt: skip
+CANAL = {
+    "data": [{"id": "1", "v": None}, {"id": "2", "v": ""}], "database": "d", "es": 5000, "gtid": "u:1-3", "id": 4,
+    "isDdl": False, "mysqlType": {"id": "int(11)", "v": "text"}, "old": None, "pkNames": ["id"], "sql": "",
+    "sqlType": {"id": 4, "v": 2005}, "table": "t", "ts": 6000, "type": "INSERT",
+}  # fmt: skip
+# Of each file its decoders, the names in its expressions, and the origin that its messages have where none is shown.
+DECODERS: Mapping[str, tuple[Mapping[str, Decode], Mapping[str, Any], Origin]] = {
+    "dts_avro": (
+        {"": format_of("dts-avro").decoder({})},
+        {**vars(dts_records), "insert": insert, "cell": cell, "four_bytes": four_bytes},
+        Origin(time_ms=1_709_629_810_000, log_file="000012", log_offset=4711),
+    ),
+    "dts_canal_json": (
+        {
+            "since 2022-03-20: ": format_of("dts-canal-json").decoder({}),
+            "before 2022-03-20: ": format_of("dts-canal-json").decoder({"before_2022_03_20": True}),
+        },
+        {"message": flat(DTS)},
+        Origin(time_ms=1_709_629_811_000),
+    ),
+    "shareplex_json": ({"": format_of("shareplex-json").decoder({})}, {"message": shareplex}, Origin()),
+    "canal_json": ({"": canal_json.decode}, {"message": flat(CANAL)}, Origin(time_ms=5000, gtid="u:1-3")),
+    "canal_entries": (
+        {"": canal_entries.decode},
+        {**vars(canal_records), "wire": wire, "change": change},
+        Origin(time_ms=5000, log_file="bin.1", log_offset=0),
+    ),
+    "canal_protobuf": ({"": canal_protobuf.decode}, {**vars(canal_records), "packets": packets}, Origin()),
+}
+
+
+def results_of(case: Case) -> Iterator[str]:
+    decoders, names, usual = DECODERS[case.file.stem]
+    value = eval(" ".join(case.own), dict(names))
+    # As a task takes a decoder along.
+    sent: Mapping[str, Decode] = pickle.loads(pickle.dumps(dict(decoders)))
+    found = {name: list(shown(decode, value, usual)) for name, decode in sent.items()}
+    if len({tuple(lines) for lines in found.values()}) == 1:
+        found = {"": next(iter(found.values()))}
+    yield from (name + line for name, lines in found.items() for line in lines)
+
+
+def shown(decode: Decode, value: bytes | None, usual: Origin) -> Iterator[str]:
+    try:
+        found = decode(b"any key", value)
+    except MessageError as error:
+        found = error
+    for message in found if isinstance(found, list) else [found]:
+        if isinstance(message, MessageError):
+            text = re.sub(r"( not JSON): .*", r"\1", str(message))  # Python's own words differ between its versions.
+            assert SECRET not in text and len(text) < 400
+            of = "" if message.of is None else f"{'.'.join(name or '*' for name in message.of)} "
+            yield text_of(f"error: {of}{text}")
+        else:
+            yield from map(text_of, said(message, usual))
+
+
+def named(database: str, table: str) -> str:
+    return f"{database!r}.{table!r}" if "." in database + table else f"{database}.{table}"
+
+
+def said(message: Message, usual: Origin) -> Iterator[str]:
+    origin = message.origin
+    if origin != usual:
+        place = "" if origin.log_file is None else f" {origin.log_file}:{origin.log_offset}"
+        yield f"at {origin.time_ms}{place}{'' if origin.gtid is None else f' gtid {origin.gtid}'}"
+    for part in message.parts:
+        match part:
+            case RowChange(database, table, op, before, after, types, key):
+                assert {type(text) for row in (before, after) for text in (row or {}).values()} <= {str, type(None)}
+                rows = [
+                    json.dumps(row, ensure_ascii=False, sort_keys=True)
+                    for row in (before, after)
+                    if row is not None or op == "U"
+                ]
+                of = "" if key is None else f" key {json.dumps(key)}"
+                typed = f" types {json.dumps(types, ensure_ascii=False)}" if types else ""
+                yield f"{op} {named(database, table)}{of} {' -> '.join(rows)}{typed}"
+            case Ddl(database, table, sql):
+                yield f"statement {named(database, table)}: {sql}"
+            case _:
+                yield type(part).__name__
+    if message.option_conflict is not None:
+        yield f"conflict: {message.option_conflict}"
+    if not message.parts:
+        yield "nothing"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_message_is_decoded(case: Case, update: bool) -> None:
+    case.compare(list(results_of(case)), update=update)
+
+
+def test_message_above_limit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = b'{"a":null}'
+    monkeypatch.setattr(message_format, "MAX_BYTES", len(value))
+    assert parse_value(value) == {"a": None}
+    with pytest.raises(MessageError, match=f"has {len(value) + 1} bytes"):
+        parse_value(value + b" ")
+
+
+def test_memory_of_decoding_is_bounded_by_message() -> None:
+    value = b'{"data":[' + b"[]," * 30_000 + b"[]]}"
+    with memory_below(60 * len(value)):
+        for name in ("dts_canal_json", "shareplex_json"):
+            for decode in DECODERS[name][0].values():
+                with pytest.raises(MessageError):
+                    decode(None, value)
+
+
+def test_lossy_text_is_found_by_column() -> None:
+    change = RowChange("d", "t", "U", {"a": "\ufffd", "b": None}, {"a": "x", "b": "y\ufffd", "c": "z"})
+    assert canal_json.lossy_columns(change) == ("b", "a")
+    assert canal_json.lossy_columns(RowChange("d", "t", "D", {"a": None}, None)) == ()
+    assert canal_json.lossy_columns(RowChange("d", "t", "I", None, {"a": "é"})) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("dts", {}, r"no format dts of messages.*dts-avro, dts-canal-json"),
+        *((name, {"before_2022_03_02": True}, f"format {name} has no option before_2022_03_02") for name in FORMATS),
+        *(
+            ("dts-canal-json", {"before_2022_03_20": value}, "before_2022_03_20 of format dts-canal-json")
+            for value in ("true", 1, None)
+        ),
+    ],
+    ids=str,
+)
+def test_unknown_format_or_option_is_rejected(name: str, options: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        format_of(name).decoder(options)
