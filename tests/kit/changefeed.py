@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
@@ -22,7 +22,7 @@ from tests.kit.log import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, V
 from tests.kit.topics import TopicWriter
 
 _ACTIONS: Final = {
-    "create": 3, "drop": 4, "add": 5, "drop column": 6, "truncate": 11, "rename column": 12, "retype": 12,
+    "older": 0, "create": 3, "drop": 4, "add": 5, "drop column": 6, "truncate": 11, "rename column": 12, "retype": 12,
     "rename table": 14, "drop partition": 20, "truncate partition": 23, "recover": 25, "drop key": 33, "exchange": 42,
     "rekey": 61, "remove partitioning": 72,
 }  # fmt: skip
@@ -37,32 +37,6 @@ Damage = Callable[[SampleRowChange, Callable[[SampleRowChange], str]], str]
 """What is written in the place of a change; it is given what writes one as it should be."""
 
 
-class Writer(Protocol):
-    """What brings the entries of one database to where a feed reads them, in their order. `entries` are those that were
-    sent, `checkpoint_ts` is what they are known to be complete up to, `date` counts days."""
-
-    database: str
-    entries: list[Entry]
-    checkpoint_ts: int
-    date: int
-
-    def send(self, entry: Entry) -> None:
-        """A statement, or a change of a row. Rows can wait."""
-        ...
-
-    def flush(self, lines: int) -> None:
-        """What waits is written."""
-        ...
-
-    def checkpoint(self, commit_ts: int) -> None:
-        """Everything is written, and the checkpoint goes to a commit-ts, never back."""
-        ...
-
-    def restart(self) -> None:
-        """What waits is lost, and what is above the checkpoint is sent once more."""
-        ...
-
-
 def table_name(database: str, table: str) -> TableName:
     """Table `2.t` is `t` of the database's neighbour `{database}_2`."""
     other, _, name = table.rpartition(".")
@@ -71,8 +45,8 @@ def table_name(database: str, table: str) -> TableName:
 
 @dataclass
 class Changefeed:
-    """Of one database: a `Writer`. Rows wait until they are flushed. With csv `old_values` is its
-    output-old-value."""
+    """Of one database. `entries` are those that were sent, `checkpoint_ts` is what they are known to be complete up to,
+    `date` counts days. Rows wait until they are flushed. With csv `old_values` is its output-old-value."""
 
     sink: Path
     csv: bool = False
@@ -255,6 +229,8 @@ def statement(ddl: Ddl, tables: Tables, database: str) -> str:
             return f"ALTER TABLE {name.quoted} REMOVE PARTITIONING"
         case "drop key":
             return f"ALTER TABLE {name.quoted} DROP PRIMARY KEY"
+        case "older":
+            return ""
         case "create":
             created = create_statement(name, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
             by = f" PARTITION BY {ddl.query}" if ddl.query else ""

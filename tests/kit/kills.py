@@ -26,8 +26,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
 from tests.kit.lakes import TestLake
 
-_SAID: Final = "the run is killed before this commit"
-_REFUSE: Final = f"SELECT RAISE(ABORT, '{_SAID}') WHERE (SELECT count(*) FROM test_commits) >= {{}}"
+SAID: Final = "the run is killed before this commit"
+_REFUSE: Final = f"SELECT RAISE(ABORT, '{SAID}') WHERE (SELECT count(*) FROM test_commits) >= {{}}"
 _HOLD: Final = (
     "SELECT (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000000) SELECT max(i) FROM n)"
     " WHERE (SELECT count(*) FROM test_commits) = {}"
@@ -68,7 +68,7 @@ class KillAtCommit:
                 # A table that cannot be removed does not end a run: nothing comes after that.
                 killed.happened = bool(logged)
             except Exception as error:
-                if not any(_SAID in str(each) for each in _chain(error)):
+                if not any(SAID in str(each) for each in _chain(error)):
                     raise
                 killed.happened = True
             finally:
@@ -84,7 +84,7 @@ class KillAtCommit:
 def _refusals_that_are_logged() -> Iterator[list[str]]:
     found: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: found.append(said) if _SAID in (said := record.getMessage()) else None
+    handler.emit = lambda record: found.append(said) if SAID in (said := record.getMessage()) else None
     logger = logging.getLogger("cdc_lakehouse")
     assert logger.isEnabledFor(logging.WARNING), "somebody has silenced the log, and refusals would not be seen"
     logger.addHandler(handler)

@@ -14,7 +14,7 @@ Values = dict[str, str | None]
 Key = tuple[str | None, ...]
 Kind = Literal[
     "create", "drop", "truncate", "rename table", "add", "drop column", "rename column", "retype", "rekey", "exchange",
-    "recover", "drop key", "drop partition", "truncate partition", "remove partitioning", "alter",
+    "recover", "older", "drop key", "drop partition", "truncate partition", "remove partitioning", "alter",
 ]  # fmt: skip
 LIMIT = 3
 """Partition `p0` has what is below it, `p1` the rest. NULL is in `p0`."""
@@ -43,11 +43,12 @@ class RowChange:
 @dataclass(frozen=True)
 class Ddl:
     """`column` is the new one (add, retype), `name` what is dropped, renamed or retyped, `new_name` what it becomes.
-    `key` is the new one (create, rekey), `partition` the column by which a created table is partitioned. An exchange is
-    of partition `name` and the table `new_name`. A recover is of a table that was dropped or truncated, as `new_name`.
-    An "alter" has its own text as `query`, the `columns` and the `key` that it leaves, and `origins`: by column the one
-    that its values come from, "" where they are the default. `query` of a "create" is how it is partitioned, where
-    `partition` does not say so; then `leaving` has the keys of the rows that an emptied partition leaves."""
+    "older" is the create of a table from before the log. `key` is the new one (create, rekey), `partition` the
+    column by which a created table is partitioned. An exchange is of partition `name` and the table `new_name`. A
+    recover is of a table that was dropped or truncated, as `new_name`. An "alter" has its own text as `query`, the
+    `columns` and the `key` that it leaves, and `origins`: by column the one that its values come from, "" where they
+    are the default. `query` of a "create" is how it is partitioned, where `partition` does not say so; then `leaving`
+    has the keys of the rows that an emptied partition leaves."""
 
     commit_ts: int
     table: str
@@ -76,16 +77,9 @@ class Table:
         """Without a key a row is known by all of its values."""
         return tuple(row[name] for name in self.key or row)
 
-    def _name_in_lake(self, name: str) -> str:
-        """The lake has a column of its own, whose name no other one can have."""
-        taken = {"_commit_ts"} | {column.name.lower() for column in self.columns if column.name != name}
-        while name.lower() in taken:
-            name += "_"
-        return name
-
     def typed(self) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
         """Columns with their Iceberg types, and rows as Python values, each with its commit-ts at the end."""
-        columns = [(self._name_in_lake(column.name), iceberg_type(column.type)) for column in self.columns]
+        columns = [(_name_in_lake(column.name), iceberg_type(column.type)) for column in self.columns]
         rows = [
             (*(value(row[column.name], column.type) for column in self.columns), commit_ts)
             for row, commit_ts in self.rows.values()
@@ -122,7 +116,7 @@ def apply(tables: Tables, entry: Entry) -> None:
         if entry.after is not None:
             table.rows[table.key_of(entry.after)] = (dict(entry.after), entry.commit_ts)
         return
-    if entry.kind == "create":
+    if entry.kind in ("create", "older"):
         tables[entry.table] = Table(list(entry.columns), entry.key, {}, entry.partition)
     elif entry.kind == "drop":
         tables.gone[entry.table] = tables.pop(entry.table)
@@ -230,11 +224,22 @@ def _converted(text: str | None, new: str) -> str | None:
             return text
 
 
+def _name_in_lake(name: str) -> str:
+    """The lake has a column `_commit_ts` of its own."""
+    return f"{name}_" if name.lower().rstrip("_") == "_commit_ts" else name
+
+
 def iceberg_type(kind: str) -> str:
     base, _, size = kind.partition("(")
     if base == "decimal":
         return f"decimal({size.removesuffix(')').replace(',', ', ')})"
-    return {"int": "int", "bigint": "long", "datetime": "timestamp", "date": "date"}.get(base, "string")
+    return {
+        "int": "int",
+        "bigint": "long",
+        "datetime": "timestamp",
+        "timestamp": "timestamptz",
+        "date": "date",
+    }.get(base, "string")
 
 
 def value(text: str | None, kind: str) -> Any:
@@ -249,6 +254,8 @@ def value(text: str | None, kind: str) -> Any:
             return None  # A zero or partial date, by the default policy.
         case "datetime":
             return datetime.datetime.fromisoformat(text)
+        case "timestamp":  # Of a feed in Asia/Shanghai.
+            return datetime.datetime.fromisoformat(f"{text}+08:00")
         case "date":
             return datetime.date.fromisoformat(text)
         case _:

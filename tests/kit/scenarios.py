@@ -15,34 +15,43 @@ equals the log model, but for those that are excluded, and those that are `held`
 may be held. At the end a run with nothing to do changes nothing.
 
 Ways: a source (`json`, `csv`, `csv-old` with old values, `topic`), and how it is played. `killed`: each run is killed
-further and further first. `jobs`, `divided`: all work through Spark's jobs, several for each table. Then, after all
-runs: `dates` decodes each date again, `rebuild` makes each table anew, `at-once` reads the same source for the first
-time. `not WORDS: WHY` below a name leaves a scenario out of the ways with one of these words.
+further and further first, with `everywhere` after each commit; `beside`: it meets another one between two of its
+commits, or with `kept` maintenance. `jobs`, `divided`: all work through Spark's jobs, several for each table. Then,
+after all runs: `dates` decodes each date again, `rebuild` makes each table anew, `at-once` reads the same source for
+the first time. `not WORDS: WHY` below a name leaves a scenario out of the ways with one of these words.
 
-The log: `create t (COLUMNS) [partition c | by SCHEME]`, `put t VALUES`, `del t KEY`, `set t KEY c=VALUE … [partial]`,
-`drop t`, `truncate t`, `rename t u`, `recover t u`, `exchange t p0 u`, `alter t add COLUMN`, `… drop c`,
-`… rename c d`, `… modify COLUMN`, `… key c …`, `… drop-key`, `… drop-partition p0 [leaving KEY | …]`,
-`… truncate-partition p0`, `… unpartition`, `… sql ACTION (COLUMNS) CLAUSES`. `&` before one: at the same commit-ts as
-the last. Several rows are divided by `|`; table `2.t` is in a second database. The changefeed: `flush`, `midnight`,
-`restart`, and `checkpoint`, which what follows stays above in the next run.
+The log: `create t (COLUMNS) [partition c | by SCHEME]` (`older`: no statement says so), `put t VALUES`, `del t KEY`,
+`set t KEY c=VALUE … [partial]`, `drop t`, `truncate t`, `rename t u`, `recover t u`, `exchange t p0 u`,
+`alter t add COLUMN`, `… drop c`, `… rename c d`, `… modify COLUMN`, `… key c …`, `… drop-key`,
+`… drop-partition p0 [leaving KEY | …]`, `… truncate-partition p0`, `… unpartition`, `… sql ACTION (COLUMNS) CLAUSES`.
+`&` before one: at the same commit-ts as the last. Several rows are divided by `|`; table `2.t` is in a second database.
+The changefeed: `flush`, `midnight`, `restart`, and `checkpoint`, which what follows stays above in the next run.
 
 Damage: `spoil` the last change (`c=VALUE`, `OLD => NEW`, `/REGEX/ => NEW`, `garbage`), `cut t BYTES` off the newest
 file, `lose t`'s newest file or `blank t`'s, or `overwrite t`: the one before with it; `schema t lose`, or
 `schema t OLD => NEW`, of the newest schema file; `mend`, or `mend-unseen`, which leaves a file's size and time.
+`unreadable t [cut]`: its Iceberg metadata; `refuse VERB t`: the catalog's statements of a kind for it, until `mend`.
+`expire t`: the sink removes its files.
 Settings: `exclude t`, `include t`, `take t …`, `settings t JSON`, `feed JSON`. Decisions: `discard t [COUNT]`,
-`replay t`.
+`replay t`, `rebuild t` in the next run, `command CODE WORDS => TEXT` (`@t` is the table's full name), `decode-again`:
+the next run, each date. As a run: `maintain DAYS` later, and `plan`, of which `plans TEXT | …` is a part.
 
 After a run: `held t because TEXT`, `= t ROWS` (`shows t ROWS`: unlike the model), `fails TEXT` as a whole, `gone t`
 (`purged t`: with its Iceberg table), `same-files t` as before the run, `open t CLASS …`, `says t TEXT | …` of open
 rows, `states t STATE …`, `effect t EFFECT`, `note t TEXT`, `aside t ROWS` of a table that was dropped, `mark NAME`,
-`read t at NAME = ROWS`, `… last-good = ROWS`, `… refused TEXT`.
+`files t N`, `events t N`, `segments t KIND …`, `copies N` in the archive, `cuts N`,
+`warns TEXT`, `read t at NAME = ROWS`, `… last-good = ROWS`, `… refused TEXT`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import functools
 import itertools
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -50,9 +59,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 
 import cdc_lakehouse
-from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.errors import CdcError, TransientError
+from cdc_lakehouse.lake.tables import lease
+from cdc_lakehouse.operate import maintenance
 from cdc_lakehouse.operate.decisions import replay
 from cdc_lakehouse.operate.state import conservation, uncounted_lines
 from cdc_lakehouse.pipeline.reading import NotReadableError
@@ -60,7 +74,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.changefeed import Changefeed, Damage, table_name
 from tests.kit.jobs import divide_tables, let_spark_do_all
 from tests.kit.kafka import MemoryTopic
-from tests.kit.kills import KillAtCommit
+from tests.kit.kills import SAID, KillAtCommit, before_commit, kill_everywhere
 from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.log import Column, Ddl, Entry, RowChange, Table, Values, fold, seen
 
@@ -73,26 +87,15 @@ _SOURCES: Final[dict[str, dict[str, Any]]] = {
     "topic": {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": "localhost:1", "topics": ["cdc"]},
 }
 _VALUE: Final = re.compile(r"'((?:[^']|'')*)'|(\S+)")
-_MODES: Final = {"killed", "jobs", "divided", "dates", "rebuild", "at-once"}
-_AFTER_RUN: Final = frozenset(
-    [
-        "held",
-        "=",
-        "shows",
-        "fails",
-        "gone",
-        "purged",
-        "same-files",
-        "open",
-        "says",
-        "states",
-        "effect",
-        "note",
-        "aside",
-        "mark",
-        "read",
-    ]
-)
+_MODES: Final = {"killed", "everywhere", "beside", "kept", "jobs", "divided", "dates", "rebuild", "at-once"}
+_KINDS: Final = {f"update {name}" for name in ("checkpoints", "events", "frontier", "schema_history", "segments")} | {
+    "update quarantine", "insert table", "update table", "rename table",
+}  # fmt: skip
+_STOPS: Final = {"run", "maintain", "plan"}
+_AFTER_RUN: Final = {
+    "held", "=", "shows", "fails", "gone", "purged", "same-files", "open", "says", "states", "effect", "note", "aside",
+    "mark", "read", "files", "events", "segments", "copies", "cuts", "plans", "warns",
+}  # fmt: skip
 
 
 class ScenarioError(AssertionError):
@@ -119,16 +122,28 @@ class Scenario:
         runs = 0
         found: list[tuple[int, str]] = []
         for step in self.steps:
-            runs += step.verb == "run"
             if step.verb == "feed":
                 found.append((runs, step.rest))
+            runs += step.verb in _STOPS
         return tuple(found)
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """What else than runs is at which place."""
+        return tuple(f"{n} {each.verb}" for n, each in enumerate(self.runs) if each.verb != "run")
+
+    @property
+    def runs(self) -> list[Step]:
+        return [step for step in self.steps if step.verb in _STOPS]
 
 
 @dataclass(frozen=True)
 class File:
     ways: tuple[str, ...]
     scenarios: tuple[Scenario, ...]
+
+    def played(self, way: str, only: str | None) -> list[Scenario]:
+        return [each for each in self.scenarios if not each.not_in & set(way.split()) and only in (None, each.name)]
 
 
 def load(path: Path) -> File:
@@ -153,16 +168,18 @@ def load(path: Path) -> File:
             scenarios[-1] = replace(scenarios[-1], not_in=scenarios[-1].not_in | set(words.split()))
         else:
             steps = [Step(number, *_head(part.strip())) for part in line.split(" ; ")]
+            steps = [each for step in steps for each in (blocks[step.rest] if step.verb == "do" else [step])]
             if block is not None:
                 block += steps
                 continue
-            steps = [each for step in steps for each in (blocks[step.rest] if step.verb == "do" else [step])]
             scenarios[-1] = replace(scenarios[-1], steps=(*scenarios[-1].steps, *steps))
     assert ways and scenarios, path
     for way in ways:
         source, *modes = way.split()
         assert source in _SOURCES and set(modes) <= _MODES, f"{path.name}: {way}"
-    assert all(each.steps[-1].verb in {"run", *_AFTER_RUN} for each in scenarios), "what comes after the last run?"
+    assert all(each.steps[-1].verb in {*_STOPS, *_AFTER_RUN} for each in scenarios), "what comes after the last run?"
+    unplayed = [each.name for each in scenarios if all(each.not_in & set(way.split()) for way in ways)]
+    assert not unplayed, f"{path.name}: {unplayed} are played in no way"
     return File(tuple(ways), tuple(scenarios))
 
 
@@ -218,6 +235,8 @@ class Player:
     database: str
     feed: Changefeed
     clock: Iterator[int]
+    met: bool = False
+    """By another writer: after its last cut it can have written the same rows once more."""
     skips: bool = False
     """Whether the feed goes on without what it cannot use."""
     at: int = 0
@@ -227,7 +246,9 @@ class Player:
     held: dict[str, str] = field(default_factory=dict)
     """As of the last run, with what is said of each."""
     fails: str | None = None
-    """How the next run fails."""
+    """How the next run fails; what it rebuilds, and whether it decodes each date."""
+    rebuilt: set[TableName] = field(default_factory=set[TableName])
+    decodes_again: bool = False
     _good: dict[str, Any] = field(default_factory=dict)
     """What tables hold as of the last run that did not hold them."""
     _spoiled: list[RowChange] = field(default_factory=list)
@@ -240,16 +261,16 @@ class Player:
     _styles: Iterator[int] = field(default_factory=itertools.count)
 
     def advance(self, lake: TestLake) -> str:
-        """Up to the next run or checkpoint; gives which."""
-        self.fails = None
+        """Up to the next run, what is like one, or a checkpoint; gives which."""
+        self.fails, self.rebuilt, self.decodes_again = None, set(), False
         while self.at < len(self.scenario.steps):
             step = self.scenario.steps[self.at]
             self.at += 1
-            if step.verb in ("run", "checkpoint"):
+            if step.verb in {*_STOPS, "checkpoint"}:
                 following = self.scenario.steps[self.at : self.at + 1]
                 if following and following[0].verb == "fails":
                     self.at, self.fails = self.at + 1, following[0].rest
-                return step.verb
+                return f"{step.verb} {step.rest}".strip()
             try:
                 self._do(step.verb, step.rest, lake)
             except Exception as error:
@@ -281,9 +302,27 @@ class Player:
                 path = self.feed.files(table)[-1]
                 path.write_bytes(path.read_bytes()[: -int(more)])
             case "lose" | "blank":
-                self._lose(self.feed.files(table)[-1], blank=verb == "blank")
+                path = self.feed.files(table)[-1]
+                self._lost += self.feed.entries_of(path)
+                self._write(path, b"" if verb == "blank" else None)
             case "schema":
                 self._damage_schema(table, more)
+            case "expire":
+                for path in self.feed.files(table):
+                    path.unlink()
+            case "unreadable":
+                path = Path(lake.tables()[self._pair(table)].metadata_location.removeprefix("file:"))
+                self._write(path, path.read_bytes()[:200] if more == "cut" else None)
+            case "refuse":
+                self._refuse(lake, table, more)
+            case "rebuild":
+                self.rebuilt.add(TableName(*self._pair(table)))
+            case "decode-again":
+                self.decodes_again = True
+            case "command":
+                words, _, text = more.partition(" => ")
+                done = self._command(lake, self._named(words))
+                assert done.exit_code == int(table) and self._named(text) in done.output, done.output
             case "overwrite":
                 *_, before, last = self.feed.files(table)
                 last.replace(before)
@@ -334,12 +373,12 @@ class Player:
                 return RowChange(
                     at, name, before, after, frozenset(same if last == "partial" else ()), next(self._styles)
                 )
-            case "create":
+            case "create" | "older":
                 inner, more = _in_parentheses(rest)
                 made, key, _ = columns(inner)
                 how, text = _head(more)
                 partition, by = (text, "") if how == "partition" else (None, text)
-                return Ddl(at, name, "create", made, key, partition, query=by)
+                return Ddl(at, name, verb, made, key, partition, query=by)
             case "drop" | "truncate":
                 return Ddl(at, name, verb)
             case "rename":
@@ -357,26 +396,44 @@ class Player:
     def _pattern(self, table: str) -> str:
         return ".".join(self._pair(table))
 
-    def _lose(self, path: Path, *, blank: bool) -> None:
-        content = path.read_bytes()
-        self._lost += self.feed.entries_of(path)
+    def _named(self, text: str) -> str:
+        return re.sub(r"@(\w+)", lambda found: self._pattern(found[1]), text)
+
+    def _command(self, lake: TestLake, words: str) -> Any:
+        environment = {"CDC_LAKEHOUSE_CONFIG": str(lake.config_path)}
+        return CliRunner().invoke(main, words.split(), env=environment)
+
+    def _refuse(self, lake: TestLake, verb: str, table: str) -> None:
+        """Until it is mended."""
+        place = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
+        database, name = self._pair(table)
+        where = f"OLD.table_name = '{name}' AND OLD.table_namespace = '{lake.name}__{database}'"
+        trigger = f"test_{database}_{name}_{verb}"
+
+        def execute(statement: str) -> None:
+            with contextlib.closing(sqlite3.connect(place, timeout=60, isolation_level=None)) as catalog:
+                catalog.execute(statement)
+
+        execute(
+            f"CREATE TRIGGER {trigger} BEFORE {verb} ON iceberg_tables WHEN {where} "
+            "BEGIN SELECT RAISE(ABORT, 'the catalog refuses this'); END"
+        )
+        self._undo.append(lambda: execute(f"DROP TRIGGER {trigger}"))
+
+    def _write(self, path: Path, content: bytes | None) -> None:
+        """Until it is mended; None: the file is not there."""
+        self._undo.append(functools.partial(path.write_bytes, path.read_bytes()))
         path.unlink()
-        if blank:
-            path.touch()
-        self._undo.append(lambda: path.write_bytes(content))
+        if content is not None:
+            path.write_bytes(content)
 
     def _damage_schema(self, table: str, how: str) -> None:
         """Of the newest schema file of a table."""
-        database, name = self._pair(table)
-        path = max((self.feed.sink / database / name / "meta").glob("schema_*.json"))
+        path = max((self.feed.sink / Path(*self._pair(table)) / "meta").glob("schema_*.json"))
+        old, _, new = how.encode().partition(b" => ")
         content = path.read_bytes()
-        self._undo.append(lambda: path.write_bytes(content))
-        if how == "lose":
-            path.unlink()
-            return
-        old, new = how.split(" => ")
-        assert old.encode() in content, content
-        path.write_bytes(content.replace(old.encode(), new.encode()))
+        assert how == "lose" or old in content, content
+        self._write(path, None if how == "lose" else content.replace(old, new))
 
     def _discard(self, lake: TestLake, table: str, count: int) -> None:
         run = lake.run()
@@ -407,19 +464,28 @@ class Player:
         entries = [entry for entry in self.feed.entries if not any(entry is each for each in left_out)]
         return fold(entries, upto)
 
+    def check_plan(self, said: str) -> None:
+        for step in self._wanted():
+            unsaid = [text for text in step.rest.split(" | ") if self._named(text) not in said]
+            assert step.verb == "plans" and not unsaid, f"{unsaid} of {said}"
+
+    def _wanted(self) -> list[Step]:
+        """What is to be after the run that has been."""
+        begin = self.at
+        while self.at < len(self.scenario.steps) and self.scenario.steps[self.at].verb in _AFTER_RUN:
+            self.at += 1
+        return list(self.scenario.steps[begin : self.at])
+
     def check(self, lake: TestLake, done: Steps, upto: int) -> None:
         """After a run that belongs to one of the scenario's."""
-        wanted: list[Step] = []
-        while self.at < len(self.scenario.steps) and self.scenario.steps[self.at].verb in _AFTER_RUN:
-            wanted.append(self.scenario.steps[self.at])
-            self.at += 1
-        said = [step.rest.partition(" because ") for step in wanted if step.verb == "held"]
-        self.held = {table: text for table, _, text in said}
+        wanted = self._wanted()
+        held = [step.rest.partition(" because ") for step in wanted if step.verb == "held"]
+        self.held = {table: text for table, _, text in held}
         told = {verb: {_head(step.rest)[0] for step in wanted if step.verb == verb} for verb in ("=", "shows")}
         self.check_tables(lake, done, upto, told["="], unlike_model=told["shows"])
         for step in wanted:
             try:
-                self._expect(step.verb, *_head(step.rest), lake, upto)
+                self._expect(step.verb, *_head(step.rest), lake, done, upto)
             except Exception as error:
                 raise ScenarioError(f"line {step.line}, {step.verb} {step.rest}: {error!r}") from error
 
@@ -469,6 +535,11 @@ class Player:
             name: (live[name].scan().count(), live[name].metadata.current_snapshot_id)
             for name in live.keys() - excluded - self.held.keys()
         }
+        for name, (count, snapshot) in cut.items():
+            if self.met and name in shown and snapshot != shown[name][1]:
+                then = live[name].scan(snapshot_id=snapshot)
+                _same(f"cut of {name}", _texts(then.to_arrow()), _texts(live[name].scan().to_arrow()))
+                cut[name] = (count, shown[name][1])
         _same("rows and snapshots of the cut", {name: n for name, n in cut.items() if name not in excluded}, shown)
         self._files, self._files_before = {name: _files(table) for name, table in live.items()}, self._files
         if not late:
@@ -491,12 +562,18 @@ class Player:
         wrong = {
             name: found[name]
             for name, text in self.held.items()
-            if not any(x in found[name] for x in text.split(" / "))
+            if not any(self._named(x) in found[name] for x in text.split(" / "))
         }
         assert not wrong, f"held for another reason: {wrong}"
 
-    def _expect(self, verb: str, table: str, rest: str, lake: TestLake, upto: int) -> None:
-        pair = self._pair(table)
+    @staticmethod
+    def _machinery(lake: TestLake, name: str, pair: tuple[str, str]) -> list[dict[str, Any]]:
+        of = ("schema_name", "table_name") if name == "events" else ("database", "table")
+        return [row for row in lake.machinery(name) if tuple(row[each] for each in of) == pair]
+
+    def _expect(self, verb: str, table: str, rest: str, lake: TestLake, done: Steps, upto: int) -> None:
+        pair, words = self._pair(table), sorted(rest.split())
+        quarantine = self._machinery(lake, "quarantine", pair) if verb in ("open", "states", "says") else []
         match verb:
             case "=" | "shows":
                 _same("rows", _texts(lake.tables()[pair].scan().to_arrow().drop(["_commit_ts"])), rows(rest))
@@ -513,28 +590,36 @@ class Player:
                 aside = [lake.lake.catalog.load_table(name) for name in named]
                 (dropped,) = [each for each in aside if "cdc.dropped-ts" in each.properties]
                 _same("rows", _texts(dropped.scan().to_arrow().drop(["_commit_ts"])), rows(rest))
-            case "open" | "states":
-                of = [row for row in lake.machinery("quarantine") if (row["database"], row["table"]) == pair]
-                found = [row["error_class"] for row in of if row["state"] == "open"]
-                states = [row["state"] for row in of]
-                _same(verb, sorted(found if verb == "open" else states), sorted(rest.split()))
-            case "effect" | "note":
-                versions = [row for row in lake.machinery("schema_history") if (row["database"], row["table"]) == pair]
-                last = max(versions, key=lambda row: row["commit_ts"])
-                assert rest == last["effect"] if verb == "effect" else rest in last["note"], last
+            case "open":
+                _same(verb, sorted(row["error_class"] for row in quarantine if row["state"] == "open"), words)
+            case "states":
+                _same(verb, sorted(row["state"] for row in quarantine), words)
             case "says":
-                messages = [
-                    row["message"]
-                    for row in lake.machinery("quarantine")
-                    if (row["database"], row["table"], row["state"]) == (*pair, "open")
-                ]
+                messages = [row["message"] for row in quarantine if row["state"] == "open"]
                 texts = rest.split(" | ")
                 unsaid = [text for text in texts if not any(text in message for message in messages)]
                 assert not unsaid and len(messages) == len(texts), f"{unsaid} of {messages}"
+            case "effect" | "note":
+                last = max(self._machinery(lake, "schema_history", pair), key=lambda row: row["commit_ts"])
+                assert rest == last["effect"] if verb == "effect" else rest in last["note"], last
             case "same-files":
                 assert self._files[table] == self._files_before[table]
             case "held":
                 assert table in self.held
+            case "files":
+                _same("files", len(_files(lake.tables()[pair])), int(rest))
+            case "events":
+                _same(verb, len(self._machinery(lake, "events", pair)), int(rest))
+            case "segments":
+                _same(verb, sorted(row["kind"] for row in self._machinery(lake, "segments", pair)), words)
+            case "copies":
+                archive = Path(lake.config.lake.warehouse.removeprefix("file://")) / f"cdc_{lake.name}" / "archive"
+                copies = [path for path in archive.rglob("*") if path.is_file() and self.database in path.parts]
+                _same("copies", len(copies), int(table))
+            case "cuts":
+                _same("cuts", len({row["checkpoint_ts"] for row in lake.machinery("checkpoints")}), int(table))
+            case "warns":
+                assert any(f"{table} {rest}" in each for each in done.landed.faults), done.landed.faults
             case "mark":
                 self._marks[table] = upto
             case "read":
@@ -634,19 +719,19 @@ def play(
         let_spark_do_all(patch)
     if "divided" in modes:
         divide_tables(patch)
-    chosen = [each for each in file.scenarios if not each.not_in & {source, *modes} and only in (None, each.name)]
-    assert chosen or only, "no scenario is played in this way"
+    chosen = file.played(way, only)
+    assert chosen, "no scenario is played in this way"
     hits: list[str] = []
     groups: dict[object, list[Scenario]] = {}
     for each in chosen:
         alone = any(step.verb == "fails" for step in each.steps)
-        groups.setdefault((each.feed, each.name if alone else ""), []).append(each)
+        groups.setdefault((each.feed, each.stops, each.name if alone else ""), []).append(each)
     for group in groups.values():
         hits += _Feed(group, group[0].feed, source, new_lake, patch).play(set(modes))
+    assert hits or not {"beside", "kept"} & set(modes), "nothing was met"
     if "killed" in modes and only is None:
-        # After each commit of all kinds runs are killed in `tests/spark/test_kills.py`.
         kinds = {re.sub(r" s\d+\..*", " table", hit) for hit in hits}
-        assert kinds >= {"update segments", "update table"}, kinds
+        assert kinds >= (_KINDS if "everywhere" in modes else {"update segments", "update table"}), kinds
 
 
 class _Feed:
@@ -660,9 +745,10 @@ class _Feed:
         new_lake: Callable[..., TestLake],
         patch: pytest.MonkeyPatch,
     ) -> None:
-        self._settings, self._source, self._new_lake = settings, source, new_lake
+        self._settings, self._source, self._new_lake, self._patch = settings, source, new_lake, patch
         self._feed: dict[str, Any] = {}
         self._clock = itertools.count(_START, 1 << 18)
+        self._later = datetime.timedelta()
         self.lake = new_lake(**self._configured(0))
         topic = MemoryTopic(patch).writer if source == "topic" else None
         csv, old_values = source.startswith("csv"), source == "csv-old"
@@ -691,10 +777,20 @@ class _Feed:
     def play(self, modes: set[str]) -> list[str]:
         """Gives the commits that runs were killed after."""
         hits: list[str] = []
-        runs = max(sum(step.verb == "run" for step in each.scenario.steps) for each in self.players)
+        for player in self.players:
+            player.met = bool({"beside", "kept"} & modes)
+        runs = max(len(each.scenario.runs) for each in self.players)
+        done, upto = None, 0
         for number in range(runs):
             playing = [each for each in self.players if each.at < len(each.scenario.steps)]
             before = {each.database: each.advance(self.lake) for each in playing}
+            verb, _, days = next(iter(before.values())).partition(" ")
+            self.lake.configure(tables=self._tables(), **self._configured(number))
+            if verb == "maintain":
+                assert done is not None, "nothing has run yet"
+                self._maintain(int(days), killed="killed" in modes)
+                self._each(playing, verb, lambda player, at=upto, ran=done: player.check(self.lake, ran, at))
+                continue
             upto = next(self._clock)
             for player in self.players:
                 player.feed.flush(9)
@@ -702,25 +798,38 @@ class _Feed:
                 player.feed.checkpoint(upto)
             for player in playing:
                 if before[player.database] == "checkpoint":
-                    assert player.advance(self.lake) == "run"
+                    verb = player.advance(self.lake)
+                    assert verb in {"run", "plan"}
                     player.feed.flush(9)
-            self.lake.configure(tables=self._tables(), **self._configured(number))
+            if verb == "plan":
+                state = self.lake.metadata()
+                said = playing[0]._command(self.lake, "plan").output
+                assert self.lake.metadata() == state, "a plan has changed something"
+                self._each(playing, verb, lambda player, said=said: player.check_plan(said))
+                continue
+            options = {
+                "rebuild": frozenset().union(*(each.rebuilt for each in playing)),
+                "dates": self._dates() if any(each.decodes_again for each in playing) else frozenset(),
+                "clock": self._now,
+            }
             if (fails := next((each.fails for each in playing if each.fails), None)) is not None:
                 assert len(self.players) == 1, "a run that fails is that of a scenario alone"
                 with pytest.raises(CdcError, match=fails):
-                    run_all(self.lake.run())
+                    run_all(self.lake.run(**options))
                 continue
-            done = self._killed(number, hits) if "killed" in modes else run_all(self.lake.run())
+            if "killed" in modes:
+                done = self._killed(number, hits, options, everywhere="everywhere" in modes)
+            else:
+                if {"beside", "kept"} & modes:
+                    hits += self._met(2 + 3 * number + len(self.players) % 3, kept="kept" in modes)
+                done = run_all(self.lake.run(**options))
             assert done.published.cut.checkpoint_ts == upto
             self._each(playing, f"run {number + 1}", lambda player, at=upto, ran=done: player.check(self.lake, ran, at))
         self._nothing_to_do()
         check_events(self.lake)
         assert uncounted_lines(self.lake.lake, self.lake.name) == []
         if "dates" in modes:
-            rows = self.lake.machinery("records" if self._source == "topic" else "segments")
-            dates = frozenset({row["feed_date"] for row in rows} - {None})
-            assert dates
-            self._again("each date again", dates=dates)
+            self._again("each date again", dates=self._dates())
             self._nothing_to_do()
         if "rebuild" in modes:
             self._again("rebuilt", rebuild=self.lake.names())
@@ -728,12 +837,61 @@ class _Feed:
             self._at_once()
         return hits
 
-    def _killed(self, number: int, hits: list[str]) -> Steps:
+    def _dates(self) -> frozenset[str]:
+        rows = self.lake.machinery("records" if self._source == "topic" else "segments")
+        dates = frozenset({row["feed_date"] for row in rows} - {None})
+        assert dates
+        return dates
+
+    def _maintain(self, days: int, *, killed: bool) -> None:
+        """So many days later, and killed further and further first. Runs that follow list all of the source."""
+        self._later = datetime.timedelta(days=days)
+        # To look for orphan files takes most of the time, and commits nothing.
+        self._patch.setattr(maintenance.Procedures, "remove_orphan_files", lambda *_, **__: 0)
+        # The process of a killed one is gone, and a lease that cannot be written is not waited for.
+        self._patch.setattr(lease, "_is_gone", lambda _: True)
+        self._patch.setattr(maintenance, "_PATIENCE", datetime.timedelta(0))
+        for number in itertools.count(1 if killed else 1000):
+            before = self.lake.all_rows()
+            with KillAtCommit(number)(self.lake) as kill:
+                done = maintenance.Maintenance(
+                    self.lake.feed, self.lake.lake, self.lake.session, clock=self._now
+                ).maintain()
+                deferred = [each.actions.deferred for each in done.tables if each.actions.deferred is not None]
+                if deferred:
+                    raise RuntimeError(SAID if killed else f"not maintained: {deferred}")
+            assert self.lake.all_rows() == before, kill.commits
+            if not kill.happened:
+                assert number > 3, "it had nothing to do"
+                return
+
+    def _now(self) -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC) + self._later
+
+    def _met(self, number: int, *, kept: bool) -> list[str]:
+        """A run that another one meets between two commits, or maintenance: neither asks for the lease."""
+        met: list[str] = []
+
+        def other() -> None:
+            met.append(f"before commit {number}")
+            if kept:
+                self._maintain(2, killed=False)
+            else:
+                run_all(self.lake.run())
+
+        with before_commit(number, other), contextlib.suppress(TransientError):
+            run_all(self.lake.run())
+        return met
+
+    def _killed(self, number: int, hits: list[str], options: dict[str, Any], *, everywhere: bool) -> Steps:
         """Runs of which each gets further than the one before, until one gets through."""
+        if everywhere:
+            hits += kill_everywhere(self.lake, lambda: run_all(self.lake.run(**options)))
+            return run_all(self.lake.run(**options))
         for commit in itertools.count(2 + number % 3):
             found: list[Steps] = []
             with KillAtCommit(commit)(self.lake) as killed:
-                found.append(run_all(self.lake.run()))
+                found.append(run_all(self.lake.run(**options)))
             if not killed.happened:
                 return found[0]
             hits.append(killed.commits[-1])

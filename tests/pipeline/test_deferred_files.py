@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.segments import Appended
-from cdc_lakehouse.pipeline import sink as sink_decoding
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.sources.object_store import opening as segments
+from cdc_lakehouse.pipeline.sink import _require_commit_ts
+from cdc_lakehouse.sources.object_store import opening
 from tests.kit.lakes import TestLake
 from tests.pipeline import DAY, Sink
 
+WITHOUT = '{"type": "INSERT", "database": "d", "table": "t", "data": [{"id": "1"}]}\r\n'
+DEEP = "[" * 100_000
+
+
+class _Events:
+    """Decodes without a JVM, and notes the batches that are appended."""
+
+    def __init__(self) -> None:
+        self.appended, self.batches = Appended(), list[int]()
+
+    def writer(self) -> None:
+        return None
+
+    def commit(self, _: Any, segments: Any) -> None:
+        self.batches.append(segments[0].batch)
+
 
 def fresh(lake: TestLake) -> tuple[FeedRun, list[int]]:
-    """A run that decodes without a JVM, and the batches that it appends."""
     lake.session = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
-    run, appended = lake.run(), list[int]()
-    events: Any = SimpleNamespace(
-        appended=Appended(), writer=lambda: None, commit=lambda files, segments: appended.append(segments[0].batch)
-    )
-    run.__dict__["events"] = events
-    return run, appended
+    run, events = lake.run(), _Events()
+    vars(run)["events"] = events
+    return run, events.batches
 
 
 @pytest.mark.parametrize("tables", [("a", "b"), ("a",)], ids=["beside another", "alone"])
@@ -36,16 +48,15 @@ def test_a_file_that_is_too_large_waits_with_its_table(
 ) -> None:
     sink = Sink(lake.sink, *tables, checkpoint=10)
     large, *others = [sink.file(table) for table in tables]
-    limit = (lake.sink / large).stat().st_size
+    monkeypatch.setattr(opening, "SEGMENT_LIMIT", (lake.sink / large).stat().st_size)
     with (lake.sink / large).open("a") as file:
         file.write("\r\n")
-    monkeypatch.setattr(segments, "SEGMENT_LIMIT", limit)
     run, appended = fresh(lake)
     decoded, rejected = run.source.decode(run.source.land().new, append=True)
     assert ([segment.segment for segment in decoded], list(rejected)) == (others, [])
     assert appended == [2] * len(others)
-    assert [(row.segment, row.error_class) for row in run.quarantine.open()] == [(large, "UnreadableSegment")]
-    assert "larger than" in run.quarantine.open()[0].message
+    (row,) = run.quarantine.open()
+    assert (row.segment, row.error_class) == (large, "UnreadableSegment") and "larger than" in row.message
 
 
 def test_a_file_is_judged_by_when_it_landed(lake: TestLake) -> None:
@@ -60,23 +71,10 @@ def test_a_file_is_judged_by_when_it_landed(lake: TestLake) -> None:
     assert list(run.source.decode(later, append=False)[1]) == []
 
 
-def test_a_fault_of_a_setting_ends_the_run(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(run: FeedRun, segments: Any) -> None:
-        raise SourceError("a setting is wrong", feed=run.feed.name, segment=segments[0].segment)
-
-    Sink(lake.sink, "a", checkpoint=10).file("a")
-    monkeypatch.setattr(sink_decoding, "_require_commit_ts", refuse)
-    run, _ = fresh(lake)
-    with pytest.raises(SourceError, match="a setting is wrong"):
-        run.source.decode(run.source.land().new, append=True)
-    assert run.quarantine.open() == []
-
-
 def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> None:
     """Tables may have read up to the batch that it had."""
-    sink = Sink(lake.sink, "a", checkpoint=10)
-    path = lake.sink / sink.file("a")
-    run, appended = fresh(lake)
+    path = lake.sink / Sink(lake.sink, "a", checkpoint=10).file("a")
+    run, _ = fresh(lake)
     landed = run.source.land().new
     away = path.rename(lake.sink.with_name("away"))
     assert run.source.decode(landed, append=True) == ([], [])
@@ -85,3 +83,36 @@ def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> Non
     ((batch, segments),) = run.segments.undecoded("file").items()
     decoded, _ = run.source.decode(segments, append=True)
     assert (batch, [each.batch for each in decoded], appended) == (1, [2], [2])
+
+
+@pytest.mark.parametrize(
+    ("contents", "events", "refused"),
+    [
+        ([WITHOUT, WITHOUT], False, True),
+        ([WITHOUT, ""], False, False),
+        ([WITHOUT], True, False),
+        ([DEEP], True, False),
+        ([DEEP], False, False),
+    ],
+)
+def test_sink_without_commit_ts_is_refused_a_file_is_not(
+    lake: TestLake, contents: list[str], events: bool, refused: bool
+) -> None:
+    """Files of these contents, an empty text for a valid one, in a feed that has events or none."""
+    if events:
+        rows = pa.table({"segment": ["before"]})
+        lake.lake.catalog.create_namespace_if_not_exists(f"cdc_{lake.name}")
+        lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema).append(rows)
+    sink = Sink(lake.sink, "t", checkpoint=10)
+    for at, content in enumerate(contents, 1):
+        path = lake.sink / sink.file("t", at=at)
+        path.write_text(content or path.read_text())
+    run = lake.run()
+    new = run.source.land().new
+    assert len(new) == len(contents)
+    said = ""
+    try:
+        _require_commit_ts(run, new)
+    except SourceError as error:
+        said = str(error)
+    assert ("enable-tidb-extension=true" in said and "CDC00000000000000000001.json" in said) == bool(said) == refused

@@ -9,20 +9,23 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.changelog import observed_schema
+from cdc_lakehouse.changelog.observed_schema import ObservedColumns
+from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
-from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, evolve
-from tests.lake import CREATE, DROP, ID, NOON, RENAME, change, segment, text
+from tests.kit.decoding import Reading
+from tests.lake import CREATE, DROP, NOON, RENAME, change, segment, text
 from tests.pipeline import DAY, T0, Sink, lake_in
 
 A, B = change(10, "a", CREATE), change(10, "b", CREATE)
 KEYLESS = change(10, "log", CREATE, "CREATE TABLE log (x VARCHAR(20))", text("x"), text("y"))
-
-
+DROPPED = change(20, "log", DROP, "DROP TABLE log", text("x"))
+EXCHANGE = change(20, "a", 42, "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b")
+EMPTIED = change(20, "a", 20, "ALTER TABLE a DROP PARTITION p0")
 FILE = segment("d/a/10/CDC000001.json")
 GAP = [
     segment("d/a/10/2026-06-01/CDC_7_000003.json", file_index=3, dispatcher="7"),
@@ -51,68 +54,49 @@ def quarantine(run: FeedRun, *rejected: Rejected) -> None:
     run.quarantine.replace(lambda _: True, rejected, NOON)
 
 
-DROPPED = change(20, "log", DROP, "DROP TABLE log", text("x"))
-EXCHANGE = change(20, "a", 42, "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b")
+def key(*columns: str) -> dict[str, Any]:
+    return {"tables": {"settings": {"d.log": {"primary_key": list(columns)}}}}
 
 
 @pytest.mark.parametrize(
-    ("changes", "segments", "policy", "upto", "held"),
+    ("changes", "segments", "feed", "upto", "held"),
     [
-        pytest.param([A, B], [FILE], {}, 100, {}, id="sound"),
-        pytest.param([A, KEYLESS], [], {}, 100, {"d.log#1": 'tables.settings."d.log".primary_key'}, id="no key"),
-        pytest.param([KEYLESS, DROPPED], [], {}, 100, {}, id="no key, dropped"),
+        ([A, B], [FILE], {}, 100, {}),
+        ([A, KEYLESS], [], {}, 100, {"d.log#1": 'tables.settings."d.log".primary_key'}),
+        ([KEYLESS], [], key("Y", "x"), 100, {}),
+        ([KEYLESS], [], key("x", "gone"), 100, {"d.log#1": "columns that the table does not have: gone"}),
+        ([KEYLESS, DROPPED], [], {}, 100, {}),
         # Above the checkpoint the schema file may still come.
-        pytest.param([A, B], [segment("d/a/50/CDC000001.json")], {}, 49, {}, id="schema file to come"),
-        pytest.param([A, B], [segment("d/a/50/CDC000001.json")], {}, 50, {"d.a#1": ""}, id="schema file missing"),
-        pytest.param([A, B], GAP, {"index_gap": "hold"}, 100, {"d.a#1": "has no file 1, 2"}, id="data file missing"),
-        pytest.param([A, B], GAP, {"index_gap": "skip"}, 100, {}, id="data file missing, skipped"),
-        pytest.param([A, B, EXCHANGE], [], {}, 100, {"d.a#1": "ALTER TABLE a EXCHANGE",
-                     "d.b#1": "partitions of table d.a are not known"}, id="a DDL that cannot be carried out"),
+        ([A, B], [segment("d/a/50/CDC000001.json")], {}, 49, {}),
+        ([A, B], [segment("d/a/50/CDC000001.json")], {}, 50, {"d.a#1": ""}),
+        ([A, B], GAP, {"policy": {"index_gap": "hold"}}, 100, {"d.a#1": "has no file 1, 2"}),
+        ([A, B], GAP, {"policy": {"index_gap": "skip"}}, 100, {}),
+        ([A, B, EXCHANGE], [], {}, 100, {"d.a#1": "ALTER TABLE a EXCHANGE", "d.b#1": "of table d.a are not known"}),
+        ([A, EXCHANGE], [], {"tables": {"exclude": ["d.a", "d.b"]}}, 100, {}),
+        ([A, EMPTIED], [], {}, 100, {"d.a#1": "older than the feed. Load the table again"}),
+        ([A, EMPTIED], [], {}, 100, {"d.a#1": "`cdc-lakehouse load --table d.a`"}),
+        ([A, replace(EXCHANGE, query=f"{EXCHANGE.query} /* {'x' * 1_000_000} */")], [], {}, 100, {"d.a#1": "/* xxx"}),
     ],
 )  # fmt: skip
 def test_what_holds_a_table_and_no_other(
     tmp_path: Path,
     changes: list[SchemaChange],
     segments: list[Segment],
-    policy: dict[str, str],
+    feed: dict[str, Any],
     upto: int,
     held: dict[str, str],
 ) -> None:
     """`held` has a part of what is said."""
-    found = holds(run_of(tmp_path, *changes, segments=segments, policy=policy), upto)
+    found = holds(run_of(tmp_path, *changes, segments=segments, **feed), upto)
     assert list(found) == list(held)
-    assert [words for id, words in held.items() if words not in found[id]] == []
+    assert [words for id, words in held.items() if words not in found[id] or len(found[id]) > 2000] == []
 
 
-def test_what_is_held_by_ddl_is_said_a_way_out_that_is_one(tmp_path: Path) -> None:
-    run = run_of(tmp_path, A, change(20, "a", 20, "ALTER TABLE a DROP PARTITION p0"))
-    told = holds(run)["d.a#1"]
-    assert "older than the feed. Load the table again" in told and "`cdc-lakehouse load --table d.a`" in told
-    assert all("Load" not in (version.hold or "") for version in run.history.history.versions)
-
+def test_table_of_a_dump_is_not_held_by_statement_before(tmp_path: Path) -> None:
     dump = replace(change(30, "a", CREATE, "CREATE TABLE a (id INT PRIMARY KEY)"), action=None, columns=(), kind="load")
-    run.history.record([dump], NOON)
+    run = run_of(tmp_path, A, EMPTIED, dump)
     assert sorted(run.history.history.incarnations()) == ["d.a#1", "d.a@30#1"]
-    assert "d.a@30#1" not in holds(run)
-    assert holds(run_of(tmp_path / "left out", A, EXCHANGE, tables={"exclude": ["d.a", "d.b"]})) == {}
-
-
-@pytest.mark.parametrize(
-    ("key", "columns"), [(["y"], ["y"]), (["Y", "x"], ["y", "x"]), (["x", "gone"], []), (None, [])]
-)
-def test_a_configured_key_is_taken_whole_or_not(tmp_path: Path, key: list[str] | None, columns: list[str]) -> None:
-    settings = {"d.log": {"primary_key": key}} if key else {}
-    run = run_of(tmp_path, KEYLESS, tables={"settings": settings})
-    assert [column.name for column in key_columns(run.feed, run.history.history.versions[0])] == columns
-    assert list(holds(run)) == ([] if columns else ["d.log#1"])
-    unknown = "primary_key names columns that the table does not have: gone" in holds(run).get("d.log#1", "")
-    assert unknown == (key is not None and "gone" in key)
-
-
-def test_a_configured_key_goes_before_the_tables_own(tmp_path: Path) -> None:
-    own = change(10, "a", CREATE, "", ID, SourceColumn("code", text("x").type, nullable=False))
-    run = run_of(tmp_path, own, tables={"settings": {"d.a": {"primary_key": ["code"]}}})
-    assert [column.name for column in key_columns(run.feed, run.history.history.versions[0])] == ["code"]
+    assert list(holds(run)) == ["d.a#1"]
 
 
 @pytest.mark.parametrize(
@@ -139,13 +123,13 @@ def test_what_is_quarantined_holds_the_tables_that_it_is_of(tmp_path: Path, row:
         assert all(f"`cdc-lakehouse quarantine {command}`" in reason for command in ("list", "replay", "discard"))
 
 
-def test_a_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> None:
-    """Its path says `d/a`, and that name is another table's by now."""
+def test_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> None:
+    """Its path says `d/a`, and that name is another table's by now. Of many reasons a few are shown."""
     moved = change(20, "old", RENAME, "RENAME TABLE d.a TO d.old")
     run = run_of(tmp_path, A, moved, change(30, "a", CREATE), segments=[FILE])
-    quarantine(run, bad("d/a/10/CDC000001.json"))
-    (held,) = holds(run)
-    assert run.history.history.incarnations()[held].last.name.table == "old"
+    quarantine(run, *(replace(bad("d/a/10/CDC000001.json"), line=line) for line in range(9)))
+    ((held, reason),) = holds(run).items()
+    assert run.history.history.incarnations()[held].last.name.table == "old" and "; and 4 more." in reason
 
 
 @pytest.mark.parametrize(("policy", "held"), [("hold", ["d.a#1"]), ("skip", [])])
@@ -161,19 +145,6 @@ def test_what_is_mended_or_skipped_by_policy_is_not_held(
     assert list(holds(run)) == held
     quarantine(run)
     assert holds(run) == {}
-
-
-def test_of_many_reasons_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
-    run = run_of(tmp_path, A)
-    quarantine(run, *(bad(f"s{number}") for number in range(9)))
-    assert "; and 4 more." in holds(run)["d.a#1"]
-
-
-def test_a_reason_has_the_beginning_of_a_long_statement(tmp_path: Path) -> None:
-    statement = f"{EXCHANGE.query} /* {'x' * 1_000_000} */"
-    reason = holds(run_of(tmp_path, A, change(20, "a", 42, statement)))["d.a#1"]
-    assert reason.startswith(f"{EXCHANGE.query} /* xxx")
-    assert len(reason) < 2000
 
 
 def test_statement_not_understood_that_names_no_table_is_quarantined(tmp_path: Path) -> None:
@@ -193,3 +164,30 @@ def test_statement_not_understood_that_names_no_table_is_quarantined(tmp_path: P
     lake.run().quarantine.discard({row.id}, "ann", "harmless", NOON)
     Steps(lake.run()).upto(evolve)
     assert lake.run().quarantine.open() == []
+
+
+@pytest.mark.parametrize(
+    ("message", "held"),
+    [
+        (
+            b'{"database": "d", "table": "big", "type": "UPDATE", "isDdl": false, "data": [{"id": "1"}], "old": [{}],'
+            b'"pkNames": ["id"], "mysqlType": {"id": "int"}, "es": 1, "_tidb": {"commitTs": 9, "onlyHandleKey": true}}',
+            ["d.big#1"],
+        ),
+        (b'{"type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": 786432000000000000}}', []),
+    ],
+)
+@pytest.mark.parametrize("times", [1, LISTED_PER_SEGMENT + 7])
+def test_however_many_bad_messages_name_a_table_it_alone_is_held(
+    tmp_path: Path, message: bytes, held: list[str], times: int
+) -> None:
+    source = {"type": "kafka", "bootstrap_servers": "k:9092", "topics": ["t"], "format": "ticdc-canal-json"}
+    run, reading = lake_in(tmp_path, source=source).run(), Reading("ticdc-canal-json")
+    columns = [ObservedColumns(5 << 18, "d", table, (("id", "int"),), ("id",), "t/0/1@5") for table in ("a", "big")]
+    run.history.record(list(observed_schema.schema_changes(columns, escapes=True)), NOON)
+    reading.landed_ms = 1_780_000_000_000
+    reading.read([[message] * times], [times])
+    assert reading.bad == times
+    quarantine(run, *(each for found in reading.summaries.values() for bad in found.bad.values() for each in bad))
+    assert run.quarantine.count() == times
+    assert sorted(holds(run, 10 << 18)) == held

@@ -1,101 +1,127 @@
-"""Tables that cannot have their names in the catalog. Those that can are in tests/scenarios/renames.txt."""
+"""Tables that cannot have their names in the catalog, what maintenance says of tables at which something fails, and
+patterns that no table has. Tables that get their names are in tests/scenarios/renames.txt."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import TablesConfig
+from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
+from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.operate.maintenance import Actions, Maintenance
 from cdc_lakehouse.pipeline.apply import TableLocation, rename_to_source_names
+from cdc_lakehouse.pipeline.feed_tables import TakenNames, unmatched_patterns
 from tests.changelog.statements import history
 from tests.kit.lakes import TestLake
-from tests.lake import CREATE, DROP, change, make_current_table
-from tests.pipeline import lake_in
-
-
-class Names:
-    """Tables by the incarnation that they hold, wherever they are."""
-
-    def __init__(self, directory: Path) -> None:
-        self.lake: TestLake = lake_in(directory)
-        self.tables = CurrentTables(self.lake.lake, self.lake.feed)
-        self.lives: dict[str, Incarnation] = {}
-
-    def at(self, name: str) -> Identifier:
-        return self.tables.identifier(TableName("d", name))
-
-    def make(self, name: str, *, dropped: bool = False, feed: str | None = None) -> str:
-        """A table of an incarnation that was born under its name."""
-        changes = [change(10, name, CREATE), *([change(20, name, DROP)] if dropped else [])]
-        ((id, life),) = history(*changes).incarnations().items()
-        more = {"cdc_dropped-ts": "20"} if dropped else {"cdc_feed": feed} if feed else {}
-        make_current_table(self.lake, life, self.at(name), **more)
-        self.lives[id] = life
-        return id
-
-    def settle(self, wanted: dict[str, str]) -> dict[str, str]:
-        """`wanted`: name now → name that should be."""
-        placed = [TableLocation(self.lives[f"d.{now}#1"], self.at(now), self.at(name)) for now, name in wanted.items()]
-        return dict(rename_to_source_names(self.tables, placed, self.lives, self.rename).reasons)
-
-    def rename(self, old: Identifier, new: Identifier) -> None:
-        self.lake.lake.catalog.rename_table(old.parts, new.parts)
-
-    def found(self) -> dict[str, str]:
-        """Name → incarnation of what is there."""
-        catalog, namespace = self.lake.lake.catalog, self.at("x").namespace
-        tables = (catalog.load_table(each) for each in catalog.list_tables(namespace))
-        return {table.name()[-1]: table.properties["cdc.incarnation"] for table in tables}
-
-
-@pytest.fixture
-def names(tmp_path: Path) -> Names:
-    return Names(tmp_path)
+from tests.lake import CREATE, DROP, ID, NOON, RENAME, change, make_current_table
 
 
 @pytest.mark.parametrize(
-    ("feed", "words"), [("another", "not the feed's"), (None, "a table that is held")], ids=["foreign", "held"]
+    ("other", "error", "held", "found"),
+    [
+        ({"feed": "another"}, None, "not the feed's", {"a": "a", "b": "b", "d": "c"}),
+        ({}, None, "a table that is held", {"a": "a", "b": "b", "d": "c"}),
+        ({"dropped": True}, None, "", {"a": "a", "b": "b", "d": "c"}),
+        (None, ValueError("no name"), "ValueError no name", {"a": "a", "d": "c"}),
+        (None, CatalogUnreachableError("the catalog is away"), None, None),
+    ],
 )
-def test_name_of_another_table_blocks_its_table_alone(names: Names, feed: str | None, words: str) -> None:
-    for name in ("a", "c"):
-        names.make(name)
-    names.make("b", feed=feed)
-    blocked = names.settle({"a": "b", "c": "d"})
-    assert list(blocked) == ["d.a#1"] and words in blocked["d.a#1"]
-    assert names.found() == {"a": "d.a#1", "b": "d.b#1", "d": "d.c#1"}
-
-
-def test_dropped_table_of_unknown_incarnation_is_not_moved(names: Names) -> None:
-    names.make("a")
-    del names.lives[names.make("b", dropped=True)]
-    assert list(names.settle({"a": "b"})) == ["d.a#1"]
-    assert names.found() == {"a": "d.a#1", "b": "d.b#1"}
-
-
-@pytest.mark.parametrize("of_the_table", [True, False])
-def test_rename_that_fails_holds_its_table_alone(names: Names, of_the_table: bool) -> None:
-    for name in ("a", "b", "c"):
-        names.make(name)
+def test_table_that_cannot_have_its_name_is_held_alone(
+    lake: TestLake, other: dict[str, Any] | None, error: Exception | None, held: str, found: dict[str, str]
+) -> None:
+    """`a` is to be called `b`, which may be another table's, and `c` is to be called `d`."""
+    tables, lives = CurrentTables(lake.lake, lake.feed), dict[str, Incarnation]()
+    for name, more in {"a": {}, "c": {}, **({} if other is None else {"b": other})}.items():
+        changes = [change(10, name, CREATE), *([change(20, name, DROP)] if "dropped" in more else [])]
+        ((id, life),) = history(*changes).incarnations().items()
+        properties = {"cdc_dropped-ts": "20"} if "dropped" in more else {"cdc_feed": more["feed"]} if more else {}
+        make_current_table(lake, life, tables.identifier(TableName("d", name)), **properties)
+        lives |= {} if "dropped" in more else {id: life}
 
     def rename(old: Identifier, new: Identifier) -> None:
-        if new.name == "y":
-            raise ValueError("y is no name") if of_the_table else CatalogUnreachableError("the catalog is away")
-        names.rename(old, new)
+        if error is not None and new.name == "b":
+            raise error
+        lake.lake.catalog.rename_table(old.parts, new.parts)
 
-    placed = [
-        TableLocation(names.lives[f"d.{now}#1"], names.at(now), names.at(wanted))
-        for now, wanted in {"a": "x", "b": "y", "c": "z"}.items()
-    ]
-    if of_the_table:
-        holds = rename_to_source_names(names.tables, placed, names.lives, rename)
-        assert list(holds.reasons) == ["d.b#1"] and "ValueError y is no name" in holds.reasons["d.b#1"]
-    else:
+    at = {name: tables.identifier(TableName("d", name)) for name in "abcd"}
+    placed = [TableLocation(lives[f"d.{now}#1"], at[now], at[name]) for now, name in ("ab", "cd")]
+    if found is None:
         with pytest.raises(CatalogUnreachableError):
-            rename_to_source_names(names.tables, placed, names.lives, rename)
+            rename_to_source_names(tables, placed, lives, rename)
         return
-    assert names.found() == {"x": "d.a#1", "b": "d.b#1", "z": "d.c#1"}
+    reasons = dict(rename_to_source_names(tables, placed, lives, rename).reasons)
+    assert list(reasons) == ["d.a#1"] and held in reasons["d.a#1"]
+    made = [lake.lake.catalog.load_table(each) for each in lake.lake.catalog.list_tables(at["a"].namespace)]
+    assert {each.name()[-1]: each.properties["cdc.incarnation"][2] for each in made} == found
+
+
+class Failing(Maintenance):
+    """The step that follows the first one fails."""
+
+    def _compacted(self, target: Any) -> Iterator[Actions]:
+        yield Actions(compacted_files=2)
+        raise ValueError("no orphans can be listed")
+
+
+def test_maintenance_says_what_was_done_before_a_step_failed(lake: TestLake) -> None:
+    run = lake.run()
+    run.history.record([change(10, "a", CREATE), change(11, "b", CREATE)], NOON)
+    tables = CurrentTables(lake.lake, lake.feed)
+    made = {
+        life.last.name: make_current_table(lake, life, tables.identifier(life.last.name))
+        for life in run.history.history.incarnations().values()
+    }
+    Path(made[TableName("d", "a")].metadata_location.removeprefix("file://")).unlink()
+    first, second = Failing(lake.feed, Lake(lake.config.lake), lake.session).compact().tables
+    assert first.actions.compacted_files == 0 and "cannot be read" in str(first.actions.deferred)
+    assert second.actions == Actions(compacted_files=2, deferred="ValueError no orphans can be listed")
+
+
+@pytest.mark.parametrize(
+    ("exclude", "since", "taken"),
+    [("a", 0, "ab"), ("a", 25, "ab"), ("a", 30, "b"), ("b", 35, "ab"), ("ab", 0, "")],
+)
+def test_table_is_taken_by_the_names_it_has_since_the_last_cut(exclude: str, since: int, taken: str) -> None:
+    """`a` became `b` at 20, and `a` again at 30."""
+    found = History()
+    renamed = [change(at, to, RENAME, f"RENAME TABLE {of} TO {to}") for at, of, to in [(20, "a", "b"), (30, "b", "a")]]
+    found.apply([change(10, "a", CREATE), *renamed])
+    names = TakenNames.of(TablesConfig(exclude=[f"d.{each}" for each in exclude]), found.incarnations().values(), since)
+    assert [name for name in "ab" if names.takes_name(TableName("d", name))] == list(taken)
+
+
+@pytest.mark.parametrize(
+    ("include", "unmatched"),
+    [
+        (["*.*"], []),
+        (["d.t", "d.?", "d.[tu]"], []),
+        (["d.t*", "shop.*"], ["shop.* of tables.include matches none of the 3 tables that were seen"]),
+        (["D.T"], ["D.T of tables.include matches none of the 3 tables that were seen; d.t differs in letter case"]),
+        (["d.before"], []),  # What a table was called before.
+        (["d."], ["d. of tables.include matches none of the 3 tables that were seen"]),
+    ],
+)
+def test_pattern_without_a_table_is_reported(lake: TestLake, include: list[str], unmatched: list[str]) -> None:
+    lake.configure(tables={"include": include})
+    found = lake.run().history
+    assert unmatched_patterns(lake.feed.tables, found.history) == []
+    found.record([change(4, "", 1, "CREATE DATABASE `d`"), change(5, "t", 0, "", ID)], NOON)
+    found.record([change(7, "before", 0, "", ID), change(8, "u", 14, "RENAME TABLE `before` TO `u`", ID)], NOON)
+    assert unmatched_patterns(lake.feed.tables, found.history) == [f"the pattern {each}" for each in unmatched]
+
+
+def test_table_without_a_database_is_no_asset(lake: TestLake) -> None:
+    """Rows of none were taken once. Dagster knows no group without a name."""
+    lake.run().history.record([replace(change(5, "u", CREATE), database=""), change(6, "t", CREATE)], NOON)
+    keys = build_definitions(lake.config).resolve_all_asset_keys()
+    assert any(key.path[-2:] == ["d", "t"] for key in keys) and not any("" in key.path for key in keys)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,38 +27,11 @@ from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
 
-# By case, the tables that are held at the end, each with a part of the reason.
-CASES: Mapping[str, Mapping[str, str]] = {
-    "canal-delete-in-old": {"c": "`old`"},
-    "canal-minimal-update": {"info": "binlog_row_image"},
-    "canal-new-column-missing": {"cc": "age"},
-    "canal-odd-values": {},
-    "canal-shifted-columns": {"qn": "named older values by newer columns"},
-    "canal-statements-of-no-table": {},
-    "canal-without-pknames": {"nk": "primary_key"},
-    "column-case-changes": {},
-    "csv-rows-in-older-directory": {"t": "more or fewer fields"},
-    "csv-three-character-delimiter": {},
-    "deletes-of-one-file": {},
-    "dump-broken-rows": {"cut": "shop.cut.000000000.csv line 2", "ty": "shop.ty.000000000.csv line 2"},
-    "dump-csv-single-quotes": {},
-    "dump-csv-without-quotes": {},
-    "dump-invisible-columns": {},
-    "dump-sequence-and-view": {},
-    "float-text-of-old-ticdc": {},
-    "mydumper-dotted-database": {},
-    "mydumper-json-convert": {},
-    "recover-table": {},
-    "topic-drop-partition-comment": {},
-    "topic-other-letter-case": {},
-    "topic-tombstones": {},
-    "topic-truncate-sent-twice": {},
-    "topic-values-lz4": {},
-    "topic-watermark-falls-back": {},
-    "version-zero": {"t": "shop/t/0/2026-11-20"},
-}
-# Not right yet, and why.
-WRONG = {}
+CASES = dict(
+    line.split(": ", 1) if ": " in line else (line, "")
+    for line in ARCHIVES.joinpath("cases.txt").read_text(encoding="utf-8").splitlines()
+)
+"""By case, the tables that are held at the end, each with a part of the reason."""
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +65,7 @@ class Case:
             self._topic.send(map(json.loads, lines))
 
 
-def marked(name: str) -> Any:
-    return pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=WRONG[name])] if name in WRONG else [])
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_case_equals_its_rows_or_is_held_with_its_reason(
     name: str, cases: Path, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,9 +74,8 @@ def test_case_equals_its_rows_or_is_held_with_its_reason(
         case.advance(stage)
         done = run_all(case.lake.run())
         held = {done.applied.lives[id].last.name.table: reason for id, reason in done.applied.held.items()}
-        assert held.keys() == CASES[name].keys()
-        for table, words in CASES[name].items():
-            assert words in held[table]
+        said = dict(each.split(" because ") for each in CASES[name].split(" | ") if each)
+        assert held.keys() == said.keys() and all(words in held[table] for table, words in said.items()), held
         expected = case.truth.tables(stage)
         tables = case.lake.tables()
         case.lake.check(expected, except_for={each for each in {*expected, *tables} if each[1] in held})

@@ -240,13 +240,15 @@ import json, sys, duckdb
 asked = json.load(sys.stdin)
 with duckdb.connect() as connection:
     try:
-        import duckdb_extension_avro, duckdb_extension_iceberg
-        from pathlib import Path
-        for module in (duckdb_extension_avro, duckdb_extension_iceberg):
-            for file in Path(module.__file__).parent.rglob("*.duckdb_extension"):
-                connection.execute(f"LOAD '{file}'")
-    except ImportError:
-        connection.execute("INSTALL iceberg; LOAD iceberg")
+        try:
+            import duckdb_extension_avro, duckdb_extension_iceberg
+        except ImportError:
+            connection.execute("INSTALL iceberg; LOAD iceberg")
+        else:
+            from pathlib import Path
+            for module in (duckdb_extension_avro, duckdb_extension_iceberg):
+                for file in Path(module.__file__).parent.rglob("*.duckdb_extension"):
+                    connection.execute(f"LOAD '{file}'")
     except duckdb.Error as error:
         print(json.dumps({"missing": str(error)})); sys.exit()
     rows = []
@@ -263,7 +265,8 @@ def test_duckdbs_own_extension_reads_tags(any_cuts: TestLake) -> None:
     asked = [(tables[n].metadata_location, None if tag is None else tags(any_cuts, n)[tag]) for n, tag, _ in PLAIN]
     python = os.environ.get("CDC_TESTS_DUCKDB", sys.executable)
     done = subprocess.run([python, "-c", _EXTENSION], input=json.dumps(asked), capture_output=True, text=True)
-    if done.returncode or "missing" in (answer := json.loads(done.stdout)):
-        pytest.skip(f"DuckDB's extension iceberg cannot be had: {(done.stderr or done.stdout).strip()[-200:]}")
+    assert done.returncode == 0, done.stderr
+    if "missing" in (answer := json.loads(done.stdout)):
+        pytest.skip(f"DuckDB's extension iceberg cannot be had: {answer['missing'][-200:]}")
     for (name, tag, commit_ts), rows in zip(PLAIN, answer["rows"], strict=True):
         assert sorted(map(tuple, rows)) == sorted(rows_of(ENTRIES, name, commit_ts)), (name, tag)

@@ -12,11 +12,16 @@ from tests.kit.scenarios import DIRECTORY, ScenarioError, files, load, play
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(
-    ("name", "way"),
-    [(name, way) for name in files() for way in load(DIRECTORY / f"{name}.txt").ways],
-    ids=lambda text: text.replace(" ", "-"),
-)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """With `--only`, the ways that play that scenario."""
+    only = metafunc.config.getoption("--only")
+    found = {name: load(DIRECTORY / f"{name}.txt") for name in files()}
+    chosen = [(name, way) for name, file in found.items() for way in file.ways if file.played(way, only)]
+    if not chosen:
+        raise pytest.UsageError(f"no scenario is called {only!r}")
+    metafunc.parametrize(("name", "way"), chosen, ids=lambda text: text.replace(" ", "-"))
+
+
 def test_scenarios_of_file_end_as_written(
     name: str,
     way: str,

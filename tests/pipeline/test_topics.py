@@ -1,0 +1,159 @@
+"""Topics and servers: where they begin, which records are read again, what cannot be used or joined."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.decoders.registry import format_of
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.record_files import PartitionRecords
+from cdc_lakehouse.lake.tables.segments import OFFSETS
+from cdc_lakehouse.pipeline.canal import CanalServer
+from cdc_lakehouse.pipeline.database_progress import ReadingProgress, read_progress
+from cdc_lakehouse.pipeline.topics import beginnings_of, wanted_records
+from cdc_lakehouse.sources.dump.contents import DumpPosition
+from cdc_lakehouse.sources.object_store import open_store
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
+from tests.kit.decoding import Reading
+from tests.lake import NOON
+from tests.pipeline import lake_in
+
+ONE, TWO = LogPartition("t", 0), LogPartition("t", 1)
+FIRST = 466_100_000_000_000_000
+FORMATS = ("ticdc-canal-json", "canal-json", "dts-canal-json", "shareplex-json")
+
+
+def message(**more: Any) -> bytes:
+    row = {"database": "d", "table": "t", "type": "INSERT", "isDdl": False, "data": [{"id": "1"}], "old": None,
+           "pkNames": ["id"], "mysqlType": {"id": "int"}, "es": 1, "ts": 1, "sqlType": {"id": 4}, **more}  # fmt: skip
+    return json.dumps(row).encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "batches", "expected"),
+    [
+        (0, [1, 4], [(ONE, 1, 0, 0, 1), (ONE, 4, 150, 150, 4), (TWO, 4, 900, 900, 4)]),
+        (40, [4], [(ONE, 4, 150, 130, 2), (TWO, 4, 900, 880, 2)]),
+        (200, [2, 4], [(ONE, 2, 100, 0, 1), (TWO, 2, 7, -93, 2), (ONE, 4, 150, 50, 1), (TWO, 4, 900, 800, 2)]),
+    ],
+)
+def test_records_of_batches_are_read_with_those_before(
+    before: int, batches: list[int], expected: list[tuple[Any, ...]]
+) -> None:
+    landed = [(ONE, 0, 1), (ONE, 100, 2), (ONE, 150, 4), (TWO, 7, 2), (TWO, 900, 4)]  # Partition, offset, batch.
+    same = {"size": 10, "kind": OFFSETS}
+    rows = [
+        {"segment": OffsetRange(partition, start, start + 1, 0).segment, "record_batch": batch, **same}
+        for partition, start, batch in landed
+    ]
+    run: Any = SimpleNamespace(segments=SimpleNamespace(rows=pa.Table.from_pylist(rows)))
+    of: Any = SimpleNamespace(messages_before=lambda partitions: before // partitions)
+    found = sorted(wanted_records(run, of, batches), key=lambda each: (each.batch, each.partition))
+    assert found == [PartitionRecords(*each, 10) for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("offset", "messages", "began", "complete"),
+    [
+        (0, ["watermark 5", "row 9"], 5, None),
+        (0, ["row 9", "row 3", "watermark 5", "row 1"], 3, None),
+        (0, ["{", "row 9"], 9, None),
+        (0, [], None, None),
+        (7, ["row 3", "watermark 5", "watermark 6"], 3, 5),
+        # It does not show.
+        (7, ["row 3"], 3, None),
+    ],
+)
+def test_topic_begins_with_first_watermark_and_rows_before(
+    offset: int, messages: list[str], began: int | None, complete: int | None
+) -> None:
+    values: list[bytes] = []
+    for kind, _, ts in (each.partition(" ") for each in messages):
+        at = FIRST + int(ts or 0)
+        tidb = {"commitTs": at} if kind == "row" else {"watermarkTs": at}
+        of = {} if kind == "row" else {"type": "TIDB_WATERMARK"}
+        values.append(message(_tidb=tidb, **of) if ts else kind.encode())
+    decode = format_of("ticdc-canal-json").decoder({})
+    (found,) = beginnings_of({ONE: offset}, {ONE: [(None, value) for value in values]}, decode)
+    assert found.began_at == (None if began is None else FIRST + began)
+    assert found.complete_from == (None if complete is None else FIRST + complete)
+
+
+@pytest.mark.parametrize("half", [b"\\ud800", b"\xed\xa0\x80"], ids=["escaped", "raw"])
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_name_with_half_a_surrogate_pair_is_quarantined(tmp_path: Path, format_name: str, half: bytes) -> None:
+    reading = Reading(format_name)
+    reading.read([[b'{"database":"%b","table":"t","type":"INSERT","data":[{"id":"1"}],"es":1}' % half]], [1])
+    (rejected,) = [each for found in reading.summaries.values() for bad in found.bad.values() for each in bad]
+    run = lake_in(tmp_path).run()
+    run.quarantine.replace(lambda _: False, [rejected], NOON)
+    assert run.quarantine.count() == 1
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("empty", ["database", "table"])
+@pytest.mark.parametrize("format_name", FORMATS[:3])
+def test_row_of_no_database_or_no_table_is_a_bad_message(format_name: str, empty: str, by_columns: bool) -> None:
+    reading = Reading(format_name, by_columns=by_columns)
+    reading.read([[message(_tidb={"commitTs": 450 << 50}, **{empty: ""})]], [1])
+    assert not reading.events and reading.bad == 1
+
+
+@pytest.mark.parametrize(
+    ("position", "words"),
+    [
+        (DumpPosition(gtid="0f0f0f0f-1111-2222-3333-444444444444:1-77"), "GTID 0f0f0f0f-1111-2222-3333-444444444444"),
+        (DumpPosition(tso=466_100_000_000_000_001), "TSO 466100000000000001"),
+        (DumpPosition(log_file="bin.000003", log_offset=4711), ""),
+    ],
+)
+def test_dump_joins_canal_by_place_in_binlog_only(tmp_path: Path, position: DumpPosition, words: str) -> None:
+    source = {"type": "canal", "addresses": ["canal-1:11111"], "destination": "example"}
+    server = CanalServer(lake_in(tmp_path, source=source, start_date="2020-01-01").run())
+    if words:
+        with pytest.raises(SourceError, match=f"not a place in a binlog .{words}.*REPLICATION CLIENT"):
+            server.join(position)
+        return
+    waits = server.join(position).waits
+    assert waits == "the dump waits for the log to reach bin.000003, 4711; nothing of it has landed"
+
+
+def test_progress_of_reading_a_database_is_counted_by_files(tmp_path: Path) -> None:
+    root = tmp_path / "000001"
+    tables: list[dict[str, Any]] = [{"estimated_rows": 900}, {"estimated_rows": 5}, {}]
+    for number, (table, ranges) in enumerate(zip(tables, (10, 1, 4), strict=True), 1):
+        table |= {"directory": f"t{number:06d}/", "ranges": [[None, None]] * ranges}
+        (root / table["directory"]).mkdir(parents=True)
+    (root / "plan.json").write_text(json.dumps({"tables": tables}))
+    store = open_store(tmp_path.as_uri(), StorageConfig())
+
+    def read(table: int, places: range, rows: int, at: int) -> ReadingProgress:
+        for place in places:
+            name = root / f"t{table:06d}" / f"{place:09d}-aa"
+            Path(f"{name}-0000.rows").write_bytes(b"x" * 10)
+            done = Path(f"{name}.{rows}.done")
+            done.write_text("done\n")
+            os.utime(done, (1_780_000_000 + at, 1_780_000_000 + at))
+        return read_progress(store, 1, 100)
+
+    # Of a table in ranges there are rows for all but the last, whatever the statistics say.
+    assert read(1, range(0), 0, 0) == ReadingProgress(3, 0, 15, 0, 0, 900 + 5 + 300, 0, None)
+    read(2, range(1), 7, at=0)
+    # Long before: the run ended, and another one goes on.
+    read(1, range(1), 100, at=100)
+    (root / "t000001" / "000000002-bb-0000.rows").write_bytes(b"of a range that is not whole")
+    assert read(1, range(1, 2), 100, at=5000) == ReadingProgress(3, 1, 15, 3, 207, 900 + 7 + 300, 30, None)
+    read(1, range(2, 3), 100, at=5020)
+    found = read(3, range(1), 300, at=5040)
+    assert found.seconds_left == round((1207 - 607) * 40 / 400)
+    assert str(found) == "607 of about 1207 rows are read (50 bytes), 1 of 3 tables, 5 of 15 ranges; about 60 s left"
+    read(1, range(3, 10), 101, at=5050)
+    assert read(3, range(1, 4), 1, at=5050) == ReadingProgress(3, 3, 15, 15, 1317, 1317, 150, None)
