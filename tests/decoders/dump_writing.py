@@ -10,10 +10,7 @@ from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
-
-DATABASE = "shop"
-TABLE = "parcels"
-COMMIT_TS = 450000000000000001
+from tests.kit.decoding import TABLE
 
 LABELS = ("small", "it's", "größe, xl")
 MARKS = ("a", "b", "'", "ü")

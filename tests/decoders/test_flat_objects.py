@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.decoders.json import columns
 from cdc_lakehouse.decoders.json.columns import RowForm, read_rows
-from tests.decoders.damage import damaged
+from tests.decoders.test_file_properties import damaged
 from tests.kit.duckdb_sql import connection
 
 NAMES = st.sampled_from(["a", "b", "id", ":", ",", "null", "{", "né", "a b"])

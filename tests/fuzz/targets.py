@@ -21,9 +21,6 @@ from cdc_lakehouse.changelog.observed_schema import schema_changes
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
-from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.format import FileContext
-from cdc_lakehouse.decoders.formats import canal_json_files
 from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
@@ -34,13 +31,22 @@ from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 from tests.changelog.ddl.test_fuzz import STATEMENTS, survives
-from tests.decoders import csv_reading, dump_reading
 from tests.decoders.dump_writing import COLUMNS, InsertWriter, TextWriter
 from tests.decoders.messages.test_damaged_messages import DECODERS, check
+from tests.decoders.test_file_properties import NAMES
 from tests.decoders.ticdc_csv import DATABASE, TABLE, Bare, Change, Encoder
 from tests.kit import dumps
-from tests.kit.decoding import Reading
-from tests.kit.duckdb_sql import connection
+from tests.kit.decoding import (
+    Reading,
+    csv_context,
+    csv_options,
+    dump_context,
+    eagerly,
+    read_csv,
+    read_dump,
+    read_json,
+    strictly,
+)
 from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
 from tests.sources.dump import tables
 
@@ -89,12 +95,7 @@ def _changes() -> list[sink_writer.SampleRowChange]:
 def _json_files() -> list[Variant]:
     lines = [sink_writer.canal_json(change, _NOW).encode() for change in _changes()]
 
-    def read(content: bytes) -> None:
-        for found in canal_json_files.decode(connection(), [content], FileContext(DATABASE, TABLE)):
-            found.validate(full=True)
-            assert found.schema == DECODED
-
-    return [Variant([b"\r\n".join(lines) + b"\r\n", *lines, b"\n".join(lines * 3)], read)]
+    return [Variant([b"\r\n".join(lines) + b"\r\n", *lines, b"\n".join(lines * 3)], read_json)]
 
 
 _CSV: Final[tuple[dict[str, Any], ...]] = (
@@ -111,11 +112,11 @@ def _csv_files() -> list[Variant]:
     changes = [Change(_TS, None, first), Change(_TS + 1, first, second), Change(_TS + 2, second, None)]
     made: list[Variant] = []
     for given in _CSV:
-        options = csv_reading.options(**given)
+        options = csv_options(**given)
         plain = changes if options.quote else [Change(_TS, None, (Bare("1"), "a", "b"))] * 3
-        content = Encoder(options, csv_reading.NAMES).file(plain)
+        content, context = Encoder(options, NAMES).file(plain), csv_context(options, NAMES)
         made += [
-            Variant([content, content * 2], functools.partial(csv_reading.read, csv_options=options, piece=piece))
+            Variant([content, content * 2], functools.partial(read_csv, context=context, piece=piece))
             for piece in (64, 1 << 20)
         ]
     return made
@@ -273,9 +274,9 @@ def _text_rows() -> list[Variant]:
 
 
 def _read_rows(notation: InsertNotation | TextNotation, piece: int, content: bytes) -> None:
-    for read_as in (dump_reading.eagerly, dump_reading.strictly):
+    for read_as in (eagerly, strictly):
         with read_as():
-            dump_reading.read(content, dump_reading.context(notation), piece)
+            read_dump(content, dump_context(notation, COLUMNS), piece)
 
 
 _TOOLS: Final[dict[str, Callable[[Path], object]]] = {

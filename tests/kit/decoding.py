@@ -47,8 +47,9 @@ def json_context(database: str = DATABASE, table: str = TABLE, end_ts: int = END
     return FileContext(database, table, end_ts=end_ts)
 
 
-def read_json(content: bytes, piece: int = 1 << 20, context: FileContext | None = None) -> Events:
-    return _events(canal_json_files.decode(connection(), [content], context or json_context(), piece=piece))
+def read_json(content: bytes | Sequence[bytes], piece: int = 1 << 20, context: FileContext | None = None) -> Events:
+    parts = [content] if isinstance(content, bytes) else content
+    return _events(canal_json_files.decode(connection(), parts, context or json_context(), piece=piece))
 
 
 def csv_context(

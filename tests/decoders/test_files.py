@@ -1,0 +1,391 @@
+"""Files that a table of cases cannot show: large ones, cut ones, and which readers read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.positions import END_TS
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.format import FileContext, Layout
+from cdc_lakehouse.decoders.formats import canal_json_files, csv, dump_insert, dump_values
+from cdc_lakehouse.decoders.formats.csv import first_row, header_names
+from cdc_lakehouse.decoders.formats.dump import decode_rows
+from cdc_lakehouse.decoders.formats.dump_insert import InsertRecordReader, NotSoundError
+from cdc_lakehouse.decoders.text.strict import TextRecordReader
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
+from tests.decoders.test_file_properties import NAMES, json_line
+from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
+from tests.kit.decoding import (
+    PIECES,
+    TS,
+    Events,
+    agreed,
+    at_once,
+    csv_context,
+    csv_options,
+    dump_context,
+    eagerly,
+    images,
+    json_context,
+    read_csv,
+    read_dump,
+    read_json,
+    strictly,
+)
+from tests.kit.duckdb_sql import connection
+
+A: dict[str, Any] = {"id": "1", "name": "a"}
+GOOD = [b'"I","parcels","shop",450000000000000001,1,"a","b"', b'"D","parcels","shop",450000000000000002,2,"c\r\n",\\N']
+TWO = {"id": ColumnType.of("int"), "name": ColumnType.of("varchar", length=20)}
+ESCAPES, DOUBLED = InsertNotation(tuple(TWO)), InsertNotation(tuple(TWO), backslash_escapes=False)
+TEXT = TextNotation(tuple(TWO))
+RAW = replace(TEXT, backslash_escapes=False)
+
+
+def read_rows(content: bytes, piece: int = 1 << 20, end_ts: int = END_TS, **options: object) -> Events:
+    return read_csv(content, csv_context(csv_options(**options), NAMES, end_ts=end_ts), piece)
+
+
+# --- What is read at once ---
+
+
+# Every delimiter, and every quote with a delimiter of one byte and one of several.
+@pytest.mark.parametrize(
+    ("quote", "delimiter"), [('"', ","), ('"', "|#|"), ("'", " "), ("'", "¦"), ("", "\x00"), ("", "€;"), ("", ",")]
+)
+def test_usual_csv_is_read_at_once(quote: str, delimiter: str) -> None:
+    encoder = Encoder(csv_options(quote=quote, delimiter=delimiter, output_field_header=True), NAMES)
+    nasty: list[Row] = [
+        (Bare("1"), 'say "hi"', "two\r\nlines\\"), (None, delimiter, ""), (Bare("-2"), "\\N", '"'),
+        (Bare("3"), "日本語\x00\x1f", delimiter + "\n" + '""'), (Bare("4"), "x" * 300_000, None),
+    ]  # fmt: skip
+    changes = [Change(TS, None, row) for row in nasty * 3]
+    with at_once():
+        assert read_csv(encoder.file(changes), csv_context(encoder.options, NAMES)) == list(events(changes, encoder))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_usual_json_is_read_at_once(end: bytes) -> None:
+    """Names of types in any order; a form is tried with other digits, which make times beyond the bound."""
+    lines: list[bytes] = []
+    for number in range(300):
+        row = {"id": str(number), "name": "x" * number, "n": None if number % 3 else '"\n\\'}
+        kind = ("INSERT", "UPDATE", "DELETE")[number % 3]
+        text = json_line(kind, row, {"name": "b"} if kind == "UPDATE" else None, TS + number, number)
+        lines.append(text.replace(b'{"id":-5,"name":-5', b'{"name":-5,"id":-5') if number % 2 else text)
+    with strictly():
+        expected = read_json(end.join(lines))
+    with at_once():
+        assert read_json(end.join(lines), context=json_context(end_ts=TS + 1000)) == expected
+    assert len(expected) == 300 and not any(each["problem"] for each in expected)
+
+
+@pytest.mark.parametrize("gap", [b",\n", b"\n,", b","])
+@pytest.mark.parametrize("cell", [b"x'00ff'", b"_binary '\xff\\0'", b"CONVERT('\xff' USING UTF8MB4)", b"'\xff'"])
+def test_usual_insert_is_read_at_once(gap: bytes, cell: bytes) -> None:
+    columns = TWO | {"data": ColumnType.of("blob")}
+    rows = gap.join(rb"(%d,'it\'s \"%d\"\n',%s)" % (number, number, cell) for number in range(2000))
+    content = b"/*!40101 SET NAMES binary*/;\nINSERT INTO `parcels` VALUES\n" + rows + b";\n"
+    with at_once():
+        found = read_dump(content, dump_context(InsertNotation(tuple(columns)), columns, binary="hex"))
+    data = "00ff" if b"x'" in cell else "ff00" if b"_b" in cell else "ff"
+    assert images(found) == [{"id": str(n), "name": f'it\'s "{n}"\n', "data": data} for n in range(2000)]
+
+
+@pytest.mark.parametrize("gap", [b",\n", b"\n,", b","])
+@pytest.mark.parametrize("per_statement", [1, 7, 1000])
+def test_statements_that_begin_alike_are_read_together(gap: bytes, per_statement: int) -> None:
+    rows = [b"(%d,'it''s %d')" % (number, number) for number in range(1000)]
+    statements = [gap.join(rows[at : at + per_statement]) for at in range(0, len(rows), per_statement)]
+    content = b"".join(b"INSERT INTO `parcels` VALUES\n" + tuples + b";\n" for tuples in statements)
+    with at_once(), patch.object(dump_insert, "read_tuples", wraps=dump_insert.read_tuples) as reads:
+        found = read_dump(content, dump_context(ESCAPES, TWO))
+    assert images(found) == [{"id": str(number), "name": f"it's {number}"} for number in range(1000)]
+    assert reads.call_count == 1
+
+
+def test_usual_text_is_read_at_once() -> None:
+    rows = b"".join(rb'%d,"it\'s\\ \"%d\"\n",\N' % (number, number) + b"\r\n" for number in range(2000))
+    columns = TWO | {"note": ColumnType.of("text")}
+    with at_once():
+        found = read_dump(rows, dump_context(replace(TEXT, columns=tuple(columns)), columns))
+    assert images(found) == [{"id": str(n), "name": f'it\'s\\ "{n}"\n', "note": None} for n in range(2000)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [b"garbage", b'"I","parcels","shop",5,1,"never closed,"b"'])
+def test_one_bad_record_does_not_make_others_slow(bad: bytes) -> None:
+    """Only what is near it is read record by record."""
+    good = GOOD[0] + b"\r\n"
+    content = good * 30_000 + bad + b"\r\n" + good * 30_000
+    with patch.object(csv, "strict_rows", wraps=csv.strict_rows) as strict:
+        found = read_rows(content)
+    assert found[30_000]["problem"] == problems.NOT_CSV
+    assert [event["line"] for event in found] == list(range(1, 60_002))
+    assert sum(call.args[-1] - call.args[-2] for call in strict.call_args_list) < 300_000 < len(content) / 8
+
+
+# --- Commit-ts ---
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("ahead", [[10], list(range(19)), [0, 18]], ids=["one", "all but one", "two"])
+@pytest.mark.parametrize("kind", ["json", '"', ""])
+def test_commit_ts_far_beyond_landing_is_none(kind: str, ahead: list[int], strict: bool) -> None:
+    end = TS + 1000
+    times = [end + number if number in ahead else end - 1 - number for number in range(20)]
+    row = '"I","parcels","shop",{},1,"a","b"'.replace('"', kind)
+    with strictly() if strict else eagerly():
+        if kind == "json":
+            content = b"\n".join(json_line("INSERT", A, None, ts) for ts in times)
+            found = read_json(content, context=json_context(end_ts=end))
+        else:
+            found = read_rows("\r\n".join(map(row.format, times)).encode(), end_ts=end, quote=kind)
+    assert [each["commit_ts"] or each["problem"] for each in found] == [
+        ts if ts < end else problems.NO_COMMIT_TS for ts in times
+    ]
+
+
+@pytest.mark.parametrize("wrong", [0, END_TS, 1 << 62, (1 << 63) - 1, 1 << 63, 10**19 - 1])
+def test_impossible_commit_ts_is_none(wrong: int) -> None:
+    """Taken for one, it would be above every checkpoint, for good. Beside others of its width."""
+    width = min(len(str(wrong)), 18)
+    times = [int("1" * width), 10 ** (width - 1), wrong, END_TS - 1, 10**18]
+    found = read_json(b"\n".join(json_line("INSERT", A, None, ts) for ts in times))
+    assert [each["commit_ts"] for each in found] == [*times[:2], None, *times[3:]]
+    assert found[2]["problem"] == problems.NO_COMMIT_TS
+
+
+# --- Csv ---
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_csv_cut_anywhere_keeps_whole_records(piece: int) -> None:
+    changes = [Change(TS + n, None, (Bare(str(n)), 'say "hi"\r\n', None)) for n in range(3)]
+    encoder = Encoder(csv_options(), NAMES)
+    content, whole = encoder.file(changes), list(events(changes, encoder))
+    ends = [len(encoder.file(changes[:n])) for n in range(4)]
+    for length in range(len(content)):
+        found = read_rows(content[:length], piece)
+        done = sum(end <= length for end in ends) - 1
+        rest, last = content[ends[done] : length], found[done:]
+        assert found[:done] == whole[:done] and len(last) == bool(rest)
+        if rest.rstrip(b"\r\n").endswith(rb",\N"):
+            assert last == [whole[done]]  # Only its line end is missing.
+        elif rest.endswith((b'\r\n",', b'\r\n",\\')):
+            # What is left of NULL is read as a text: nothing in the record shows that more was to come.
+            cut = {**whole[done]["after"], "note": rest[rest.rindex(b",") + 1 :].decode()}
+            assert last == [whole[done] | {"after": cut}]
+        elif rest:
+            assert last[0]["problem"] and last[0]["value"] in (rest, rest.rstrip(b"\r\n"))
+
+
+@pytest.mark.parametrize("wrong", [{"quote": "'"}, {"delimiter": "|"}, {"quote": ""}, {"output_old_value": True}])
+def test_csv_of_other_options_has_a_problem_for_each_line(wrong: dict[str, Any]) -> None:
+    found = read_rows((GOOD[0] + b"\r\n") * 1000, **wrong)
+    assert [event["value"] for event in found if event["problem"]] == [GOOD[0]] * 1000
+
+
+@pytest.mark.parametrize("piece", [32, 64, 100, 1 << 20])
+def test_csv_updates_of_two_rows_are_paired(piece: int) -> None:
+    rows = [
+        "D true 1", "I true 2", "D true 3", "D true 4", "I true 5", "I true 6", "D false 7", "I true 8", "D true 9",
+        "I false 10", "D true 11", "I true 12 6", "D true 13", "I true 14 5 u", "D true 15", "garbage", "I true 16",
+        "U true 17", "I true 18", "D true 19",
+    ]  # fmt: skip
+    content = ""
+    for row in rows:
+        op, *rest = row.split()
+        is_update, number, stamp, table, *_ = [*rest, *["", "", "5", "t"][len(rest) :]]
+        content += f'"{op}","{table}","d",{stamp},{is_update},{number}\n' if rest else f"{op}\n"
+    context = csv_context(csv_options(output_old_value=True), ["n"], of=("d", "t"))
+    found = read_csv(content.encode(), context, piece)
+    assert [(e["line"], e["op"], (e["before"] or {}).get("n"), (e["after"] or {}).get("n")) for e in found] == [
+        (1, "U", "1", "2"),
+        (3, "D", "3", None), (4, "U", "4", "5"), (6, "I", None, "6"),
+        (7, "D", "7", None), (8, "I", None, "8"), (9, "D", "9", None), (10, "I", None, "10"),
+        (11, "D", "11", None), (12, "I", None, "12"), (13, "D", "13", None), (14, None, None, None),
+        (15, "D", "15", None), (16, None, None, None), (17, "I", None, "16"), (18, "U", None, "17"),
+        (19, "I", None, "18"), (20, "D", "19", None),
+    ]  # fmt: skip
+
+
+def test_csv_header_and_first_row() -> None:
+    header = Encoder(csv_options(output_field_header=True), ['q"uote', "b\\", "c"]).header()
+    fields = ["D", "parcels", "shop", "450000000000000002", "2", "c\r\n", None]
+    content, end = header + GOOD[1] + b"\r\n" + GOOD[0] + b"\r\n", len(header + GOOD[1])
+    assert (
+        first_row(content, csv_options(), whole=True) == first_row(content[:end], csv_options(), whole=True) == fields
+    )
+    for length in range(len(content)):
+        assert first_row(content[:length], csv_options(), whole=False) == (fields if length > end else None)
+    bad = b'"I","parcels","never closed\r\n"I","a\xff",1\r\n'
+    assert first_row(bad + b'"I",1\r\n', csv_options(), whole=False) == ["I", "1"]
+    assert first_row(b"I,a\\,b,\\N,\\\\N\n", csv_options(quote=""), whole=False) == ["I", "a,b", None, "\\N"]
+    for none in (header, b"", bad):
+        assert first_row(none, csv_options(), whole=True) is None
+    meta = [f"ticdc-meta${name}" for name in ("operation", "table", "schema", "commit-ts")]
+    assert header_names(content, csv_options()) == [*meta, 'q"uote', "b\\", "c"]
+    # None, read in part, not UTF-8.
+    for none in (GOOD[0], header.rstrip(), header.replace(b"uote", b"\xff") + GOOD[0]):
+        assert header_names(none, csv_options()) is None
+    # Whatever the options say, a header is skipped; blank lines are no records.
+    for quote in ('"', ""):
+        (found,) = read_rows(header + GOOD[0], quote=quote)
+        assert (found["line"], found["problem"] is None) == (2, quote == '"')
+    assert read_rows(b"\r\n\n\r\r\n") == read_rows(header) == read_rows(header.rstrip()) == []
+    assert [e["line"] for e in read_rows(b"\n\n" + GOOD[0] + b"\n\r\n\n" + GOOD[1])] == [1, 2]
+
+
+# --- Canal-JSON ---
+
+LINE = json_line("INSERT", A, None)
+TAIL_TYPES = LINE.replace(b'"mysqlType":{"id":"bigint","name":"bigint"},', b"").replace(
+    b'"_tidb":', b'"_tidb":{"commitTs":%d,"mysqlType":{"a":"int"},"z":""},"y":' % TS
+)
+TWO_TIMES = LINE.replace(b'"_tidb":{', b'"_tidb":{"x":{"commitTs":%d},' % TS)
+
+
+@pytest.mark.parametrize(
+    ("usual", "before", "after"),
+    [
+        (TAIL_TYPES, b'{"a":"int"}', b"garbage????"),
+        (TWO_TIMES, b'"x":{"commitTs":4', b'"x":{"commitTs":5'),
+        # A table whose name looks like a number's place in a line.
+        (LINE.replace(b'"parcels"', b'"\\":11,\\""'), b"11", b"12"),
+    ],
+)
+def test_unusual_place_of_json_is_not_taken_on_trust(usual: bytes, before: bytes, after: bytes) -> None:
+    content = b"\n".join([usual, usual, usual, usual.replace(before, after), usual])
+    assert before in usual and len(agreed(lambda piece: read_json(content, piece))) == 5
+
+
+@pytest.mark.slow
+def test_json_values_of_64_mib_are_batches_of_their_own() -> None:
+    large = json_line("UPDATE", A | {"name": "x" * (64 << 20)}, A | {"name": "y" * (64 << 20)})
+    content, context = b"\n".join([LINE, large, json_line("DELETE", A, None)]), json_context()
+    for readers in (at_once, strictly):
+        with readers():
+            found = list(canal_json_files.decode(connection(), [content], context))
+        assert [batch.column("line").to_pylist() for batch in found] == [[1], [2], [3]]
+        for image, letter in (("after", "x"), ("before", "y")):
+            text = found[1].column(image)[0].as_py()
+            assert text == f'{{"id":"1","name":"{letter * (64 << 20)}"}}', image
+
+
+def test_batches_are_bounded() -> None:
+    names = tuple(f"column_{number}_of_a_wide_table" for number in range(1000))
+    wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000
+    for content, columns, rows in ((b'"I","t","d",1,2\n' * 200_000, ("n",), 200_000), (wide, names, 5000)):
+        context = FileContext("d", "t", csv_options(), Layout(columns))
+        batches = list(csv.decode(connection(), content, context))
+        assert sum(batch.num_rows for batch in batches) == rows
+        assert max(batch.num_rows for batch in batches) <= 65_536
+        assert max(batch.nbytes for batch in batches) < 64 << 20
+    content = (json_line("INSERT", {"": ""}, None) + b"\n") * 150_000
+    sizes = [batch.num_rows for batch in canal_json_files.decode(connection(), [content], json_context())]
+    assert sum(sizes) == 150_000 and max(sizes) <= 65_536
+
+
+# --- Dumps ---
+
+
+@pytest.mark.parametrize(("size", "piece"), [(1, 32), (7, 32), (100, 1 << 20), (5000, 64)])
+@pytest.mark.parametrize("notation", [TEXT, RAW, ESCAPES])
+def test_dumped_row_that_is_too_long_is_bad_alone(notation: TextNotation, size: int, piece: int) -> None:
+    head, rows, gap = b"", (b"1,a", b"3,b\r\n"), b"\r\n"
+    longs = (b'2,"' + b"x" * 300 + b'"', b"2," + b"y" * 101, b'2,"' + b"z" * 400)
+    if notation is ESCAPES:
+        head, rows, gap = b"INSERT INTO parcels VALUES\n", (b"(1,'a')", b"(3,'b');\n"), b",\n"
+        longs = (b"(2,'" + b"x" * 300 + b"')", b"(2,'" + b"y" * 100 + b"'", b"(2" + b" " * 200 + b")")
+    for long in longs:
+        content = head + gap.join([rows[0], long, rows[1]])
+        parts = [content[at : at + size] for at in range(0, len(content), size)]
+        with patch.object(dump_values, "RECORD_LIMIT", 100), patch.object(problems, "RAW_LIMIT", 50):
+            good, bad, after = read_dump(parts, dump_context(notation, TWO), piece)
+        assert (good["after"], after["after"]) == ({"id": "1", "name": "a"}, {"id": "3", "name": "b"})
+        assert (bad["problem"], bad["value"], after["line"]) == (problems.NOT_A_DUMP_ROW, long[:50], 3)
+
+
+HEADS = ("INSERT INTO t{}", "INSERT INTO t ({}", "INSERT{}", "INSERT INTO t (a,{} b", "SET {}")
+
+
+@pytest.mark.parametrize("text", [" ", "``", '""', "'", "''", "ab''", r"\'", "`a`,", "(", "a", "/*", "a\\b", "a\r;,"])
+def test_long_text_is_read_once(text: str) -> None:
+    """Were it tried again from each of its bytes, this would not end."""
+    insert, long = InsertRecordReader(backslash_escapes=True), text.encode() * 200_000
+    for head in HEADS:
+        with pytest.raises(NotSoundError):
+            insert.head(head.encode().replace(b"{}", long), 0, True)
+    with pytest.raises(NotSoundError):
+        insert.row(b"('" + long, 0, True)
+    if text != "'":
+        (cell,) = insert.row(b"('" + long + b"');", 0, True).cells
+        assert len(cell or b"") == 200_000 * len(re.sub(r"\\(.)|''", "-", text))
+    for notation in (TEXT, RAW):
+        assert TextRecordReader(notation).record(b'"' + long, 0, True).cells is None
+        if (text == '""') is not notation.backslash_escapes:
+            found = TextRecordReader(notation).record(b'"' + long + b'"\r\n', 0, True)
+            plain = re.sub(r'\\(.)|""', "-", text) if notation.backslash_escapes or text == '""' else text
+            assert found.cells is not None and len(found.cells[0] or b"") == 200_000 * len(plain)
+
+
+@pytest.mark.parametrize("table", ["parcels", "par'cels", "par\\cels"])
+@pytest.mark.parametrize("listed", ["", "(`id`,`name`) ", "(`name`,`id`) "])
+def test_end_of_statement_may_stand_in_text(table: str, listed: str) -> None:
+    head = f"INSERT INTO `{table}` {listed}VALUES\n".encode()
+    one, other = (b"'2',1", b"'4',3") if listed.startswith("(`name") else (b"1,'2'", b"3,'4'")
+    within = b"5,'" + b"x);\n" + head + b"(6'" if b"'" not in head else b"5,'x'"
+    content = head + b"(" + one + b");\n" + head + b"(" + other + b"),\n(" + within + b");\n"
+    found = agreed(lambda piece: read_dump(content, dump_context(DOUBLED, TWO, table=table), piece))
+    assert images(found)[:2] == [{"id": "1", "name": "2"}, {"id": "3", "name": "4"}]
+
+
+@pytest.mark.parametrize(
+    ("notation", "content", "said"),
+    [
+        *(
+            (replace(TEXT, header=True), header + b'\r\n1,"a"\r\n', "id, name")
+            for header in (b'"id","other"', b'"name","id"', b'"id"', b'1,"a"', b'"id","name')
+        ),
+        (replace(TEXT, columns=("id", "other")), b"a,1\r\n", "other"),
+        (ESCAPES, b"INSERT INTO parcels (id, other) VALUES (1,2);\n", "other"),
+    ],
+)
+def test_dump_of_other_columns_is_refused(notation: TextNotation, content: bytes, said: str) -> None:
+    with pytest.raises(SourceError, match=said) as raised:
+        read_dump(content, dump_context(notation, TWO))
+    assert raised.value.table == "shop.parcels"
+
+
+def test_dump_is_read_piece_by_piece() -> None:
+    taken = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal taken
+        for number in range(100):
+            taken += 1
+            yield b'%d,"%s"\r\n' % (number, b"x" * 1000)
+
+    batches = decode_rows(connection(), pieces(), dump_context(TEXT, TWO), piece=4096)
+    next(batches)
+    assert taken < 10
+    assert sum(batch.num_rows for batch in batches) > 80 and taken == 100
+
+
+def test_dumped_time_is_shown_in_zone_of_feed_beside_any_bytes() -> None:
+    columns = TWO | {"at": ColumnType.of("timestamp"), "data": ColumnType.of("blob")}
+    data = bytes(set(range(1, 256)) - set(b'"\\\r\n'))
+    content = b'1,\\N,"2024-05-01 08:00:00","' + data + b'"\r\n2,x"\r\n'
+    context = dump_context(replace(TEXT, columns=tuple(columns)), columns, zones=("+08:00", "UTC"))
+    assert images(read_dump(content, context))[0] == {
+        "id": "1", "name": None, "at": "2024-05-01 00:00:00", "data": data.decode("latin-1"),
+    }  # fmt: skip
