@@ -35,7 +35,6 @@ from tests.decoders.dump_writing import COLUMNS, InsertWriter, TextWriter
 from tests.decoders.messages.test_damaged_messages import DECODERS, check
 from tests.decoders.test_file_properties import NAMES
 from tests.decoders.ticdc_csv import DATABASE, TABLE, Bare, Change, Encoder
-from tests.kit import dumps
 from tests.kit.decoding import (
     Reading,
     csv_context,
@@ -48,7 +47,7 @@ from tests.kit.decoding import (
     strictly,
 )
 from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
-from tests.sources.dump import tables
+from tests.sources.dump.test_directories import KINDS, ODD, WRITERS, read
 
 _NOW: Final = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 _TS: Final = 450_000_000_000_000_001
@@ -279,18 +278,16 @@ def _read_rows(notation: InsertNotation | TextNotation, piece: int, content: byt
             read_dump(content, dump_context(notation, COLUMNS), piece)
 
 
-_TOOLS: Final[dict[str, Callable[[Path], object]]] = {
-    "dumpling": lambda root: dumps.dumpling(root, [tables.KINDS, tables.ODD]),
-    "mydumper": lambda root: dumps.mydumper(root, [tables.KINDS, tables.ODD], output="CSV", hex_blob=True),
-    "mysqlshell": lambda root: dumps.mysqlshell(root, [tables.KINDS, tables.ODD], rows_per_file=2, suffix=""),
-}
+_FORMS: Final[dict[str, dict[str, Any]]] = {
+    "dumpling": {}, "mydumper": {"output": "CSV", "hex_blob": True}, "mysqlshell": {"rows_per_file": 2, "suffix": ""},
+}  # fmt: skip
 
 
 def _dump_metadata() -> list[Variant]:
     made: list[Variant] = []
-    for tool, write in _TOOLS.items():
+    for tool, form in _FORMS.items():
         root = _place() / tool
-        write(root)
+        WRITERS[tool](root, [KINDS, ODD], **form)
         made += [
             Variant([path.read_bytes()], functools.partial(_read_dump, tool, path, path.read_bytes()))
             for path in sorted(root.iterdir())
@@ -302,7 +299,7 @@ def _dump_metadata() -> list[Variant]:
 def _read_dump(tool: str, path: Path, sound: bytes, content: bytes) -> None:
     path.write_bytes(content)
     try:
-        tables.read(path.parent, tool)
+        read(path.parent, tool)
     finally:
         path.write_bytes(sound)
 
