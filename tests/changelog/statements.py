@@ -8,13 +8,14 @@ from __future__ import annotations
 import random
 import re
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, CreateTable, Partitioning
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
+from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableVersion
 
 SEEN, CREATE, DROP, DROP_DATABASE, ADD, DROP_COLUMN, TRUNCATE, MODIFY, RENAME = 0, 3, 4, 2, 5, 6, 11, 12, 14
 
@@ -82,3 +83,51 @@ def partitioned_by(clause: str) -> Partitioning:
     (create,) = parse(f"CREATE TABLE t (a INT, b INT) PARTITION BY {clause}")
     assert isinstance(create, CreateTable) and create.partitioning is not None
     return create.partitioning
+
+
+def shown_columns(version: TableVersion) -> tuple[SourceColumn, ...]:
+    """The columns as a schema file lists them."""
+    return tuple(
+        SourceColumn(column.name, column.type, column.nullable, column.id in version.primary_key, column.default)
+        for column in version.columns
+    )
+
+
+def files_of(told: Sequence[TableVersion]) -> Iterator[SchemaChange]:
+    """What a sink writes of the same statements: a file for each table, under the name that it has then, or one of the
+    database. The other table of an EXCHANGE has one without a statement."""
+    of_database: set[int] = set()
+    for version in {(each.commit_ts, each.incarnation, each.name): each for each in told}.values():
+        if version.commit_ts in of_database:
+            continue
+        database, table, shown = version.name.database, version.name.table, shown_columns(version)
+        if not version.incarnation:
+            table = "" if version.kind.endswith("_database") else "t"
+        file = SchemaChange(version.commit_ts, database, table, None, version.query, shown, "f", backslash_escapes=True)
+        is_other = version.swap is not None and version.swap.plain == version.incarnation
+        yield replace(file, query="", kind="columns") if is_other else file
+        if version.kind in ("drop_database", "recover_database"):
+            of_database.add(version.commit_ts)
+
+
+def verdict(version: TableVersion) -> tuple[object, ...]:
+    """Effect, whether the table is held, and of its columns name, type, nullability, key, and what older rows hold."""
+    shown = [
+        (column.name, server_type_text(column.type), column.nullable, column.id in version.key, column.initial.text)
+        for column in version.columns
+    ]
+    return version.effect, version.hold is not None, shown
+
+
+def verdicts(versions: Sequence[TableVersion], ts: int) -> dict[str, tuple[object, ...]]:
+    """What the statement of a commit-ts makes of each table. Not `charset`: with it the types of columns are found that
+    a later statement defines, and schema files show them."""
+    return {
+        version.incarnation: (
+            verdict(version), version.incarnation and version.name, version.previous_name, version.key,
+            version.primary_key, version.unique_keys, version.partitioning, version.emptied, version.swap,
+            version.restored,
+        )
+        for version in versions
+        if version.commit_ts == ts
+    }  # fmt: skip

@@ -1,0 +1,185 @@
+"""Logs of DDL, and the table versions that they make: `cases/*.txt`.
+
+A line is an entry of the log: `[TS ]TABLE: STATEMENT` as topics and Canal servers have it, `[TS ]TABLE row a=int b=`
+for the columns of a row, or `[TS ]TABLE ACTION [a:int:pk b]: STATEMENT` for a schema file, with TiDB's number and the
+columns that it shows. Lines are 10 apart. The results are the versions after those of the subject's `first` lines:
+each column with its identity, `!` where it cannot be NULL, `*` in the key, `~` where rows do not carry it, and `=`
+with what older rows hold. Each log is also played with its names in another letter case, which is a result where it
+differs; where a subject says `files`, as the schema files that a sink would have, which make the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.mysql_types import iceberg_type, type_text
+from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, message_type, schema_changes
+from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
+from tests.changelog.statements import CREATE, columns, files_of, in_odd_case, verdicts
+from tests.kit.case_files import Case, bytes_of, read_cases, text_of
+
+CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/*.txt")))
+Entry = SchemaChange | Statement | ObservedColumns
+_LINE = re.compile(
+    r"(?:(?P<ts>\d+) )?(?P<table>\S*?)(?: row(?P<row>(?: \S+=.*)?)| (?P<action>\d+) \[(?P<spec>.*?)\]: ?(?P<file>.*)"
+    r"|: (?P<text>.*))"
+)
+
+
+def entries(lines: Sequence[str], odd: bool = False) -> list[Entry]:
+    found: list[Entry] = []
+    for number, line in enumerate(lines, 1):
+        parts = _LINE.fullmatch(line)
+        assert parts is not None, line
+        ts = int(parts["ts"] or 10 * number)
+        database, _, table = parts["table"].partition(".")
+        origin, query = f"{parts['table']}@{ts}", bytes_of(parts["file"] or parts["text"] or "").decode()
+        if odd and int(parts["action"] or 0) != CREATE and not re.match("CREATE", query, re.IGNORECASE):
+            query = in_odd_case(query)
+        if parts["row"] is not None:
+            shown = tuple((name, kind) for name, _, kind in (each.partition("=") for each in parts["row"].split()))
+            key = ("id",) if "id" in dict(shown) else None
+            found.append(ObservedColumns(ts, database, table, shown, key, origin))
+        elif parts["action"] is None:
+            found.append(Statement(ts, database, table, query, origin))
+        else:
+            action, kind = int(parts["action"]), "statement" if query or int(parts["action"]) else "columns"
+            found.append(SchemaChange(ts, database, table, action, query, columns(parts["spec"]), origin, kind=kind))
+    return found
+
+
+def played(log: Sequence[Entry], **options: Any) -> list[TableVersion]:
+    files = [each for each in log if isinstance(each, SchemaChange)]
+    said = [each for each in log if not isinstance(each, SchemaChange)]
+    assert not (files and said), "a log is of a sink or of a topic"
+    history = History()
+    history.apply(files or schema_changes(said, escapes=True, **options))
+    return list(history.versions)
+
+
+def shown(version: TableVersion) -> Iterator[str]:
+    words = [version.effect, version.incarnation or "-"]
+    if version.incarnation.rpartition("#")[0] != str(version.name):
+        words.append(f"as {version.name}")
+    words += [f"from {version.previous_name}"] if version.previous_name else []
+    words += ["(" + " ".join(_column(column, version) for column in version.columns) + ")"] if version.columns else []
+    words += [f"unique {key.name}{list(key.columns)}" for key in version.unique_keys]
+    words += [f"references {key.name} {key.actions or ''}".strip() for key in version.foreign_keys]
+    if version.partitioning is not None:
+        words.append(f"partitions {' '.join(each.name for each in version.partitioning.partitions)}")
+    words += [f"emptied {' '.join(version.emptied) or 'whole'}"] if version.effect == "empty" else []
+    if version.swap is not None:
+        words.append(f"{version.swap.partition} of {version.swap.partitioned} with {version.swap.plain}")
+    if version.restored is not None:
+        words.append(f"rows of {version.restored.incarnation} before {version.restored.ended_ts}")
+    words += [f"since {version.since}"] if version.since != version.commit_ts else []
+    yield text_of(" ".join(words))
+    yield from (text_of(f"held: {version.hold}") for _ in range(version.hold is not None))
+    yield from (text_of(f"note: {version.note}") for _ in range(version.note is not None))
+
+
+def _column(column: Column, version: TableVersion) -> str:
+    marks = "!" * (not column.nullable) + "*" * (column.id in version.key) + "~" * (not column.carried)
+    older = "" if column.initial.text is None else f"={column.initial.text!r}"
+    return f"{column.name}#{column.id}:{type_text(column.type)}{marks}{older}"
+
+
+def results_of(case: Case) -> Iterator[str]:
+    settings = case.settings
+    first, as_files, options = settings.pop("first", []), settings.pop("files", False), settings
+    versions = played(entries([*first, *case.own]), **options)
+    before = len(played(entries(first), **options)) if first else 0
+    for version in versions[before:]:
+        yield from shown(version)
+    # `MODIFY` and `CHANGE` name the column anew, as it is typed.
+    typed = played(entries([*first, *case.own], odd=True), **options)
+    if _lower(typed) != _lower(versions):
+        yield "in another letter case: " + "; ".join(f"{each.effect} {each.name}" for each in typed[before:])
+    if as_files:
+        # What a sink would have of the last statement comes to the same.
+        in_files = History().apply(list(files_of(versions)))
+        assert verdicts(in_files, versions[-1].commit_ts) == verdicts(versions, versions[-1].commit_ts)
+
+
+def _lower(versions: Sequence[TableVersion]) -> str:
+    at = {version.commit_ts for version in versions}
+    return repr([verdicts(versions, ts) for ts in sorted(at)]).lower().replace("'evolve'", "'none'")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_log_makes_these_versions(case: Case, update: bool) -> None:
+    case.compare(list(results_of(case)), update=update)
+
+
+# --- What cases do not show ---
+
+
+def told(text: str, at: int, **more: Any) -> Statement:
+    return Statement(at, "d", "t", text, f"o{at}", **more)
+
+
+def test_statement_sent_again_changes_nothing() -> None:
+    """The same text of the same moment. An ADD of a column that is there is done; a CREATE of another moment is
+    another table's, whose predecessor was dropped unseen."""
+    created = told("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(5))", 10)
+    add = told("ALTER TABLE t ADD COLUMN w INT", 20, time_ms=5000)
+    _, second, third = played([created, add, replace(add, commit_ts=30)])
+    assert (third.effect, third.hold, third.columns) == ("none", None, second.columns)
+    create = replace(created, time_ms=4000)
+    again, later = replace(create, commit_ts=40), replace(create, commit_ts=50, time_ms=6000)
+    assert [(v.effect, v.incarnation) for v in played([create, again])] == [("create", "d.t#1"), ("none", "")]
+    assert [v.effect for v in played([create, later])] == ["create", "drop", "create"]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.file.stem != "files" and "row" in str(case)], ids=str)
+def test_log_in_pieces_makes_the_same_versions(case: Case) -> None:
+    options = case.settings
+    log = entries([*options.pop("first", []), *case.own])
+    if any(isinstance(entry, SchemaChange) for entry in log):
+        pytest.skip("of a sink")
+    history = History()
+    for change in schema_changes(log, escapes=True, **options):  # pyright: ignore[reportArgumentType]
+        history = History(history.versions)
+        history.apply([change])
+    assert list(history.versions) == played(log, **options)
+
+
+@pytest.mark.parametrize(
+    "places", ["c/0/3 c/0/4 c/0/5 c/0/6", "c/0/8 c/0/9 c/0/10 c/0/11", "test_y/0/2 test_z/0/2 db2_x/0/2 test_w/0/0"]
+)
+def test_rename_of_several_tables_comes_in_messages_of_one_commit_ts(places: str) -> None:
+    tables = [("test", "y"), ("test", "z"), ("db2", "x")]
+    log = [
+        Statement(n, *name, f"CREATE TABLE `{name[1]}` (`id` INT PRIMARY KEY)", f"c/0/{n}@{n}")
+        for n, name in enumerate(tables, 1)
+    ]
+    pairs = [*zip(tables, [("test", "w"), tables[0], tables[1]], strict=True), (("test", "w"), tables[2])]
+    for (old, new), place in zip(pairs, places.split(), strict=True):
+        text = f"RENAME TABLE `{old[0]}`.`{old[1]}` TO `{new[0]}`.`{new[1]}`;"
+        log.append(Statement(9, *new, text, f"{place}@9"))
+    history = History(played(log))
+    lives = {str(life.versions[0].name): life.last for life in history.incarnations().values()}
+    assert {born: (str(last.name), last.hold) for born, last in lives.items()} == {
+        "test.y": ("db2.x", None), "test.z": ("test.y", None), "db2.x": ("test.z", None),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("int unsigned", "long"), ("bigint(20) unsigned", "decimal(20,0)"), ("decimal", "string"), ("enum", "string"),
+        ("enum('a','b')", "string"), ("datetime(6)", "timestamp"), ("no such type", "string"), ("", "string"),
+        ("varbinary", "binary"), ("bit", "decimal(20,0)"), ("bit unsigned", "decimal(20,0)"), ("bit(8)", "long"),
+        ("decimal unsigned", "string"), ("decimal unsigned zerofill", "string"), ("DECIMAL ZEROFILL", "string"),
+        ("numeric", "string"), ("dec", "string"), ("fixed unsigned", "string"), ("decimal(10)", "decimal(10,0)"),
+    ],
+)  # fmt: skip
+def test_types_of_messages_are_read(text: str, kind: str) -> None:
+    assert iceberg_type(message_type(text)) == kind
