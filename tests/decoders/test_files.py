@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_TS
+from cdc_lakehouse.config import Protocol
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.format import FileContext, Layout
 from cdc_lakehouse.decoders.formats import canal_json_files, csv, dump_insert, dump_values
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.formats.dump import decode_rows
 from cdc_lakehouse.decoders.formats.dump_insert import InsertRecordReader, NotSoundError
+from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.decoders.text.strict import TextRecordReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
@@ -52,6 +54,11 @@ RAW = replace(TEXT, backslash_escapes=False)
 
 def read_rows(content: bytes, piece: int = 1 << 20, end_ts: int = END_TS, **options: object) -> Events:
     return read_csv(content, csv_context(csv_options(**options), NAMES, end_ts=end_ts), piece)
+
+
+def test_each_protocol_of_files_has_its_format() -> None:
+    assert {*FILE_FORMATS} == {*get_args(Protocol)}
+    assert len({each.extension for each in FILE_FORMATS.values()}) == len(FILE_FORMATS)
 
 
 # --- What is read at once ---

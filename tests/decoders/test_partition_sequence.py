@@ -155,15 +155,6 @@ def _statements(reading: Reading) -> list[tuple[int, str]]:
     )
 
 
-def test_batches_decoded_again_give_the_same() -> None:
-    values, _ = _shareplex(0, [1, 2, 3, 4, 5, 6])
-    for end in range(len(values) + 1):
-        reading = Reading("shareplex-json")
-        reading.read([values], [end])
-        reading.read([values], [len(values)])
-        assert [event["op"] for event in reading.events] == ["I", "U", "U", "D", "I", "U"]
-
-
 # Canal in protobuf, which says GTIDs where the server has them.
 
 
@@ -197,39 +188,7 @@ def test_canals_entries_without_one_are_all_taken() -> None:
     assert _ids(_read(packet(_entry(1, "0-1-5", place=100), _entry(2, "0-1-6")), packet(later))) == ["1", "2", "1"]
 
 
-def test_an_entry_that_cannot_be_used_is_bad_alone() -> None:
-    reading = _read(packet(_entry(1, ""), entry(b"\xff"), _entry(3, "")))
-    assert _ids(reading) == ["1", "3"]
-    ((found,),) = [each for summary in reading.summaries.values() for each in summary.bad.values()]
-    assert (found.database, found.table, found.count) == ("d", "t", 1)
-
-
 # Which table a message that cannot be used is of.
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "of"),
-    [
-        ("dts-avro", body(operation="DDL", objectName="d\\u002Ex.t"), ("d.x", "t")),
-        ("dts-avro", body(operation="DDL", objectName="d"), ("d", None)),
-        ("dts-avro", body(operation="COMMIT", objectName="d.s.t", sourceTimestamp=-1), ("d", "t")),
-        ("dts-avro", body(operation="DDL"), (None, None)),
-        ("dts-avro", b"garbage of some length", (None, None)),
-        ("shareplex-json", b'{"meta":{"op":"frob","table":"d.t"}}', ("d", "t")),
-        ("shareplex-json", b'{"meta":{"op":"UPDATE AFTER","table":"d.t"},"data":{"a":"1"}}', ("d", "t")),
-        ("shareplex-json", b'{"meta":{"op":"ins"}}', (None, None)),
-        ("dts-canal-json", b'{"database":"d","table":"t","type":"INSERT"}', ("d", "t")),
-        ("dts-canal-json", b'{"database":"d","table":"t","type":"QUERY"}', ("d", "t")),
-        ("canal-json", b'{"database":"d","table":"t","type":"FROB"}', ("d", "t")),
-        ("canal-protobuf", packet(b"\xff"), (None, None)),
-        ("canal-protobuf", b"garbage of some length", (None, None)),
-    ],
-)
-def test_a_bad_message_is_of_the_table_that_it_names(name: str, value: bytes, of: tuple[str | None, ...]) -> None:
-    reading = Reading(name)
-    reading.read([[value]], [1])
-    ((bad,),) = [each for summary in reading.summaries.values() for each in summary.bad.values()]
-    assert (bad.database, bad.table) == of
 
 
 # What is sent again, one by one.

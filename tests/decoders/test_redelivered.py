@@ -71,57 +71,6 @@ def test_wherever_a_file_was_cut_its_rows_are_found_in_one_that_goes_on_beyond_t
         assert not redelivers(kind, cut, ends_there + again[: len(again) // 2])
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-@pytest.mark.parametrize(
-    ("cut", "later"),
-    [
-        pytest.param((2, 3), (2, 4, 5, 6), id="a row is missing"),
-        pytest.param((2, 3), (3, 4, 5), id="the first is missing"),
-        pytest.param((2, 3), (2, 9, 3, 4, 5), id="a row between"),
-        pytest.param((2, 3), (7, 8, 9), id="other rows"),
-        pytest.param((2, 3), (), id="nothing"),
-        pytest.param((), (4, 5, 6), id="no whole row before the cut"),
-    ],
-)
-def test_what_does_not_come_again_row_by_row_is_not_found(
-    kind: str, cut: tuple[int, ...], later: tuple[int, ...]
-) -> None:
-    part = lines(kind, (4,))[0][:60]
-    assert not redelivers(kind, b"".join(lines(kind, cut)) + part, b"".join(lines(kind, later, minutes=5)))
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_rows_spread_over_two_later_files_are_found_in_their_order(kind: str) -> None:
-    cut = b"".join(lines(kind, (2, 3))) + lines(kind, (4,))[0][:30]
-    again = lines(kind, (1, 2, 3, 4, 5), minutes=5)
-    for at in range(1, 5):
-        first, second = b"".join(again[:at]), b"".join(again[at:])
-        assert redelivers(kind, cut, first, second)
-        assert redelivers(kind, cut, second, first) == (at not in (2, 3))
-        assert redelivers(kind, cut, first) == (at == 4) and redelivers(kind, cut, second) == (at == 1)
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_the_row_that_was_cut_must_be_the_one_that_follows(kind: str) -> None:
-    whole, last = b"".join(lines(kind, (2, 3))), lines(kind, (4,))[0]
-    cut = whole + last[: len(last) - 20]
-    assert redelivers(kind, cut, b"".join(lines(kind, (2, 3, 4, 5), minutes=5)))
-    assert not redelivers(kind, cut, b"".join(lines(kind, (2, 3, 5, 6), minutes=5)))
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_file_that_ends_in_a_line_end_was_not_cut_off(kind: str) -> None:
-    sound = b"".join(lines(kind, (2, 3)))
-    assert not redelivers(kind, sound, b"".join(lines(kind, (2, 3, 4), minutes=5)))
-
-
-def test_garbage_at_the_end_is_not_the_beginning_of_a_row() -> None:
-    for kind in WRITERS:
-        whole, later = b"".join(lines(kind, (2, 3))), b"".join(lines(kind, (2, 3, 4, 5), minutes=5))
-        for garbage in (b"\x00\x00\x00", b"{}", b'{"id":1', b'"I","b"', b"\xff"):
-            assert not redelivers(kind, whole + garbage, later), (kind, garbage)
-
-
 def test_messages_that_differ_in_a_value_are_others() -> None:
     cut = b"".join(lines("canal-json", (2, 3))) + b'{"id":0'
     later = b"".join(lines("canal-json", (2, 3, 4), minutes=5))
@@ -146,3 +95,39 @@ def test_a_header_is_no_row_and_without_quotes_lines_are_rows() -> None:
     first, second = header + b"".join(rows[1:3]), header + b"".join(rows[3:6])
     assert redelivers("csv", cut, first, second, options=options)
     assert not redelivers("csv", cut, second, first, options=options)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize(
+    ("cut", "end", "later", "found"),
+    [
+        ("23", "4", "2345", True),
+        ("23", "4", "12345", True),
+        ("23", "4", "1/2345", True),
+        ("23", "4", "12/345", True),
+        ("23", "4", "123/45", True),
+        ("23", "4", "1234/5", True),
+        ("23", "4", "2345/1", True),
+        # In another order, or not at all.
+        ("23", "4", "345/12", False),
+        ("23", "4", "45/123", False),
+        ("23", "4", "1", False),
+        ("23", "4", "123", False),
+        ("23", "4", "", False),
+        ("23", "4", "2356", False),
+        ("23", "4", "2456", False),
+        ("23", "4", "345", False),
+        ("23", "4", "29345", False),
+        ("23", "4", "789", False),
+        # Without a whole row before the cut nothing is proved.
+        ("", "4", "456", False),
+        # A file that ends in a line end was not cut off.
+        ("23", "", "234", False),
+        # Garbage is not the beginning of a row.
+        *(("23", garbage, "2345", False) for garbage in ("\0\0\0", "{}", '{"id":1', '"I","b"', "\x80")),
+    ],
+)
+def test_cut_off_rows_are_found_where_all_come_again(kind: str, cut: str, end: str, later: str, found: bool) -> None:
+    part = lines(kind, (int(end),))[0][:-20] if end.isdigit() else end.encode("latin-1")
+    files = [b"".join(lines(kind, [*map(int, each)], minutes=5)) for each in later.split("/")]
+    assert redelivers(kind, b"".join(lines(kind, [*map(int, cut)])) + part, *files) == found

@@ -8,7 +8,7 @@ from cdc_lakehouse.errors import CdcError
 from tests.fuzz.running import try_examples
 from tests.fuzz.targets import TARGETS
 
-EXAMPLES = {"metadata of dumps": 500}
+EXAMPLES = {"metadata of dumps": 500, "Canal flat messages": 150, "DTS JSON": 300}
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -30,7 +30,7 @@ from tests.decoders.messages.dts_records import (
     timestamp,
     zoned,
 )
-from tests.decoders.messages.strategies import characters, json_values
+from tests.decoders.messages.strategies import characters
 
 FLAT = [each for source in SOURCES for each in capture(source).flat_messages if len(each) < 3000]
 DTS_JSON = [
@@ -81,20 +81,6 @@ def check(decoders: Sequence[Decode], value: bytes) -> None:
                     texts = [*(part.before or {}).values(), *(part.after or {}).values()]
                     assert all(text is None or type(text) is str for text in texts)
                     assert all(type(text) is str for text in part.types.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["dts json", "canal json"])
-@given(data=st.data())
-def test_any_value_in_any_place(name: str, data: st.DataObject) -> None:
-    decoders, samples = DECODERS[name]
-    message = json.loads(data.draw(st.sampled_from(samples)))
-    place = data.draw(st.sampled_from(sorted(message)))
-    other = data.draw(json_values)
-    inner = message[place]
-    if isinstance(inner, dict) and inner and data.draw(st.booleans()):
-        other = {**inner, data.draw(st.sampled_from(sorted(inner))): other}
-    check(decoders, json.dumps({**message, place: other}).encode())
 
 
 # Values of DTS Avro: any text, number and date in any branch, for a column of any type.
