@@ -20,7 +20,6 @@ from cdc_lakehouse.decoders.format import Dialect
 from cdc_lakehouse.decoders.text.strict import CsvRecordReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
-from tests.decoders.dump_writing import COLUMNS, LABELS, MARKS, InsertWriter, Row, TextWriter, image
 from tests.decoders.ticdc_csv import AmbiguousError, Bare, Change, Encoder, events
 from tests.kit.case_files import edited
 from tests.kit.decoding import (
@@ -38,6 +37,7 @@ from tests.kit.decoding import (
     read_json,
     strictly,
 )
+from tests.kit.dumps import COLUMNS, LABELS, MARKS, InsertWriter, Row, TextWriter, image
 
 NAMES = ("id", "name", "note")
 DELIMITERS = (",", "|", "\t", " ", ";", "|#|", "||", "ab", "@#", "\x1f", "\x00", "¦", "€", "¦|", "日本", "\\")

@@ -31,7 +31,6 @@ from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 from tests.changelog.ddl.test_fuzz import STATEMENTS, survives
-from tests.decoders.dump_writing import COLUMNS, InsertWriter, TextWriter
 from tests.decoders.messages.test_damaged_messages import DECODERS, check
 from tests.decoders.test_file_properties import NAMES
 from tests.decoders.ticdc_csv import DATABASE, TABLE, Bare, Change, Encoder
@@ -46,6 +45,7 @@ from tests.kit.decoding import (
     read_json,
     strictly,
 )
+from tests.kit.dumps import COLUMNS, InsertWriter, TextWriter
 from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
 from tests.sources.dump.test_directories import KINDS, ODD, WRITERS, read
 

@@ -16,10 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import quoted
 from cdc_lakehouse.config import DumpCsv
+from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 
-Value = None | int | Decimal | str | bytes
+Value = None | int | float | Decimal | str | bytes
+"""A number is what numbers are; bytes are of binary columns, those of a BIT too."""
 Row = Sequence[Value]
 TSO = 466_100_000_000_000_001
 GTID = "0f0f0f0f-1111-2222-3333-444444444444:1-77"
@@ -53,11 +56,6 @@ class DumpTable:
         """Rows of each file; none where there are no rows."""
         step = size or len(self.rows) or 1
         return [self.rows[start : start + step] for start in range(0, len(self.rows), step)]
-
-
-def _number(value: int | Decimal) -> bytes:
-    """MySQL prints decimals without an exponent."""
-    return (f"{value:f}" if isinstance(value, Decimal) else str(value)).encode()
 
 
 # --- Compression ---
@@ -114,15 +112,182 @@ def write(root: Path, name: str, content: str | bytes, suffix: str = "") -> Path
     return path
 
 
-# --- INSERT statements ---
+# --- Rows by the rules of the notations, and what a reader should make of them ---
 
-ESCAPES = {0: b"\\0", 10: b"\\n", 13: b"\\r", 26: b"\\Z", 34: b'\\"', 39: b"\\'", 92: b"\\\\"}
+LABELS = ("small", "it's", "größe, xl")
+MARKS = ("a", "b", "'", "ü")
+COLUMNS = {
+    "id": ColumnType.of("bigint unsigned"),
+    "Name": ColumnType.of("varchar", length=80),
+    "data": ColumnType.of("blob"),
+    "flags": ColumnType.of("bit", length=16),
+    "kind": ColumnType.of("enum", elements=LABELS),
+    "marks": ColumnType.of("set", elements=MARKS),
+    "shape": ColumnType.of("point"),
+    "note": ColumnType.of("text"),
+}
+
+_LETTERS = {"\0": "0", "\b": "b", "\n": "n", "\r": "r", "\t": "t", "\x1a": "Z"}
+
+
+def with_backslashes(text: bytes, also: bytes, letters: str = "0bnrtZ") -> bytes:
+    """Each special byte as an escape."""
+    escaped = bytearray()
+    for byte in text:
+        letter = _LETTERS.get(chr(byte))
+        if letter is not None and letter in letters:
+            escaped += b"\\" + letter.encode()
+        elif byte in b"\\" + also:
+            escaped += b"\\" + bytes([byte])
+        else:
+            escaped.append(byte)
+    return bytes(escaped)
+
+
+def plain(value: int | float | Decimal | str | bytes) -> bytes:
+    """MySQL prints decimals without an exponent."""
+    if isinstance(value, bytes):
+        return value
+    return (f"{value:f}" if isinstance(value, Decimal) else str(value)).encode()
+
+
+class Bare(bytes):
+    """A value that is written as it is."""
+
+
+ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "raw": bytes,
+    "hex": lambda value: value.hex().encode(),
+    "base64": base64.b64encode,
+}
+
+
+@dataclass(frozen=True)
+class TextWriter:
+    notation: TextNotation
+    bare_text: bool = False
+    """Text stands in quotes only where it has to."""
+    letters: str = "0bnrtZ"
+    also: bytes = b""
+    """More bytes that are escaped."""
+
+    def file(self, rows: Sequence[Row]) -> bytes:
+        header = self._record(self.notation.columns) if self.notation.header and self.notation.columns else b""
+        return header + b"".join(map(self.row, rows))
+
+    def row(self, row: Row) -> bytes:
+        notation = self.notation
+        encoded = [
+            ENCODERS[notation.encoded.get(name, notation.binary)](value)
+            if isinstance(value, bytes) and not isinstance(value, Bare)
+            else value
+            for name, value in zip(notation.columns, row, strict=True)
+        ]
+        return self._record(encoded)
+
+    def _record(self, values: Sequence[Value]) -> bytes:
+        return self.notation.separator.join(map(self._value, values)) + self.notation.terminator
+
+    def _value(self, value: Value) -> bytes:
+        notation = self.notation
+        if value is None:
+            return notation.null
+        text = plain(value)
+        if isinstance(value, int | float | Decimal | Bare):
+            return text
+        if not notation.quote:
+            return with_backslashes(text, notation.separator[:1] + self.also, self.letters)
+        marks = [notation.separator, notation.quote, notation.null, notation.terminator]
+        special = [*marks, b"\\", *(bytes([end]) for end in b"\r\n\0")]
+        if self.bare_text and text and not any(part and part in text for part in special) and notation.null:
+            return text
+        if notation.backslash_escapes:
+            return (
+                notation.quote + with_backslashes(text, notation.quote[:1] + self.also, self.letters) + notation.quote
+            )
+        return notation.quote + text.replace(notation.quote, notation.quote * 2) + notation.quote
+
+
+@dataclass(frozen=True)
+class InsertWriter:
+    notation: InsertNotation
+    style: str = "dumpling"
+    """dumpling, mydumper (hexadecimal or not), mysqldump."""
+    listed: bool = False
+    per_statement: int = 3
+    hexadecimal: bool = True
+
+    def file(self, rows: Sequence[Row]) -> bytes:
+        gap = {"dumpling": b",\n", "mydumper": b"\n,", "mysqldump": b","}[self.style]
+        names = b"(" + b",".join(b"`%s`" % name.encode() for name in self.notation.columns) + b") " * self.listed
+        content = self.preamble()
+        for at in range(0, len(rows), self.per_statement):
+            content += b"INSERT INTO `parcels` %sVALUES" % (names if self.listed else b"")
+            content += b"\n" if self.style == "dumpling" else b" "
+            content += gap.join(map(self.row, rows[at : at + self.per_statement])) + b";\n"
+        return content + (b"/*!40000 ALTER TABLE `parcels` ENABLE KEYS */;\nUNLOCK TABLES;\n" * self._old_style)
+
+    def preamble(self) -> bytes:
+        if self.style == "dumpling":
+            return b"/*!40101 SET NAMES binary*/;\n"
+        if self.style == "mydumper":
+            return b"/*!40101 SET NAMES binary*/;\n/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n"
+        return (
+            b"-- Dump of parcels; INSERT INTO\n--\n\nLOCK TABLES `parcels` WRITE;\n"
+            b"/*!40000 ALTER TABLE `parcels` DISABLE KEYS */;\n"
+        )
+
+    @property
+    def _old_style(self) -> bool:
+        return self.style == "mysqldump"
+
+    def row(self, row: Row) -> bytes:
+        return b"(" + b",".join(map(self._value, row)) + b")"
+
+    def _value(self, value: Value) -> bytes:
+        if value is None:
+            return b"NULL"
+        text = plain(value)
+        if isinstance(value, int | float | Decimal):
+            return text
+        if isinstance(value, bytes) and self.hexadecimal:
+            if self.style == "dumpling":
+                return b"x'%s'" % text.hex().encode()
+            return b"0x" + text.hex().encode() if text else b"''"
+        quoted = with_backslashes(text, b"'\"") if self.notation.backslash_escapes else text.replace(b"'", b"''")
+        if isinstance(value, bytes):
+            return b"_binary '%s'" % quoted
+        return b"CONVERT('%s' USING UTF8MB4)" % quoted if self.style == "mydumper" else b"'%s'" % quoted
+
+
+def image(row: Row, names: Sequence[str], binary: str, labels: bool) -> dict[str, str | None]:
+    """What the feed has of a row."""
+    return {name: _text(name, value, binary, labels) for name, value in zip(names, row, strict=True)}
+
+
+def _text(name: str, value: Value, binary: str, labels: bool) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        if name == "flags":
+            return str(int.from_bytes(value, "big"))
+        if name == "shape" or binary == "characters":
+            return "".join(map(chr, value))
+        return value.hex() if binary == "hex" else base64.b64encode(value).decode()
+    if name == "kind" and not labels:
+        return "0" if value == "" else str(LABELS.index(str(value)) + 1)
+    if name == "marks" and not labels:
+        return str(sum(2 ** MARKS.index(label) for label in str(value).split(",") if label))
+    return str(value)
+
+
+# --- INSERT statements ---
 
 
 def sql_string(text: bytes, quote: bytes = b"'", *, backslash: bool = True) -> bytes:
     if not backslash:
         return quote + text.replace(quote, quote * 2) + quote
-    return quote + b"".join(ESCAPES.get(byte, bytes((byte,))) for byte in text) + quote
+    return quote + with_backslashes(text, b"\"'", "0nrZ") + quote
 
 
 def insert_statement(table: DumpTable, rows: Sequence[Row], literal: Callable[[Value], bytes], *, named: bool) -> bytes:
@@ -194,33 +359,18 @@ def _dumpling_literal(*, backslash: bool) -> Callable[[Value], bytes]:
             return b"x'" + value.hex().encode() + b"'"
         if isinstance(value, str):
             return sql_string(value.encode(), backslash=backslash)
-        return _number(value)
+        return plain(value)
 
     return literal
 
 
-def _dumpling_csv(table: DumpTable, rows: Sequence[Row], options: DumpCsv) -> bytes:
-    quote, separator = options.delimiter.encode(), options.separator.encode()
-
-    def escaped(text: bytes) -> bytes:
-        if not options.escape_backslash:
-            return text.replace(quote, quote * 2) if quote else text
-        mark = (quote or separator)[:1]
-        replaced = text.replace(b"\\", b"\\\\").replace(b"\0", b"\\0").replace(b"\r", b"\\r").replace(b"\n", b"\\n")
-        return replaced.replace(mark, b"\\" + mark)
-
-    def field(value: Value) -> bytes:
-        if value is None:
-            return options.null.encode()
-        if isinstance(value, bytes):
-            written = {"raw": value, "hex": value.hex().encode(), "base64": base64.b64encode(value)}[options.binary]
-            return quote + escaped(written) + quote
-        return quote + escaped(value.encode()) + quote if isinstance(value, str) else _number(value)
-
-    lines: list[list[Value]] = [list(row) for row in rows]
-    if options.header and table.row_columns:
-        lines.insert(0, list(table.row_columns))
-    return b"".join(separator.join(map(field, line)) + options.line_terminator.encode() for line in lines)
+def _dumpling_csv(table: DumpTable, rows: Sequence[Row], csv: DumpCsv) -> bytes:
+    separator, quote, null, end = (
+        each.encode() for each in (csv.separator, csv.delimiter, csv.null, csv.line_terminator)
+    )
+    names = tuple(table.row_columns)
+    notation = TextNotation(names, separator, quote, null, end, csv.escape_backslash, csv.header, csv.binary)
+    return TextWriter(notation, letters="0nr").file(rows)
 
 
 # --- mydumper ---
@@ -307,7 +457,7 @@ def _mydumper_literal(*, hex_blob: bool) -> Callable[[Value], bytes]:
             return b"0x" + value.hex().upper().encode()
         if isinstance(value, bytes):
             return b"_binary " + sql_string(value, b'"')
-        return sql_string(value.encode(), b'"') if isinstance(value, str) else _number(value)
+        return sql_string(value.encode(), b'"') if isinstance(value, str) else plain(value)
 
     return literal
 
@@ -315,20 +465,16 @@ def _mydumper_literal(*, hex_blob: bool) -> Callable[[Value], bytes]:
 def _mydumper_text(
     table: DumpTable, rows: Sequence[Row], separator: bytes, quote: bytes, hexed: Sequence[str], *, header: bool
 ) -> bytes:
-    def field(name: str, value: Value) -> bytes:
-        if value is None:
-            return b"\\N"
-        if isinstance(value, int):
-            return _number(value)
-        if isinstance(value, bytes) and name in hexed:
-            return value.hex().upper().encode()
-        text = value if isinstance(value, bytes) else _number(value)
-        return quote + sql_string(text)[1:-1].replace(separator, b"\\" + separator) + quote
+    names = table.row_columns
 
-    lines = [[field(name, value) for name, value in zip(table.row_columns, row, strict=True)] for row in rows]
-    if header:
-        lines.insert(0, [quote + name.encode() + quote for name in table.row_columns])
-    return b"".join(separator.join(line) + b"\n" for line in lines)
+    def value(name: str, given: Value) -> Value:
+        if isinstance(given, bytes) and name in hexed:
+            return Bare(given.hex().upper().encode())
+        return plain(given).decode() if isinstance(given, Decimal) else given
+
+    notation = TextNotation(tuple(names), separator, quote, rb"\N", b"\n", header=header)
+    writer = TextWriter(notation, letters="0nrZ", also=b"\"'" + separator)
+    return writer.file([[value(*each) for each in zip(names, row, strict=True)] for row in rows])
 
 
 # --- MySQL Shell ---
@@ -359,6 +505,8 @@ def mysqlshell(
     for table in tables:
         basename = f"{shell_name(table.database)}@{shell_name(table.name)}"
         parts = {name: f"{basename}@{shell_name(name)}" for name in partitions}
+        marks = (separator.encode(), quote.encode(), rb"\N", terminator.encode())
+        notation = TextNotation(tuple(table.row_columns), *marks, binary="base64")
         document = {
             "options": {
                 "schema": table.database, "table": table.name, "columns": table.row_columns,
@@ -376,7 +524,7 @@ def mysqlshell(
             chunks = table.chunks(rows_per_file) if place == 0 else []
             for index, rows in enumerate(chunks or [[]]):
                 mark = "" if rows_per_file is None else f"{'@@' if index >= len(chunks) - 1 else '@'}{index}"
-                content = b"".join(_shell_line(row, separator, quote, terminator) for row in rows)
+                content = TextWriter(notation).file(rows)
                 name = f"{part}{mark}.{extension}"
                 (root / name).write_bytes(COMPRESSED[suffix](content))
                 (root / f"{name}.idx").write_bytes(len(content).to_bytes(8, "big"))
@@ -410,18 +558,3 @@ def mysqlshell(
     counted = {"tableRows": rows_of, "chunkFileBytes": chunk_bytes} if counts else {}
     write(root, "@.done.json", json.dumps({"end": "2026-06-10 01:02:09", "dataBytes": 1, **counted}))
     return root
-
-
-def _shell_line(row: Row, separator: str, quote: str, terminator: str) -> bytes:
-    def field(value: Value) -> bytes:
-        if value is None:
-            return b"\\N"
-        if isinstance(value, int | Decimal):
-            return _number(value)
-        text = base64.b64encode(value) if isinstance(value, bytes) else value.encode()
-        for special in ("\\", "\0", "\b", "\n", "\r", "\t", "\x1a", *([quote] if quote else [separator])):
-            letter = {"\0": "0", "\b": "b", "\n": "n", "\r": "r", "\t": "t", "\x1a": "Z"}.get(special, special)
-            text = text.replace(special.encode(), b"\\" + letter.encode())
-        return quote.encode() + text + quote.encode()
-
-    return separator.encode().join(map(field, row)) + terminator.encode()
