@@ -18,20 +18,6 @@ NOW = 1_780_000_000_000
 NONE = [-1, END_MS, NOW * 1000, 1 << 62]
 
 
-@pytest.mark.parametrize("time", [*NONE, 10**30])
-@pytest.mark.parametrize("format_name", ["canal-json", "dts-canal-json"])
-def test_of_messages_of_json(format_name: str, time: int) -> None:
-    def message(es: int) -> bytes:
-        return json.dumps({"database": "d", "table": "t", "type": "INSERT", "data": [{"id": "1"}], "es": es}).encode()
-
-    reading = Reading(format_name)
-    reading.read([[message(time), message(NOW)]], [2])
-    assert [event["commit_ts"] for event in reading.events] == [NOW << LOGICAL_BITS]
-    (summary,) = reading.summaries.values()
-    (bad,) = summary.bad["s"]
-    assert (bad.line, bad.database, bad.table) == (0, "d", "t")
-
-
 @pytest.mark.parametrize("time", NONE)
 def test_of_entries(time: int) -> None:
     header = wire.Header(schema_name="d", table_name="t", execute_time=time)
@@ -70,11 +56,12 @@ def mark(time_ms: int) -> bytes:
 def test_a_time_far_beyond_that_of_reading_is_bad(format_name: str, by_columns: bool) -> None:
     reading = Reading(format_name, by_columns=by_columns)
     reading.landed_ms = NOW
-    reading.read([[flat(at, format_name) for at in (NOW + DAY, LATE, NOW)]], [3])
+    times = [NOW + DAY, LATE, *NONE, 10**30, NOW]
+    reading.read([[flat(at, format_name) for at in times]])
     (summary,) = reading.summaries.values()
-    (bad,) = summary.bad["s"]
-    assert (bad.line, bad.database, bad.table) == (1, "d", "t")
-    assert "more than a day after it was read" in bad.message and "quarantine replay" in bad.message
+    late, *impossible = summary.bad["s"]
+    assert [(bad.line, bad.database, bad.table) for bad in (late, *impossible)] == [(n, "d", "t") for n in range(1, 7)]
+    assert "more than a day after it was read" in late.message and "quarantine replay" in late.message
     assert len(reading.events) == 2
     assert summary.last_ts >> LOGICAL_BITS == NOW + DAY
 
