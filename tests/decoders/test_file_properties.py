@@ -4,11 +4,14 @@ and only what is damaged is lost."""
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -17,6 +20,7 @@ from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import event_schema, problems
 from cdc_lakehouse.decoders.format import Dialect
+from cdc_lakehouse.decoders.json.forms import lines_of
 from cdc_lakehouse.decoders.text.strict import CsvRecordReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
@@ -320,3 +324,37 @@ def test_no_byte_of_csv_is_lost(content: bytes, options: CsvOptions) -> None:
     assert not content[at:].strip(b"\r\n")
     found = read_csv(content, csv_context(options, NAMES))
     assert all(each["value"] in content for each in found if isinstance(each["value"], bytes))
+
+
+# --- Lines and images ---
+
+
+@given(
+    st.lists(st.sampled_from(["a", "bc", "\r", "\n", "\r\n", " ", "\0", "\x0b", "\x1e", "\x85", "\ufeff"])),
+    st.sampled_from([1, 2, 5, 1 << 20]),
+    st.sets(st.integers(0, 30)),
+)
+def test_every_line_end_ends_a_line(written: list[str], piece: int, cuts: set[int]) -> None:
+    content = "".join(written).encode() + b"\xff"
+    lines = re.split(rb"\r\n|\r|\n", content.removeprefix(b"\xef\xbb\xbf"))
+    parts = [content[start:stop] for start, stop in itertools.pairwise([0, *sorted(cuts), len(content)])]
+    for of in ([content], parts):
+        found = [(n, each.line(at)) for each in lines_of(of, piece) for at, n in enumerate(each.numbers.tolist())]
+        assert found == [(number, line) for number, line in enumerate(lines, 1) if line]
+
+
+@given(st.data(), st.integers(0, 2))
+@example(None, 0)
+def test_image_is_json_of_its_row(data: st.DataObject | None, start: int) -> None:
+    every = "".join(map(chr, [*range(0x100), 0x2028, 0xFFFF, 0x1F600]))
+    names, rows = [every, "b"], [(every, "x"), (None, "y")]
+    if data is not None:
+        short = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+        names = data.draw(st.lists(short, max_size=4, unique=True))
+        cells = [data.draw(st.sampled_from([st.none() | short, short, st.just("7")])) for _ in names]
+        rows = data.draw(st.lists(st.tuples(*cells), max_size=6))
+    columns = [pa.array([row[place] for row in rows], pa.string()).slice(start) for place in range(len(names))]
+    images = event_schema.row_images(names, columns, len(rows[start:]))
+    assert images.type == pa.string()
+    found = [json.loads(image) for image in images.to_pylist()]
+    assert found == [dict(zip(names, row, strict=True)) for row in rows[start:]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_TS
-from cdc_lakehouse.config import Protocol
+from cdc_lakehouse.config import Protocol, StorageConfig
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.format import FileContext, Layout
 from cdc_lakehouse.decoders.formats import canal_json_files, csv, dump_insert, dump_values
@@ -22,7 +23,9 @@ from cdc_lakehouse.decoders.formats.dump_insert import InsertRecordReader, NotSo
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.decoders.text.strict import TextRecordReader
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.decoding import _groups
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
+from cdc_lakehouse.sources.object_store.opening import SegmentRef, read_in_parts
 from tests.decoders.test_file_properties import NAMES, json_line
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 from tests.kit.decoding import (
@@ -396,3 +399,26 @@ def test_dumped_time_is_shown_in_zone_of_feed_beside_any_bytes() -> None:
     assert images(read_dump(content, context))[0] == {
         "id": "1", "name": None, "at": "2024-05-01 00:00:00", "data": data.decode("latin-1"),
     }  # fmt: skip
+
+
+# --- Which files a task reads ---
+
+
+def test_groups_hold_every_segment_once_in_order() -> None:
+    for sizes in ([], [0], [5] * 1000, [10**9, 1, 1, 10**9], list(range(0, 10**8, 10**6))):
+        segments = [SegmentRef(str(number), size, "") for number, size in enumerate(sizes)]
+        groups = _groups(segments, 2)
+        assert [segment for group in groups for segment in group] == segments
+        assert all(groups) and len(groups) <= max(8, sum(sizes) // 2**27 + 1, 1) + 1
+
+
+def test_a_file_on_a_disk_comes_in_parts(tmp_path: Path) -> None:
+    content = b"a line\n" * 2_000_000
+    (tmp_path / "a").write_bytes(content)
+    ref = SegmentRef("a", len(content), None)
+    ((_, parts),) = read_in_parts(tmp_path.as_uri(), StorageConfig.nothing(), [ref])
+    found = list(parts)
+    assert len(found) == 2 and b"".join(found) == content
+    too_large = [SegmentRef("a", 1 << 31, None)]
+    with pytest.raises(SourceError, match="larger than 2147483647 bytes"):
+        list(read_in_parts(tmp_path.as_uri(), StorageConfig.nothing(), too_large))
