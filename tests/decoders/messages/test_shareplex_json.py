@@ -101,32 +101,3 @@ def test_a_half_alone_is_an_error_and_the_others_stay(messages: list[Message | M
             assert found is given_
         else:
             assert isinstance(found, MessageError) and "stands alone" in str(found) and found.table is not None
-
-
-stream = st.lists(
-    st.sampled_from(
-        [[INSERT], [BEFORE], [AFTER], [BEFORE, AFTER], [BAD], [TRUNCATE], [_half("AFTER", {"A": "3"}, scn=2)]]
-    ),
-    max_size=12,
-).map(lambda pieces: [message for piece in pieces for message in piece])
-
-
-@pytest.mark.slow
-@given(stream, st.lists(st.integers(1, 4), min_size=1, max_size=20))
-def test_batches_and_restarts_change_nothing(messages: list[Message | MessageError], sizes: list[int]) -> None:
-    """The reader starts each batch where the last one ended, less what waits: that is all it has to remember."""
-    whole, rest = paired(messages)
-    done: list[Message | MessageError] = []
-    start, size = 0, iter([*sizes, *[len(messages) + 1] * (len(messages) + 1)])
-    end = 0
-    while end < len(messages):
-        end = min(end + next(size), len(messages))
-        some, waiting = paired(messages[start:end])
-        done += some
-        start = end - waiting
-    assert len(done) + rest == len(messages)
-    assert [_shown(each) for each in done] == [_shown(each) for each in whole]
-
-
-def _shown(message: Message | MessageError) -> object:
-    return str(message) if isinstance(message, MessageError) else message
