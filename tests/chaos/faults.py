@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 import random
 import resource
@@ -40,17 +41,10 @@ def _nothing(world: World, _: int) -> bool:
     return True
 
 
-def _killed(world: World, number: int) -> bool:
-    """The run ends before a commit; its lease stays."""
-    with KillAtCommit(number)(world.lake) as killed:
-        world.run()
-    return killed.happened
-
-
-def _killed_again_and_again(world: World, number: int) -> bool:
-    """Three runs, each of which gets a little further."""
+def _killed(world: World, number: int, times: int = 1) -> bool:
+    """The run ends before a commit; its lease stays. `times`: so many runs, each of which gets a little further."""
     happened = False
-    for more in range(3):
+    for more in range(times):
         with KillAtCommit(number + more)(world.lake) as killed:
             world.run()
         happened = happened or killed.happened
@@ -137,10 +131,6 @@ def _lease_taken(world: World, number: int, *, unreadable: bool = False) -> bool
     return _at_commit(world, number, other)
 
 
-def _lease_and_file_lost(world: World, number: int) -> bool:
-    return _lease_taken(world, number, unreadable=True)
-
-
 class _DiedError(Exception):
     pass
 
@@ -177,32 +167,27 @@ def _clock_jumps(world: World, number: int) -> bool:
 
 def _warehouse_lost(world: World, number: int) -> bool:
     """The warehouse cannot be reached from a commit on: neither read nor written, in any process."""
-    place = Path(world.lake.config.lake.warehouse.removeprefix("file://"))
-    away = place.with_name("warehouse that is away")
-
-    def lose() -> None:
-        place.rename(away)
-        place.touch()
-
-    try:
-        return _at_commit(world, number, lose)
-    finally:
-        if away.exists():
-            place.unlink()
-            away.rename(place)
+    return _without(world, number, lambda: [_warehouse(world)])
 
 
 def _read_only(world: World, number: int) -> bool:
     """New files and directories of the feed's tables cannot be made: their directories are files."""
-    root = Path(world.lake.config.lake.warehouse.removeprefix("file://"))
+    root, name = _warehouse(world), world.lake.name
+    return _without(world, number, lambda: [*root.glob(f"{name}__*/*/data"), *root.glob(f"cdc_{name}/*/data")])
+
+
+def _warehouse(world: World) -> Path:
+    return Path(world.lake.config.lake.warehouse.removeprefix("file://"))
+
+
+def _without(world: World, number: int, places: Callable[[], Sequence[Path]]) -> bool:
+    """From a commit on these directories are files."""
     lost: list[tuple[Path, Path]] = []
 
     def spoil() -> None:
-        for place in [*root.glob(f"{world.lake.name}__*/*/data"), *root.glob(f"cdc_{world.lake.name}/*/data")]:
-            away = place.with_name("data that is away")
-            place.rename(away)
+        for place in places():
+            lost.append((place, place.rename(place.with_name(f"{place.name} that is away"))))
             place.touch()
-            lost.append((place, away))
 
     try:
         return _at_commit(world, number, spoil)
@@ -215,8 +200,7 @@ def _read_only(world: World, number: int) -> bool:
 def _disk_full(world: World, number: int) -> bool:
     """There is no room from a commit on. On a small file system a file takes all that is free; elsewhere no process of
     Spark may write more than some bytes to a file."""
-    root = Path(world.lake.config.lake.warehouse.removeprefix("file://"))
-    balloon = root / "balloon"
+    balloon = _warehouse(world) / "balloon"
     free = shutil.disk_usage(world.lake.config_path).free
     if free < _SMALL:
 
@@ -357,11 +341,11 @@ def _workers() -> list[int]:
 FAULTS: Final[dict[str, Fault]] = {
     "none": _nothing,
     "killed at a commit": _killed,
-    "killed three times": _killed_again_and_again,
+    "killed three times": functools.partial(_killed, times=3),
     "second run beside": _run_beside,
     "compaction beside": _compacted_beside,
     "lease lost": _lease_taken,
-    "lease and file lost": _lease_and_file_lost,
+    "lease and file lost": functools.partial(_lease_taken, unreadable=True),
     "other writer": _other_writer,
     "lease of another host": _lease_of_another_host,
     "clock jumps": _clock_jumps,

@@ -81,29 +81,6 @@ class Truth:
             name for name in self.tables(len(self.stages) - 1) if name not in with_rows and f"`{name[1]}`" not in log
         }
 
-    def commit_ts(self, stage: int) -> dict[tuple[str, str], list[int]]:
-        """By table the commit-ts of the last change of each of its rows, in order; only of canal-json, and only where
-        no statement does more than make a table."""
-        creates = all(each["query"].startswith("CREATE ") for each in self.ddl)
-        if self.protocol != "canal-json" or self.expected["faults"] or not creates:
-            return {}
-        changes: list[tuple[int, bool, Any]] = []
-        for entry in self._files(stage):
-            content = (self.dataset / (entry.get("src") or f"tree/{entry['path']}")).read_bytes()
-            lines = [json.loads(line) for line in content.split(b"\r\n") if line]
-            changes += [(line["_tidb"]["commitTs"], line["type"] != "DELETE", line) for line in lines]
-        rows: dict[tuple[str, str], dict[Any, int]] = {name: {} for name in self.tables(stage)}
-        for at, there, line in sorted(changes, key=lambda each: each[:2]):
-            name = (line["database"], line["table"])
-            if at > self.stages[stage]["checkpoint_ts"] or name not in rows:
-                continue
-            key, new = self.tables(stage)[name]["key"], line["data"][0]
-            old = {**new, **(line.get("old") or [{}])[0]}
-            rows[name].pop(tuple(old[column] for column in key), None)
-            if there:
-                rows[name][tuple(new[column] for column in key)] = at
-        return {name: sorted(found.values()) for name, found in rows.items()}
-
     def _files(self, stage: int) -> list[dict[str, Any]]:
         stages = json.loads((self.dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
         return [entry for entry in stages[stage]["files"] if re.search(r"/CDC[\d_]+\.(json|csv)$", entry["path"])]

@@ -140,18 +140,6 @@ def test_from_a_moved_checkpoint_to_a_published_cut(shop: Shop) -> None:
     # Dates before the first one with files are no partitions.
     for layer in ("raw", "events"):
         assert {each.partition for each in shop.materializations(layer)} == set(shop.lines_by_date())
-    (cut,) = shop.materializations("checkpoint")
-    assert (cut.metadata["tables"].value, cut.metadata["tables_held"].value) == (4, 0)
-    (orders,) = shop.materializations("current", "shop", "orders")
-    table = shop.lake.tables()["shop", "orders"]
-    assert orders.metadata["dagster/row_count"].value == len(table.scan().to_arrow())
-    shown: Any = orders.metadata["dagster/column_schema"].value
-    columns = [(each.name, each.type) for each in shown.columns]
-    assert columns == [(field.name, str(field.field_type)) for field in table.schema().fields]
-    tasks = list(table.scan().plan_files())
-    assert orders.metadata["files"].value == len(tasks)
-    assert "ADD COLUMN `channel`" in str(shop.materializations("schema", "shop", "orders")[0].metadata["statements"])
-
     assert isinstance(shop.tick(asked.cursor), dg.SkipReason)
     shop.go_on(3)
     (request,) = shop.tick(asked.cursor).run_requests
@@ -160,20 +148,16 @@ def test_from_a_moved_checkpoint_to_a_published_cut(shop: Shop) -> None:
     assert shop.events_by_date(rows) == shop.lines_by_date()
     last = END.date().isoformat()
     assert 0 < shop.events_by_date("new_events")[last] < shop.lines_by_date()[last]
-    evaluations = {(each.check_name, each.passed) for each in result.get_asset_check_evaluations()}
-    names = {name for name, passed in evaluations if passed}
-    assert {"no_index_gaps", "nothing_quarantined", "events_of_segments", "nothing_held"} <= names
-    assert {"no_duplicate_keys", "rows_conserved", "schema_files_valid"} <= names
-    assert {name for name, passed in evaluations if not passed} <= {"fresh"}, "the sample is of a day that is past"
+    checks = {each.check_name: each.passed for each in result.get_asset_check_evaluations()}
+    failed = {name for name, passed in checks.items() if not passed}
+    assert "rows_conserved" in checks and failed <= {"fresh"}, "the sample is of a day that is past"
 
-
-def test_a_backfill_of_dates_is_one_run_and_changes_no_row(shop: Shop) -> None:
-    shop.execute(shop.tick().run_requests[0].tags)
-    before = shop.lake.events_by_segment()
+    # A backfill of dates is one run, and changes no row.
+    before, cuts = shop.lake.events_by_segment(), len(shop.materializations("checkpoint"))
     first, last = START.date().isoformat(), (START.date() + datetime.timedelta(days=1)).isoformat()
     ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
     assert shop.execute({"cdc/feed": shop.lake.name, **ends}, job="dates").success
-    assert len(shop.materializations("checkpoint")) == 2, "the tables are brought to the checkpoint by the same run"
+    assert len(shop.materializations("checkpoint")) == cuts + 1, "tables are brought to it by the same run"
     shop.check()
     assert shop.lake.events_by_segment() == before
     again = [each.partition for each in shop.materializations("events")]

@@ -20,42 +20,33 @@ from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
 
-NAMES = [f"{protocol}/{name}" for protocol in ("canal-json", "csv") for name in packed.names(protocol)]
-SOUND = [name for name in NAMES if "/fault_" not in name]
 
-# Sets of csv that are those of canal-json in another encoding: once decoded they are the same. Each is read in one way:
-# in stages as canal-json, all at once as csv.
-TWINS = [name for name in SOUND if name.startswith("csv/") and f"canal-json/{name[4:]}" in SOUND]
-# Many stages of random statements and rows, which `tests/spark/test_chaos.py` has too.
-RANDOM = {f"canal-json/random_{number}" for number in range(2, 7)}
-IN_STAGES = [name for name in SOUND if LONG or name not in {*TWINS, *RANDOM}]
-# Beside the twins those that arrive in many stages, or of which a stage has something that a later one has not.
-MANY_STAGES = {
-    "ahead_of_checkpoint", "date_dirs", "drop_recreate", "random_5", "random_6", "rename_chain", "rename_swap",
-    "truncate_same_columns", "types_all_random", "across_nodes", "crash_index_before_data",
-}  # fmt: skip
-AT_ONCE = [name for name in SOUND if LONG or name in TWINS or name.partition("/")[2] in MANY_STAGES]
-DATES_AGAIN = {"canal-json/random_5", "canal-json/rename_chain", "csv/restart_duplicates", "csv/random_3"}
+def read() -> dict[str, set[str]]:
+    """By data set without a fault, in which ways it is read: of canal-json in stages and not at once, of csv what is in
+    canal-json too at once alone, unless `ways.txt` says more. The tables of those that are divided go through jobs."""
+    names = [f"{protocol}/{name}" for protocol in ("canal-json", "csv") for name in packed.names(protocol)]
+    lines = (packed.ARCHIVES / "ways.txt").read_text(encoding="utf-8").splitlines()
+    said = dict(line.split(": ") for line in lines if not line.startswith("#"))
+    found = {name: set(said.pop(name, "").split()) for name in names if "/fault_" not in name}
+    assert not said, f"there are no data sets {said}"
+    for name, ways in found.items():
+        twin = name.startswith("csv/") and f"canal-json/{name[4:]}" in found
+        if LONG:
+            ways |= {"stages", "once", "dates"}
+        elif "random" not in ways:
+            ways.add("once" if twin else "stages")
+    return found
+
+
+WAYS = read()
 SMOKE = "canal-json/rename_chain"
-# All of their work goes through Spark's jobs; the tables of those that are True are divided.
-IN_JOBS = {
-    "canal-json/ddl_equal_ts": True,
-    "canal-json/multi_schema_change": False,
-    "canal-json/partitions_range": True,
-    "canal-json/pk_updates": False,
-    "canal-json/text_keys": True,
-    "canal-json/types_all_random": False,
-    "csv/across_nodes": True,
-    "csv/csv_header_old_value": False,
-    "csv/generated_columns": False,
-}
 
 
 @pytest.fixture
 def truth(request: pytest.FixtureRequest, data_sets: Path, monkeypatch: pytest.MonkeyPatch) -> Truth:
-    if LONG or request.param in IN_JOBS:
+    if LONG or {"jobs", "divided"} & WAYS[request.param]:
         let_spark_do_all(monkeypatch)
-    if IN_JOBS.get(request.param):
+    if "divided" in WAYS[request.param]:
         divide_tables(monkeypatch)
     return Truth(data_sets / request.param)
 
@@ -64,13 +55,17 @@ def check(lake: TestLake, truth: Truth, stage: int) -> None:
     """A table without any key is held, by the design; of one that is older than the feed and has no row nothing is in
     the log."""
     keyless = {name for name, table in truth.tables(stage).items() if not table["key"]}
-    lake.check(truth.tables(stage), except_for=keyless | truth.older(), commit_ts=truth.commit_ts(stage))
+    lake.check(truth.tables(stage), except_for=keyless | truth.older())
     assert not truth.older() & set(lake.tables())
 
 
 @pytest.mark.parametrize(
     "truth",
-    [pytest.param(name, marks=[pytest.mark.smoke] if name == SMOKE else []) for name in IN_STAGES],
+    [
+        pytest.param(name, marks=[pytest.mark.smoke] if name == SMOKE else [])
+        for name, ways in WAYS.items()
+        if "stages" in ways
+    ],
     indirect=True,
 )
 def test_data_set_stage_by_stage_equals_its_rows(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
@@ -83,7 +78,7 @@ def test_data_set_stage_by_stage_equals_its_rows(truth: Truth, new_lake: Callabl
         assert lake.events_by_segment() == truth.events_by_segment(stage)
 
 
-@pytest.mark.parametrize("truth", AT_ONCE, indirect=True)
+@pytest.mark.parametrize("truth", [name for name, ways in WAYS.items() if "once" in ways], indirect=True)
 def test_data_set_read_at_once_and_again_equals_its_rows(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source=truth.source)
     last = len(truth.stages) - 1
@@ -96,7 +91,7 @@ def test_data_set_read_at_once_and_again_equals_its_rows(truth: Truth, new_lake:
     assert lake.metadata() == before, "a run with nothing to do has changed something"
     assert not done.published.new
 
-    if LONG or f"{truth.protocol}/{truth.dataset.name}" in DATES_AGAIN:
+    if "dates" in WAYS[f"{truth.protocol}/{truth.dataset.name}"]:
         dates = frozenset(row["feed_date"] for row in lake.machinery("segments")) - {None}
         assert dates
         run_all(lake.run(dates=dates))

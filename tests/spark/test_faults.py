@@ -24,12 +24,10 @@ from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.pipeline import moved_rows
 from cdc_lakehouse.pipeline.steps import Steps
-from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, EXCHANGE, ID, PARTITIONED, HandSink, put, row, text
 from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake, run_all
-from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
 
@@ -269,31 +267,3 @@ def test_tables_are_named_by_schema_files_in_directories_of_ids(new_lake: Callab
         lake.go_through()
         assert lake.all_rows() == {"a": [(9, "x")], "b": [(12, "x")]}
         assert {(each["database"], each["table"]) for each in lake.machinery("segments")} == {("d", "a"), ("d", "b")}
-
-
-FAULT_SETS = ["fault_garbage_line", "fault_index_gap", "fault_missing_schema", "fault_truncated_line"]
-
-
-@pytest.mark.parametrize(
-    ("name", "stages"),
-    [*((name, 2) for name in FAULT_SETS), *((name, None) for name in ("fault_index_gap", "fault_missing_schema"))],
-)
-def test_fault_set_holds_the_touched_table_and_names_file(
-    name: str, stages: int | None, data_sets: Path, new_lake: Callable[..., TestLake]
-) -> None:
-    truth = Truth(data_sets / "canal-json" / name)
-    (fault,) = truth.expected["faults"]
-    touched = tuple(fault["path"].split("/")[:2])
-    lake = new_lake(source=truth.source)
-    for stage in range(len(truth.stages)) if stages is None else [stages]:
-        apply_stage(truth.dataset, stage, lake.sink)
-        done = run_all(lake.run())
-        valid = fault["stage"] > stage or (name == "fault_missing_schema" and (lake.sink / fault["path"]).exists())
-        if valid or (name == "fault_index_gap" and stages is None):
-            # A file that was read before it went is not missed, a schema file that came late is taken up.
-            assert not done.applied.held
-            lake.check(truth.tables(stage))
-            continue
-        (reason,) = done.applied.held.values()
-        assert fault["path"].rpartition("/")[0].removesuffix("/meta") in reason
-        lake.check(truth.tables(stage), except_for={touched})
