@@ -39,6 +39,7 @@ def read() -> dict[str, set[str]]:
 
 
 WAYS = read()
+SOUND = [*WAYS]
 SMOKE = "canal-json/rename_chain"
 
 

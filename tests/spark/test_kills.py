@@ -15,8 +15,8 @@ import pytest
 
 from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, PARTITIONED, T0, HandSink, put
-from tests.kit.kills import hold_commit, kill_everywhere
-from tests.kit.lakes import TestLake, run_all
+from tests.kit.kills import hold_commit
+from tests.kit.lakes import TestLake
 from tests.kit.processes import command_of, descendants, in_session
 from tests.kit.truth import Truth
 from tests.kit.waiting import until
@@ -101,15 +101,3 @@ def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["random_3", "rename_swap", "drop_recreate", "odd_names"])
-def test_data_sets_killed_after_each_commit(name: str, data_sets: Path, new_lake: Callable[..., TestLake]) -> None:
-    truth = Truth(data_sets / "canal-json" / name)
-    lake = new_lake(source=truth.source)
-    for stage in range(len(truth.stages)):
-        apply_stage(truth.dataset, stage, lake.sink)
-        assert kill_everywhere(lake, lambda: run_all(lake.run()))
-        lake.check(truth.tables(stage))
-        assert lake.events_by_segment() == truth.events_by_segment(stage)
