@@ -1,4 +1,4 @@
-"""Topics and servers: where they begin, which records are read again, what cannot be used or joined."""
+"""Topics and servers: where they begin, which records are read again or removed, what cannot be used or joined."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.decoders.registry import format_of
+from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords
+from cdc_lakehouse.lake.tables.records import RecordCommits, files_before, first_batch, remove_before, removed_upto
 from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.database_progress import ReadingProgress, read_progress
+from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.topics import beginnings_of, wanted_records
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import open_store
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from tests.kit.decoding import Reading
+from tests.kit.lakes import TestLake
 from tests.lake import NOON
-from tests.pipeline import lake_in
+from tests.pipeline import DAY, lake_in
 
 ONE, TWO = LogPartition("t", 0), LogPartition("t", 1)
 FIRST = 466_100_000_000_000_000
@@ -157,3 +163,45 @@ def test_progress_of_reading_a_database_is_counted_by_files(tmp_path: Path) -> N
     assert str(found) == "607 of about 1207 rows are read (50 bytes), 1 of 3 tables, 5 of 15 ranges; about 60 s left"
     read(1, range(3, 10), 101, at=5050)
     assert read(3, range(1, 4), 1, at=5050) == ReadingProgress(3, 3, 15, 15, 1317, 1317, 150, None)
+
+
+def records(lake: TestLake, *files: tuple[str, list[int]]) -> Table:
+    """Files of a date with messages of these batches."""
+    table = RecordCommits(lake.lake, lake.name).create()
+    same = {"topic": "t", "partition": 0, "timestamp": DAY, "key": b"k", "value": b"v", "size": 2, "segment": "s"}
+    for date, batches in files:
+        rows = [{**same, "feed_date": date, "offset": batch * 10, "batch": batch} for batch in batches]
+        table.append(pa.Table.from_pylist(rows, schema=schema_to_pyarrow(table.schema())))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("batch", "left", "upto"),
+    [(1, [1, 1, 2, 3], ""), (2, [1, 2, 3], "2026-06-01"), (3, [3], "2026-06-01"), (4, [], "2026-06-02")],
+)
+def test_messages_are_removed_by_whole_files(lake: TestLake, batch: int, left: list[int], upto: str) -> None:
+    table = records(lake, ("2026-06-01", [1]), ("2026-06-01", [1, 2]), ("2026-06-02", [3]))
+    if files := files_before(table, batch):
+        remove_before(table, batch, files)
+    assert sorted(row["batch"] for row in lake.machinery("records")) == left
+    assert (first_batch(lake.lake, lake.name), removed_upto(lake.lake, lake.name)) == (batch if files else 0, upto)
+
+
+def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> None:
+    source: dict[str, Any] = {
+        "type": "kafka",
+        "format": "canal-json",
+        "bootstrap_servers": "127.0.0.1:1",
+        "topics": ["x"],
+    }
+    lake = lake_in(tmp_path, source=source, tables={"exclude": ["d.z"]})
+    # Batches of the topic: `z` is left out from 1 on, `a` from 2 on, `b` from 3 on.
+    for batch, name in enumerate("zab", 1):
+        lake.run().signals.write(batch, {("x", 0, batch): PartitionSummary(0, 0, left_out={("d", name)})})
+    table = records(lake, ("2026-06-01", [2]))
+    assert find_holds(lake.run(), {}, 1).reasons == {}
+    remove_before(table, 3, files_before(table, 3))
+    (held,) = find_holds(lake.run(), {}, 1).reasons.values()
+    assert "no longer in `records`" in held
+    lake.configure(tables={})
+    assert len(find_holds(lake.run(), {}, 1).reasons) == 2
