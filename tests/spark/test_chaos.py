@@ -24,7 +24,7 @@ NEW = 8
 EARLY = 4
 """The latest commit that is hit: each run has so many."""
 WANTED = [name for name in FAULTS if name != "none"]
-"""Those that end processes are in `test_kills` and in `make chaos`."""
+"""Those that end processes are in `test_processes` and in `make chaos`."""
 
 
 def test_every_fault_in_short_histories(new_lake: Callable[..., TestLake]) -> None:
