@@ -1,0 +1,196 @@
+"""Values, by type: `cases/values/*.txt`. A case is a column's type, or the types that a column had one after the other
+(`int → bigint`), with how the feed has its values in JSON behind `@`, then a value a line; each result is of one value.
+
+`parsing`: texts of the source, and the values that they mean. `writing`: values, and the texts that the source has of
+them. `conversions`: values of the first type, and what MySQL's ALTER TABLE makes of them. `partitions`: rows of the
+named columns, and whether a partition of the subject has them. Values are literals of Python, texts are as they stand.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
+from cdc_lakehouse.changelog.mysql_types import ColumnType, type_change
+from cdc_lakehouse.duckdb_sql import cast, identifier, let, literal
+from cdc_lakehouse.errors import DdlError
+from cdc_lakehouse.lake.current import value_parsing
+from cdc_lakehouse.lake.current.conversions import conversions, convert_through
+from cdc_lakehouse.lake.current.typed_rows import any_of, partition_condition
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, may_collide
+from tests.changelog.statements import declared, partitioned_by
+from tests.kit.case_files import Case, bytes_of, read_cases, text_of
+from tests.kit.duckdb_sql import connection, of, rows_of
+from tests.lake import moment, utc
+
+CASES = {file.stem: read_cases(file) for file in sorted(Path(__file__).parent.glob("cases/values/*.txt"))}
+_NAMES: Final = {"Decimal": Decimal, "date": datetime.date, "moment": moment, "utc": utc}
+
+
+def type_of(text: str) -> ColumnType:
+    try:
+        return declared(text).type
+    except DdlSyntaxError:
+        return ColumnType.of(text)  # A type of a message, which need not say all.
+
+
+def header(case: Case) -> tuple[list[ColumnType], ValueFormat]:
+    types, _, how = case.own[0].partition(" @ ")
+    return [type_of(each) for each in types.split(" → ")], ValueFormat(**json.loads(how or "{}"))
+
+
+def values_of(case: Case) -> list[Any]:
+    return [eval(line, dict(_NAMES)) for line in case.own[1:]]
+
+
+def written(value: Any) -> str:
+    if isinstance(value, datetime.datetime):
+        parts = [*value.timetuple()[:6], value.microsecond]
+        while len(parts) > 3 and not parts[-1]:
+            parts.pop()
+        return f"{'moment' if value.tzinfo is None else 'utc'}{tuple(parts)}"
+    return repr(value).removeprefix("datetime.")
+
+
+def parsed(case: Case) -> Iterator[str]:
+    """Also: what is written of the value is read as the same again, and has the type of its column."""
+    (column,), how = header(case)
+    texts = [bytes_of(line).decode() for line in case.own[1:]]
+    value = value_parsing.value("text", column, how)
+    failed = value_parsing.parse_failed("text", value, column, how)
+    zero = value_parsing.zero_date("text", value, column, how) or "false"
+
+    def again(typed: str) -> str:
+        return let(value_parsing.text(typed, column, how), lambda text: value_parsing.value(text, column, how))
+
+    typed = f"typeof({value}) = typeof({cast('NULL', how.type_of(column))})"
+    found = rows_of([*texts, None], "string", value, failed, zero, let(value, again), typed, name="text")
+    assert found[-1] == (None, False, False, None, True)
+    for read, is_failed, is_zero, same, is_typed in found[:-1]:
+        assert (same, is_typed) == (read, True) and (read is None) == (is_failed or is_zero)
+        yield "cannot be read" if is_failed else "a zero date" if is_zero else text_of(written(read))
+
+
+def texts_of(case: Case) -> Iterator[str]:
+    (column,), how = header(case)
+    found = of([*values_of(case), None], how.type_of(column), value_parsing.text("value", column, how))
+    assert found[-1] is None
+    yield from map(text_of, found[:-1])
+
+
+def converted(case: Case) -> Iterator[str]:
+    types, how = header(case)
+    old, new = how.type_of(types[0]), how.type_of(types[-1])
+    try:
+        relation, result, lost, zeros = conversions("(SELECT value AS v0 FROM t)", types, how)
+        through = convert_through("value", types, how)
+    except DdlError:
+        assert type_change(types[0], types[-1]) == "convert"
+        yield "refused"
+        return
+    found = rows_of(values_of(case), old, through, f"typeof({through}) = typeof({cast('NULL', new)})")
+    for value, (changed, is_typed) in zip([*values_of(case), None], [*found, (None, True)], strict=True):
+        rows = f"(SELECT {literal(value, old)} AS value)"
+        flags = ", ".join(f"coalesce({each}, false)" for each in (any_of(lost), any_of(zeros)))
+        query = f"WITH t AS {rows} SELECT {result}, {flags} FROM {relation}"
+        ((same, is_lost, is_zero),) = connection().execute(query).fetchall()
+        assert is_typed and (same == changed or is_lost or is_zero)
+        if value is None:
+            assert (same, is_lost, is_zero) == (None, False, False)
+        else:
+            yield "lost" if is_lost else "a zero date" if is_zero else text_of(written(changed))
+
+
+def placed(case: Case) -> Iterator[str]:
+    settings = case.settings
+    how = ValueFormat(**settings.get("format", {}))
+    types = {name: declared(text).type for name, text in settings["columns"].items()}
+    partition, *lines = case.own
+    rows = [eval(line, dict(_NAMES)) for line in lines]
+    kinds = [how.type_of(each) for each in types.values()]
+    listed = ", ".join(
+        f"({number}, {', '.join(literal(value, kind) for value, kind in zip(row, kinds, strict=True))})"
+        for number, row in enumerate(rows)
+    )
+    try:
+        scheme = partitioned_by(settings["by"])
+        condition = partition_condition(scheme, partition, lambda name: (identifier(name), types[name]), how)
+    except DdlError as error:
+        yield f"refused: {error.message}"
+        return
+    names = ", ".join(map(identifier, ("number", *types)))
+    query = f"SELECT {condition} FROM (VALUES {listed}) AS t({names}) ORDER BY number"
+    shown = {True: "in it", False: "not in it", None: "uncertain"}
+    yield from (shown[value] for (value,) in connection().execute(query).fetchall())
+
+
+@pytest.mark.parametrize("case", CASES["parsing"], ids=str)
+def test_text_is_value_of_its_type_or_reported(case: Case, update: bool) -> None:
+    case.compare(list(parsed(case)), update=update)
+
+
+@pytest.mark.parametrize("case", CASES["writing"], ids=str)
+def test_value_is_written_as_source_has_it(case: Case, update: bool) -> None:
+    case.compare(list(texts_of(case)), update=update)
+
+
+@pytest.mark.parametrize("case", CASES["conversions"], ids=str)
+def test_value_is_converted_as_mysql_does_or_lost(case: Case, update: bool) -> None:
+    case.compare(list(converted(case)), update=update)
+
+
+@pytest.mark.parametrize("case", CASES["partitions"], ids=str)
+def test_partition_has_its_rows(case: Case, update: bool) -> None:
+    case.compare(list(placed(case)), update=update)
+
+
+ALL_TYPES: Final = [
+    type_of(text)
+    for text in (
+        "tinyint", "bigint", "bigint unsigned", "bit(64)", "year", "float", "double", "decimal(10,2)", "decimal(3,3)",
+        "decimal(60,4)", "varchar(60)", "json", "blob", "binary(4)", "date", "time", "time(3)", "datetime",
+        "datetime(6)", "timestamp", "enum('a','b')", "set('a','b')", "set('b','a')",
+    )
+]  # fmt: skip
+
+
+def _is_null_of(iceberg: str, value: str) -> str:
+    return f"{value} IS NULL AND typeof({value}) = typeof({cast('NULL', iceberg)})"
+
+
+@pytest.mark.parametrize("how", [{}, {"database": "mysql"}, {"zone": "America/New_York"}, {"zero_dates": "string"}])
+def test_null_stays_null_and_has_the_new_type(how: dict[str, Any]) -> None:
+    """Of every pair that there is a conversion for."""
+    read, expressions = ValueFormat(**how), list[str]()
+    for old, new in itertools.permutations(ALL_TYPES, 2):
+        try:
+            null = convert_through(cast("NULL", read.type_of(old)), [old, new], read)
+        except DdlError:
+            continue
+        expressions.append(let(null, functools.partial(_is_null_of, read.type_of(new))))
+    assert len(expressions) > 300
+    for start in range(0, len(expressions), 100):
+        assert set(rows_of([None], "int", *expressions[start : start + 100])[0]) == {True}
+
+
+def test_text_of_chain_grows_with_its_length_only() -> None:
+    chain: Sequence[ColumnType] = [*map(type_of, ("datetime(6)", "timestamp(3)", "varchar(60)", "datetime(6)"))]
+    once = len(convert_through("value", chain, ValueFormat("America/New_York")))
+    assert len(convert_through("value", [*chain] * 5, ValueFormat("America/New_York"))) < 12 * once
+
+
+def test_dates_that_become_null_can_collide() -> None:
+    names = [
+        name for name in ("date", "datetime", "timestamp", "time", "int") if may_collide(type_of(name), ValueFormat())
+    ]
+    assert names == ["date", "datetime", "timestamp"]
+    assert not may_collide(type_of("date"), ValueFormat(zero_dates="string"))
