@@ -3,7 +3,6 @@ of deletion vectors, and rows written again in place of defaults of columns."""
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,7 +139,7 @@ def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[...
 
     # Spark writes files with deleted positions of version 2 anew, and what they leave is taken away.
     lake.configure(maintenance={"min_small_files": 2})
-    maintain(lake)
+    maintain(lake, 2)
     check_counts(lake)
     for table, expected in (("p", left), ("u", SMALL)):
         assert rows(lake, table) == expected
@@ -186,7 +185,7 @@ def test_compaction_leaves_no_deletes(new_lake: Callable[..., TestLake], monkeyp
     lake, sink = small(new_lake, maintenance={"min_small_files": 2})
     with monkeypatch.context() as patched:
         patched.setattr(Maintenance, "_remove_dangling_deletes", lambda self, target: None)
-        maintain(lake, "d.p", clock=lambda: datetime.datetime.now(datetime.UTC))
+        maintain(lake, table="d.p")
     table = lake.tables()["d", "p"]
     assert len(live_files(table)) == 1 and dangling_deletes(table), "else this shows nothing"
     check_counts(lake)
@@ -198,7 +197,7 @@ def test_compaction_leaves_no_deletes(new_lake: Callable[..., TestLake], monkeyp
     check_counts(lake)
     assert {each["row_count"] for each in lake.machinery("checkpoints") if each["table"] == "p"} == {5, 4, 3}
 
-    maintain(lake)
+    maintain(lake, 2)
     for name, expected in (("p", left), ("u", SMALL)):
         table = lake.tables()["d", name]
         assert rows(lake, name) == expected
