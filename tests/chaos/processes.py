@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from tests.chaos.world import Fault, World
 from tests.kit.kills import hold_commit
-from tests.kit.processes import command_of, descendants, in_session
+from tests.kit.processes import command_of, descendants, in_session, started
 from tests.kit.waiting import until
 
 
@@ -36,7 +31,9 @@ def _hit(world: World, number: int, command: str, *, whole: bool) -> bool:
     world.wait_for_lease()
     with world.lease():
         pass
-    with hold_commit(world.lake, number) as is_there, _process(world) as process:
+    home = world.lake.config_path.parent / "dagster_home"
+    run = started(world.lake.config_path, home, "run")
+    with hold_commit(world.lake, number) as is_there, run as process:
         until(lambda: is_there() or process.poll() is not None)
         if process.poll() is not None:
             return False
@@ -48,21 +45,6 @@ def _hit(world: World, number: int, command: str, *, whole: bool) -> bool:
             os.kill(victims[0] if command else process.pid, signal.SIGKILL)
         process.wait(120)
         return process.returncode != 0
-
-
-@contextlib.contextmanager
-def _process(world: World) -> Iterator[subprocess.Popen[bytes]]:
-    home = world.lake.config_path.parent / "dagster_home"
-    environment = {**os.environ, "CDC_LAKEHOUSE_CONFIG": str(world.lake.config_path), "DAGSTER_HOME": str(home)}
-    command = [str(Path(sys.executable).with_name("cdc-lakehouse")), "run"]
-    with (world.lake.config_path.parent / "log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 PROCESS_FAULTS: Final[dict[str, Fault]] = {

@@ -1,10 +1,30 @@
-"""Processes of this machine, as /proc has them."""
+"""Processes of this machine, as /proc has them, and commands in processes of their own."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+
+@contextlib.contextmanager
+def started(config: Path, home: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`cdc-lakehouse WORDS` in a session of its own, which its JVM is in too, with a configuration and a home of
+    Dagster's. What it says is added to `{home}.log`. What is left of the session is killed in the end."""
+    environment = {**os.environ, "CDC_LAKEHOUSE_CONFIG": str(config), "DAGSTER_HOME": str(home)}
+    command = [str(Path(sys.executable).with_name("cdc-lakehouse")), *words]
+    with home.with_suffix(".log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def in_session(leader: int) -> list[int]:

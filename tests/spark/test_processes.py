@@ -3,7 +3,6 @@ the scenarios does not choose. The lease keeps runs apart; where it is not asked
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import itertools
 import os
@@ -21,10 +20,11 @@ from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.lake.tables.lease import LEASE, Lease, last_holder
 from tests.kit.data_sets import apply_stage
+from tests.kit.dumped_truth import dump_of
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, PARTITIONED, T0, HandSink, put
 from tests.kit.kills import hold_commit
-from tests.kit.lakes import TestLake, run_all
-from tests.kit.processes import command_of, descendants, in_session
+from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.processes import command_of, descendants, in_session, started
 from tests.kit.truth import Truth
 from tests.kit.waiting import until
 
@@ -139,19 +139,12 @@ def test_a_process_that_is_killed(data_sets: Path, new_lake: Callable[..., TestL
     lake = new_lake(source=truth.source)
     last = len(truth.stages) - 1
     apply_stage(truth.dataset, last, lake.sink)
-    environment = {**os.environ, "CDC_LAKEHOUSE_CONFIG": str(lake.sink.parent / "lakehouse.yaml")}
-    with (tmp_path / "log").open("wb") as log:
-        # In a session of its own, which its JVM is in too.
-        process = subprocess.Popen(RUN, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
+    with started(lake.config_path, tmp_path / "home", "run") as process:
         until(lambda: lake.machinery("events") or process.poll() is not None)
         process.kill()
-        assert process.wait(10) == -signal.SIGKILL, (tmp_path / "log").read_text()
+        assert process.wait(10) == -signal.SIGKILL, (tmp_path / "home.log").read_text()
         until(lambda: not in_session(process.pid))
         assert not in_session(process.pid), "the JVM outlives its run"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
     assert lake.events_by_segment() == truth.events_by_segment(last)
     assert not lake.machinery("checkpoints")
     done = lake.go_through()
@@ -179,14 +172,9 @@ def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
         (jvm,) = [each for each in descendants(process.pid) if "SparkSubmit" in command_of(each)]
         os.kill(jvm, signal.SIGKILL)
 
-    home = tmp_path / "home"
-    environment = {**os.environ, "CDC_LAKEHOUSE_CONFIG": str(lake.config_path), "DAGSTER_HOME": str(home)}
-    command = [*RUN, "--follow", "--interval", "0.5"]
-    log = tmp_path / "log"
     write(1)
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
-    try:
+    words = ["run", "--follow", "--interval", "0.5"]
+    with started(lake.config_path, tmp_path / "home", *words) as process:
         until(lambda: published(1))
         kill_jvm()
         write(2)
@@ -202,10 +190,49 @@ def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
             write(5)
             until(lambda: is_there() or process.poll() is not None)
             os.killpg(process.pid, signal.SIGTERM)
-            assert process.wait(60) == 0, log.read_text()
+            assert process.wait(60) == 0, (tmp_path / "home.log").read_text()
         assert published(5) and lake.run().checkpoints.last().checkpoint_ts == T0 + 50, "the pass is whole"
         until(lambda: not in_session(process.pid))
         assert not in_session(process.pid), "the JVM outlives its run"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+
+
+def killed_at_each_commit(lake: TestLake, home: Path, *words: str) -> int:
+    """Run a command in processes of which the system kills each while it makes a commit, a later one each time, until
+    one ends; gives how many were killed. What a `finally` would mend stays."""
+    for number in itertools.count(1):
+        with hold_commit(lake, number) as is_there:
+            with started(lake.config_path, home, *words) as process:
+                until(lambda: is_there() or process.poll() is not None)
+                ended = process.poll()
+            until(lambda: not in_session(process.pid))
+        if ended is not None:
+            assert ended == 0, home.with_suffix(".log").read_text()
+            return number - 1
+    raise AssertionError
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rename_swap", "random_3"])
+def test_processes_killed_at_each_commit_lose_nothing(
+    name: str, data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path
+) -> None:
+    """A dump is loaded, a log of DDL applied, then small files are compacted."""
+    truth = Truth(data_sets / "canal-json" / name)
+    last, middle = len(truth.stages) - 1, (len(truth.stages) - 1) // 2
+    dump_of(truth, middle, tmp_path / "dump", rows_per_file=3)
+    initial = {"type": "dumpling", "uri": str(tmp_path / "dump")}
+    lake = new_lake(
+        source={**truth.source, "initial": initial},
+        policy={"ddl": {"drop": "purge"}},
+        maintenance={"min_small_files": 2, "max_delete_ratio": 0.01},
+    )
+    apply_stage(truth.dataset, last, lake.sink)
+    assert killed_at_each_commit(lake, tmp_path / "runs", "run") > 6
+    lake.check(truth.tables(last))
+    check_events(lake)
+    assert killed_at_each_commit(lake, tmp_path / "maintenance", "maintain") > 0
+    lake.check(truth.tables(last))
+    check_events(lake)
+    before = lake.metadata()
+    lake.go_through()
+    assert lake.metadata() == before
