@@ -10,7 +10,6 @@ import random
 import resource
 import shutil
 import signal
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ from cdc_lakehouse.operate.maintenance import Maintenance
 from tests.chaos.truth import WrongError
 from tests.chaos.world import Fault, World
 from tests.kit.jobs import let_spark_do_all
-from tests.kit.kills import KillAtCommit, before_commit
+from tests.kit.kills import KillAtCommit, before_commit, open_catalog
 from tests.kit.lakes import run_all
 from tests.kit.other_writer import optimize
 from tests.kit.processes import command_of, descendants, parent_of, works
@@ -167,17 +166,13 @@ def _clock_jumps(world: World, number: int) -> bool:
 
 def _warehouse_lost(world: World, number: int) -> bool:
     """The warehouse cannot be reached from a commit on: neither read nor written, in any process."""
-    return _without(world, number, lambda: [_warehouse(world)])
+    return _without(world, number, lambda: [world.lake.warehouse])
 
 
 def _read_only(world: World, number: int) -> bool:
     """New files and directories of the feed's tables cannot be made: their directories are files."""
-    root, name = _warehouse(world), world.lake.name
+    root, name = world.lake.warehouse, world.lake.name
     return _without(world, number, lambda: [*root.glob(f"{name}__*/*/data"), *root.glob(f"cdc_{name}/*/data")])
-
-
-def _warehouse(world: World) -> Path:
-    return Path(world.lake.config.lake.warehouse.removeprefix("file://"))
 
 
 def _without(world: World, number: int, places: Callable[[], Sequence[Path]]) -> bool:
@@ -200,7 +195,7 @@ def _without(world: World, number: int, places: Callable[[], Sequence[Path]]) ->
 def _disk_full(world: World, number: int) -> bool:
     """There is no room from a commit on. On a small file system a file takes all that is free; elsewhere no process of
     Spark may write more than some bytes to a file."""
-    balloon = _warehouse(world) / "balloon"
+    balloon = world.lake.warehouse / "balloon"
     free = shutil.disk_usage(world.lake.config_path).free
     if free < _SMALL:
 
@@ -247,9 +242,8 @@ _FEW_BYTES: Final = 700
 
 def _catalog_locked(world: World, number: int) -> bool:
     """Another process keeps the catalog's database for a moment: longer than PyIceberg waits for it, or less."""
-    path = world.lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
     patience = 0.05 if number % 3 else 30
-    with contextlib.closing(sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)) as other:
+    with open_catalog(world.lake, timeout=30, check_same_thread=False) as other:
         freed: list[threading.Timer] = []
 
         def lock() -> None:

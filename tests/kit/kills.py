@@ -35,6 +35,12 @@ _HOLD: Final = (
 _TABLES: Final = ("iceberg_tables", "iceberg_namespace_properties")
 
 
+def open_catalog(lake: TestLake, **how: Any) -> contextlib.closing[sqlite3.Connection]:
+    """The catalog's database, each statement of which is a transaction; it is closed at the end."""
+    path = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
+    return contextlib.closing(sqlite3.connect(path, **{"timeout": 60, "isolation_level": None, **how}))
+
+
 class Crash(BaseException):
     """Not an Exception: nothing in the project may catch it, as nothing can catch a kill."""
 
@@ -57,9 +63,8 @@ class KillAtCommit:
     @contextlib.contextmanager
     def __call__(self, lake: TestLake) -> Iterator[Killed]:
         killed = Killed()
-        path = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
         with (
-            contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as catalog,
+            open_catalog(lake) as catalog,
             _refusals_that_are_logged() as logged,
         ):
             catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(self.number)}")
@@ -98,8 +103,7 @@ def _refusals_that_are_logged() -> Iterator[list[str]]:
 def hold_commit(lake: TestLake, number: int) -> Iterator[Callable[[], bool]]:
     """The n-th commit since the block began (from 1), by whatever process, takes some seconds in the database: time to
     kill who makes it. Asks whether one is there."""
-    path = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
-    with contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as catalog:
+    with open_catalog(lake) as catalog:
         catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(number, _HOLD)}")
 
         def is_there() -> bool:

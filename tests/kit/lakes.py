@@ -57,6 +57,11 @@ class TestLake:
     def feed(self) -> FeedConfig:
         return self.config.feeds[0]
 
+    @property
+    def warehouse(self) -> Path:
+        """On a disk."""
+        return Path(self.config.lake.warehouse.removeprefix("file://"))
+
     def run(self, **options: Any) -> FeedRun:
         logger = logging.getLogger("cdc_lakehouse.tests")
         return FeedRun(self.feed, Lake(self.config.lake, self.config.storage), self.session, log=logger, **options)
@@ -96,13 +101,12 @@ class TestLake:
 
     def remove(self) -> None:
         """All of the feed, with its files, without asking the product: where many feeds come one after the other."""
-        warehouse = Path(self.config.lake.warehouse.removeprefix("file://"))
         for namespace in self.lake.catalog.list_namespaces():
             if namespace[0] == f"cdc_{self.name}" or namespace[0].startswith(f"{self.name}_"):
                 for identifier in self.lake.catalog.list_tables(namespace):
                     self.lake.catalog.drop_table(identifier)
                 self.lake.catalog.drop_namespace(namespace)
-                shutil.rmtree(warehouse / namespace[0], ignore_errors=True)
+                shutil.rmtree(self.warehouse / namespace[0], ignore_errors=True)
         shutil.rmtree(self.config_path.parent, ignore_errors=True)
 
     def machinery(self, name: str) -> list[dict[str, Any]]:
@@ -142,8 +146,7 @@ class TestLake:
 
     def data_files(self, table: str = "") -> list[Path]:
         """The data files of all current-state tables, or of one and of those that were dropped as such."""
-        warehouse = Path(self.config.lake.warehouse.removeprefix("file://"))
-        return sorted(warehouse.glob(f"{self.name}__*/{table}*/**/*.parquet"))
+        return sorted(self.warehouse.glob(f"{self.name}__*/{table}*/**/*.parquet"))
 
 
 def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any]) -> None:

@@ -51,7 +51,6 @@ import functools
 import itertools
 import json
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -74,7 +73,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.changefeed import Changefeed, Damage, table_name
 from tests.kit.jobs import divide_tables, let_spark_do_all
 from tests.kit.kafka import MemoryTopic
-from tests.kit.kills import SAID, KillAtCommit, before_commit, kill_everywhere
+from tests.kit.kills import SAID, KillAtCommit, before_commit, kill_everywhere, open_catalog
 from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.log import Column, Ddl, Entry, RowChange, Table, Values, fold, seen
 
@@ -405,13 +404,12 @@ class Player:
 
     def _refuse(self, lake: TestLake, verb: str, table: str) -> None:
         """Until it is mended."""
-        place = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
         database, name = self._pair(table)
         where = f"OLD.table_name = '{name}' AND OLD.table_namespace = '{lake.name}__{database}'"
         trigger = f"test_{database}_{name}_{verb}"
 
         def execute(statement: str) -> None:
-            with contextlib.closing(sqlite3.connect(place, timeout=60, isolation_level=None)) as catalog:
+            with open_catalog(lake) as catalog:
                 catalog.execute(statement)
 
         execute(
@@ -581,7 +579,7 @@ class Player:
                 assert pair not in lake.tables()
             case "purged":
                 place = f"{lake.name}__{pair[0]}"
-                warehouse = Path(lake.config.lake.warehouse.removeprefix("file://"))
+                warehouse = lake.warehouse
                 assert f"{place}.{table}" not in lake.metadata()
                 assert not list((warehouse / place / table).rglob("*.parquet"))
             case "aside":
@@ -613,7 +611,7 @@ class Player:
             case "segments":
                 _same(verb, sorted(row["kind"] for row in self._machinery(lake, "segments", pair)), words)
             case "copies":
-                archive = Path(lake.config.lake.warehouse.removeprefix("file://")) / f"cdc_{lake.name}" / "archive"
+                archive = lake.warehouse / f"cdc_{lake.name}" / "archive"
                 copies = [path for path in archive.rglob("*") if path.is_file() and self.database in path.parts]
                 _same("copies", len(copies), int(table))
             case "cuts":

@@ -134,8 +134,8 @@ def test_a_database_that_becomes_unusable(tmp_path: Path) -> None:
 
 
 def test_a_warehouse_that_cannot_be_written_is_said_by_the_first_write_of_a_run(lake: TestLake) -> None:
-    (Path(lake.config.lake.warehouse.removeprefix("file://"))).mkdir(parents=True)
-    (Path(lake.config.lake.warehouse.removeprefix("file://")) / f"cdc_{lake.name}").touch()
+    lake.warehouse.mkdir(parents=True)
+    (lake.warehouse / f"cdc_{lake.name}").touch()
     with pytest.raises(ConfigurationError, match=r"lake\.warehouse cannot be written: .*Not a directory"):
         Lease(lake.lake, lake.name, "run", utc_now).take()
 

@@ -241,9 +241,7 @@ class Source:
         self.sink.rows("d/t", version, *lines)
 
     def data_files(self) -> list[Path]:
-        return sorted(
-            Path(self.lake.config.lake.warehouse.removeprefix("file://")).rglob(f"{self.lake.name}__d*/**/*.parquet")
-        )
+        return sorted(self.lake.warehouse.rglob(f"{self.lake.name}__d*/**/*.parquet"))
 
     def check(self, told: Sequence[str] = ()) -> None:
         """The lake's rows are the server's; `told` says what each column after the key is about."""

@@ -64,8 +64,7 @@ def check_counts(lake: TestLake) -> None:
 
 
 def puffins(lake: TestLake, table: str = "") -> list[Path]:
-    warehouse = Path(lake.config.lake.warehouse.removeprefix("file://"))
-    return sorted(warehouse.glob(f"{lake.name}__*/{table}*/**/*.puffin"))
+    return sorted(lake.warehouse.glob(f"{lake.name}__*/{table}*/**/*.puffin"))
 
 
 def kinds(lake: TestLake, table: str) -> list[list[str]]:

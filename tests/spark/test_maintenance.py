@@ -7,7 +7,6 @@ import datetime
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -177,7 +176,7 @@ def test_batch_committed_and_not_marked_is_found_after_optimizing(new_lake: Call
 def test_archived_copy_that_a_crash_cut_short_is_made_again(new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source={**CSV, "archive": True})
     OtherWriter(lake)
-    root = Path(lake.config.lake.warehouse.removeprefix("file://")) / f"cdc_{lake.name}" / "archive"
+    root = lake.warehouse / f"cdc_{lake.name}" / "archive"
     copy, *_ = (path for path in sorted(root.rglob("*")) if path.is_file())
     content = copy.read_bytes()
     copy.write_bytes(content[: len(content) // 2])

@@ -96,8 +96,7 @@ class Story:
         self.add(name, f"$ cdc-lakehouse {' '.join(words)}\n{said}exit code {done.exit_code}")
 
     def add(self, name: str, page: str) -> None:
-        warehouse = self.lake.config.lake.warehouse.removeprefix("file://")
-        page = page.replace(warehouse, "<warehouse>")
+        page = page.replace(str(self.lake.warehouse), "<warehouse>")
         page = re.sub(r"^(cdc_lakehouse_last_run_(?:end|dur)\S+) .*", r"\1 <number>", page, flags=re.MULTILINE)
         page = re.sub(r'("snapshot_id": )"\d+"', r'\1"<snapshot>"', page)
         self.pages[name] = normalized(page, self.directory, DAY)
