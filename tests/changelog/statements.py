@@ -119,6 +119,12 @@ def verdict(version: TableVersion) -> tuple[object, ...]:
     return version.effect, version.hold is not None, shown
 
 
+def in_any_case(versions: Sequence[TableVersion], *ts: int) -> str:
+    """The verdicts of statements, alike for names in any letter case: a MODIFY or CHANGE names its column anew, as it
+    is typed, which evolves the table."""
+    return repr([verdicts(versions, each) for each in ts]).lower().replace("'evolve'", "'none'")
+
+
 def verdicts(versions: Sequence[TableVersion], ts: int) -> dict[str, tuple[object, ...]]:
     """What the statement of a commit-ts makes of each table. Not `charset`: with it the types of columns are found that
     a later statement defines, and schema files show them."""
