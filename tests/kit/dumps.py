@@ -225,7 +225,9 @@ class InsertWriter:
             content += b"INSERT INTO `parcels` %sVALUES" % (names if self.listed else b"")
             content += b"\n" if self.style == "dumpling" else b" "
             content += gap.join(map(self.row, rows[at : at + self.per_statement])) + b";\n"
-        return content + (b"/*!40000 ALTER TABLE `parcels` ENABLE KEYS */;\nUNLOCK TABLES;\n" * self._old_style)
+        return content + (
+            b"/*!40000 ALTER TABLE `parcels` ENABLE KEYS */;\nUNLOCK TABLES;\n" * (self.style == "mysqldump")
+        )
 
     def preamble(self) -> bytes:
         if self.style == "dumpling":
@@ -236,10 +238,6 @@ class InsertWriter:
             b"-- Dump of parcels; INSERT INTO\n--\n\nLOCK TABLES `parcels` WRITE;\n"
             b"/*!40000 ALTER TABLE `parcels` DISABLE KEYS */;\n"
         )
-
-    @property
-    def _old_style(self) -> bool:
-        return self.style == "mysqldump"
 
     def row(self, row: Row) -> bytes:
         return b"(" + b",".join(map(self._value, row)) + b")"

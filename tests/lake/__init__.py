@@ -28,20 +28,12 @@ ID = SourceColumn("id", ColumnType.of("BIGINT", length=20), nullable=False, prim
 CREATE, DROP, ADD_COLUMN, TRUNCATE, RENAME, DROP_DATABASE = 3, 4, 5, 11, 14, 2
 
 
-SIXTY_FOUR = tuple(f"l{place}" for place in range(64))
-"""Labels, as many as a SET may have."""
-
-
 def moment(*parts: int) -> datetime.datetime:
     return datetime.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
 
 
 def utc(*parts: int) -> datetime.datetime:
     return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[misc]
-
-
-def decimal_type(precision: int, scale: int) -> ColumnType:
-    return ColumnType.of("decimal", length=precision, scale=scale)
 
 
 def text(name: str) -> SourceColumn:

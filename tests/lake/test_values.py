@@ -91,23 +91,23 @@ def converted(case: Case) -> Iterator[str]:
     types, how = header(case)
     old, new = how.type_of(types[0]), how.type_of(types[-1])
     try:
-        relation, result, lost, zeros = conversions("(SELECT value AS v0 FROM t)", types, how)
+        relation, result, lost, zeros = conversions("(SELECT *, value AS v0 FROM t)", types, how)
         through = convert_through("value", types, how)
     except DdlError:
         assert type_change(types[0], types[-1]) == "convert"
         yield "refused"
         return
-    found = rows_of(values_of(case), old, through, f"typeof({through}) = typeof({cast('NULL', new)})")
-    for value, (changed, is_typed) in zip([*values_of(case), None], [*found, (None, True)], strict=True):
-        rows = f"(SELECT {literal(value, old)} AS value)"
-        flags = ", ".join(f"coalesce({each}, false)" for each in (any_of(lost), any_of(zeros)))
-        query = f"WITH t AS {rows} SELECT {result}, {flags} FROM {relation}"
-        ((same, is_lost, is_zero),) = connection().execute(query).fetchall()
-        assert is_typed and (same == changed or is_lost or is_zero)
-        if value is None:
-            assert (same, is_lost, is_zero) == (None, False, False)
-        else:
-            yield "lost" if is_lost else "a zero date" if is_zero else text_of(written(changed))
+    values = [*values_of(case), None]
+    listed = ", ".join(f"({number}, {literal(value, old)})" for number, value in enumerate(values))
+    flags = [f"coalesce({each}, false)" for each in (any_of(lost), any_of(zeros))]
+    shown = ", ".join([result, *flags, through, f"typeof({through}) = typeof({cast('NULL', new)})"])
+    query = f"WITH t AS (SELECT * FROM (VALUES {listed}) AS t(number, value)) SELECT {shown} FROM {relation}"
+    *found, null = connection().execute(f"{query} ORDER BY number").fetchall()
+    assert null == (None, False, False, None, True)
+    for value, is_lost, is_zero, changed, is_typed in found:
+        assert is_typed and (value == changed or is_lost or is_zero)
+        assert value is None or not (is_lost or is_zero)
+        yield "lost" if is_lost else "a zero date" if is_zero else text_of(written(changed))
 
 
 def placed(case: Case) -> Iterator[str]:

@@ -1,11 +1,10 @@
-"""Feeds that are old or wide: what a run opens, commits and keeps does not grow with runs, only with changed tables."""
+"""Feeds that are old or wide: what a run reads, commits and keeps does not grow with runs, only with changed tables."""
 
 from __future__ import annotations
 
 import datetime
 import gc
 import os
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,7 +86,7 @@ def test_feed_of_hundreds_of_tables_commits_changed_ones_only(new_lake: Callable
         put(sink, name, 1, ("U", 11, 1, 10), ("D", 12, 2, 2), index=2)
         expected[name] = [(1, 10, f"{name}11")]
     sink.checkpoint(19)
-    assert Counter(each for each in _commits(lake) if ".t" in f".{each}" and each.startswith("update d.")) == Counter(
+    assert sorted(each for each in _commits(lake) if each.startswith("update d.")) == sorted(
         f"update d.{name}" for name in changed
     )
     assert lake.all_rows() == expected

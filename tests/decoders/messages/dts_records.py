@@ -86,13 +86,6 @@ def change(value: bytes) -> RowChange:
     return part
 
 
-def value_of(number: int, image: Image) -> str | None:
-    """The text of one value."""
-    after = change(row_body([("c", number, image)])).after
-    assert after is not None
-    return after["c"]
-
-
 def integer(digits: str) -> Image:
     return "Integer", {"precision": 8, "value": digits}
 
