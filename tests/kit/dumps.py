@@ -99,8 +99,13 @@ def zstd(content: bytes) -> bytes:
     return pa.Codec("zstd").compress(content, asbytes=True)
 
 
+def _gzip(content: bytes) -> bytes:
+    """Without the time, so that the bytes are the same in each process."""
+    return gzip.compress(content, mtime=0)
+
+
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
-    "": lambda content: content, ".gz": gzip.compress, ".snappy": framed_snappy, ".zst": zstd,
+    "": lambda content: content, ".gz": _gzip, ".snappy": framed_snappy, ".zst": zstd,
 }  # fmt: skip
 
 

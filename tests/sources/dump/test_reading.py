@@ -67,6 +67,7 @@ def flipped(kind: Compression, place: int) -> bytes:
         *((kind, b"INSERT INTO `t` VALUES\n(1);\n") for kind in KINDS),
         *((kind, WHOLE[kind] + b"more of it") for kind in KINDS),
     ],
+    ids=lambda each: each if isinstance(each, str) else f"{len(each)} bytes",
 )
 def test_damaged_file_is_refused(kind: Compression, content: bytes) -> None:
     with pytest.raises(SourceError, match=rf"the {kind} file cannot be decompressed: .*\[segment d/f\].*copy"):
