@@ -6,12 +6,13 @@ Iceberg's own FileIO is used, not Hadoop's file systems: one bundle of the servi
 from __future__ import annotations
 
 import datetime
+import os
 from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.sources.object_store import Location, name_key_file
+from cdc_lakehouse.sources.object_store import Location
 
 # The newest published release of each; they hold the services' SDKs only, so they may be older than the runtime.
 _AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
@@ -58,10 +59,9 @@ def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
         case "s3":
             return _pyiceberg_s3(storage.s3.of(Location.of(warehouse).bucket))
         case "gs":
-            return _pyiceberg_gs(storage.gs.of(Location.of(warehouse).bucket))
+            return _pyiceberg_gs(_gs(Location.of(warehouse), storage))
         case "abfss":
-            location = Location.of(warehouse)
-            return _pyiceberg_azure(location, _azure(location, storage))
+            return _pyiceberg_azure(*_azure(Location.of(warehouse), storage))
         case _:
             return FileIO()
 
@@ -71,10 +71,9 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
         case "s3":
             return _spark_s3(storage.s3.of(Location.of(warehouse).bucket))
         case "gs":
-            return _spark_gs(storage.gs.of(Location.of(warehouse).bucket))
+            return _spark_gs(_gs(Location.of(warehouse), storage))
         case "abfss":
-            location = Location.of(warehouse)
-            return _spark_azure(location, _azure(location, storage))
+            return _spark_azure(*_azure(Location.of(warehouse), storage))
         case "file":
             return SparkFileIO(local_files=_LOCAL_FILE_SYSTEM)
         case _:
@@ -122,10 +121,8 @@ def _pyiceberg_s3(settings: S3Storage) -> FileIO:
 
 
 def _spark_s3(settings: S3Storage) -> SparkFileIO:
-    catalog = {
-        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        "s3.path-style-access": str(settings.path_style).lower(),
-    }
+    style = str(settings.path_style).lower()
+    catalog = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.path-style-access": style}
     if settings.endpoint is not None:
         catalog["s3.endpoint"] = settings.endpoint
     region = settings.region or (None if settings.endpoint is None else _DEFAULT_REGION)
@@ -144,8 +141,15 @@ def _spark_s3(settings: S3Storage) -> SparkFileIO:
     return SparkFileIO(catalog)
 
 
+def _gs(location: Location, storage: StorageConfig) -> GcsStorage:
+    settings = storage.gs.of(location.bucket)
+    if settings.service_account_file is not None:
+        # PyArrow and Iceberg take a key file only from there, as Google's libraries do.
+        os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = settings.service_account_file
+    return settings
+
+
 def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
-    name_key_file(settings)
     properties = _given(**{"gcs.service.host": settings.endpoint})
     if settings.anonymous:
         # PyArrow always sends a token; an emulator accepts any.
@@ -154,24 +158,20 @@ def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
 
 
 def _spark_gs(settings: GcsStorage) -> SparkFileIO:
-    name_key_file(settings)
-    properties = {
-        "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO",
-        **_given(**{"gcs.service.host": settings.endpoint}),
-    }
+    properties = _given(**{"io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO", "gcs.service.host": settings.endpoint})
     if settings.anonymous:
         properties["gcs.no-auth"] = "true"
     return SparkFileIO(properties)
 
 
-def _azure(location: Location, storage: StorageConfig) -> AzureStorage:
+def _azure(location: Location, storage: StorageConfig) -> tuple[Location, AzureStorage]:
     settings = storage.azure.of(location.bucket)
     if settings.endpoint is not None or settings.anonymous:
         raise ConfigurationError(
             "a warehouse on Azure is reached at the host in its URI, with credentials",
             advice=f"set storage.azure.buckets.{location.bucket} without endpoint and anonymous",
         )
-    return settings
+    return location, settings
 
 
 def _pyiceberg_azure(location: Location, settings: AzureStorage) -> FileIO:

@@ -36,7 +36,6 @@ from cdc_lakehouse.sources.object_store import (
     ObjectStore,
     StoredObject,
     UnreadableDirectory,
-    UnreadableName,
     open_store,
     read_segment,
     segment_pieces,

@@ -5,16 +5,9 @@ How to add a service: add a case to `Location` in `store`, its client to `client
 
 from cdc_lakehouse.sources.object_store.local_store import LocalStore
 from cdc_lakehouse.sources.object_store.opening import SEGMENT_LIMIT, open_store, read_segment, segment_pieces
-from cdc_lakehouse.sources.object_store.remote_store import name_key_file
-from cdc_lakehouse.sources.object_store.store import (
-    Location,
-    ObjectStore,
-    StoredObject,
-    UnreadableDirectory,
-    UnreadableName,
-)
+from cdc_lakehouse.sources.object_store.store import Location, ObjectStore, StoredObject, UnreadableDirectory
 
 __all__ = [
-    "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "StoredObject", "UnreadableDirectory", "UnreadableName",
-    "name_key_file", "open_store", "read_segment", "segment_pieces",
+    "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "StoredObject", "UnreadableDirectory",
+    "open_store", "read_segment", "segment_pieces",
 ]  # fmt: skip

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 CLIENT_ERRORS: Final = (BaseError, OSError, ValueError)
 """The client's exceptions: a missing object is an `OSError`, an invalid path or setting a `ValueError`."""
 
-UNREADABLE_NAME: Final = "part of its name is empty, '.' or '..', or has control characters"
-
 _STATUS: Final = re.compile(r"status code: (\d{3})|\bstatus: (\d{3})")
 _CODE: Final = re.compile(r"<Code>\s*(\w{1,64})\s*</Code>|\"code\":\s*\"(\w{1,64})\"")
 _KIND: Final = re.compile(r"\bkind: (\w{1,32})")
+# Quoted, with control characters escaped.
+_KEY: Final = re.compile(r'\bpath: ("(?:[^"\\]|\\.)*")')
 
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound"})
 _BAD_CREDENTIALS: Final = frozenset({
@@ -85,8 +85,10 @@ def fault(location: Location, error: BaseException, path: str | None = None) -> 
             f"the bucket {bucket!r} is in another region ({said})", advice=f"set {setting}.region to the bucket's"
         )
     if isinstance(error, ValueError | InvalidPathError):
+        key = _first(_KEY, text) or (location.uri if path is None else f'"{path}"')
         return SourceError(
-            f"a name in the bucket {bucket!r} cannot be read: {UNREADABLE_NAME}",
+            f"no request can be made for {key} of the bucket {bucket!r}: part of the key is empty, '.' or '..', or has "
+            "control characters",
             segment=path,
             advice="remove it from the source's prefix, or point source.uri below it",
         )

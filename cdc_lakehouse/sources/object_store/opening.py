@@ -25,8 +25,7 @@ def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
     location = Location.of(uri)
     if location.service == "file":
         return LocalStore(Path(location.prefix))
-    storage = storage or StorageConfig.nothing()
-    return RemoteStore(location, open_client(location, storage), storage)
+    return RemoteStore(location, open_client(location, storage or StorageConfig.nothing()))
 
 
 SEGMENT_LIMIT: Final = (1 << 31) - 1

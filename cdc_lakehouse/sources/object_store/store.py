@@ -31,12 +31,6 @@ class UnreadableDirectory:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableName(UnreadableDirectory):
-    """An object, or where the path ends in `/` all that is below it, that no request can be made for: part of its name
-    is empty, `.`, `..` or has control characters."""
-
-
 class ObjectStore(Protocol):
     """Paths are relative to the root and use `/`. A directory prefix ends in `/`; the empty one is the root."""
 
@@ -53,7 +47,8 @@ class ObjectStore(Protocol):
         """Yield everything below a directory prefix, in no order; with `after`, only what sorts after that path in the
         byte order of paths. Earlier objects cost little: they are not read.
 
-        A prefix without objects gives nothing. Raises `SourceUnreachableError` when the root cannot be listed.
+        A prefix without objects gives nothing. Raises `SourceUnreachableError` when the root cannot be listed, and
+        `SourceError` for a key that no request can be made for: part of it is empty, `.` or `..`.
         """
         ...
 

@@ -30,7 +30,7 @@ from typing import Any, Final
 from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, is_commit_ts
 from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
-from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory, UnreadableName
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
 
 METADATA: Final = "metadata"
 METADATA_LIMIT: Final = 64 * 1024
@@ -181,9 +181,7 @@ def classify(
     data: list[StoredObject] = []
     for found in objects:
         shown = _utf8(found.path)
-        if isinstance(found, UnreadableName):
-            listing.unknown.append(shown)
-        elif isinstance(found, UnreadableDirectory):
+        if isinstance(found, UnreadableDirectory):
             listing.unreadable.append(replace(found, path=shown))
         elif shown != found.path:
             listing.unknown.append(shown)
