@@ -211,8 +211,7 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
     "schema_history": schema_history.SCHEMA,
     "quarantine": quarantine.SCHEMA,
     "checkpoints": checkpoints.SCHEMA,
-    "approvals": decisions.APPROVALS_SCHEMA,
-    "holds": decisions.MANUAL_HOLDS_SCHEMA,
+    "decisions": decisions.SCHEMA,
     "frontier": frontiers.FRONTIER_SCHEMA,
     "signals": source_metadata.SCHEMA,
 }

@@ -9,13 +9,13 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.tables.decisions import Approval, ManualHold
+from cdc_lakehouse.lake.tables.decisions import Decision
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, MOVED_ROWS, REPAIR, Kind, Segment
 from cdc_lakehouse.pipeline.dump import DumpSource
@@ -29,34 +29,36 @@ from cdc_lakehouse.pipeline.source import Source
 class Resumed:
     """What may continue for a table: the hold that was removed, and the statements whose rewrite is approved."""
 
-    hold: ManualHold | None = None
-    approved: tuple[TableVersion, ...] = field(default=())
+    hold: Decision | None = None
+    approved: tuple[TableVersion, ...] = ()
 
     def __bool__(self) -> bool:
         return self.hold is not None or bool(self.approved)
 
 
-def hold_table(run: FeedRun, table: str, reason: str, held_by: str, now: datetime.datetime) -> None:
+def hold_table(run: FeedRun, table: str, reason: str, decided_by: str, now: datetime.datetime) -> None:
     """Hold a table (`database.table`) at its last cut. Raises `ConfigurationError` when the feed has no such table."""
     life = _live(run, table)
     name = life.last.name
-    run.manual_holds.add(ManualHold(life.id, name.database, name.table, reason, held_by, now))
+    run.decisions.add(Decision("hold", life.id, name.database, name.table, now, decided_by, reason))
 
 
 def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
     """Resume a table that a person holds, or whose rewrite waits. A hold is found by the table's current name, or by
     its name when it was held."""
     lives = run.history.history.incarnations()
-    hold = next((each for each in run.manual_holds.all() if table in _names(each, lives.get(each.incarnation))), None)
+    hold = next((each for each in run.decisions.holds() if table in _names(each, lives.get(each.incarnation))), None)
     if hold is not None:
-        run.manual_holds.remove(hold.incarnation)
+        run.decisions.release(hold.incarnation)
     tables = CurrentTables(run.lake, run.feed)
     approved: list[TableVersion] = []
     for life in lives.values():
         waiting = unapproved(run, life, tables.find) if str(life.last.name) == table else ()
         if waiting:
             name = life.last.name
-            run.approvals.add(Approval(life.id, name.database, name.table, waiting[-1].commit_ts, now))
+            run.decisions.add(
+                Decision("rewrite", life.id, name.database, name.table, now, commit_ts=waiting[-1].commit_ts)
+            )
             approved += waiting
     return Resumed(hold, tuple(approved))
 
@@ -66,7 +68,7 @@ def tables_named(run: FeedRun, tables: Iterable[str]) -> frozenset[TableName]:
     return frozenset(_live(run, table).last.name for table in tables)
 
 
-def _names(hold: ManualHold, life: Incarnation | None) -> set[str]:
+def _names(hold: Decision, life: Incarnation | None) -> set[str]:
     return {f"{hold.database}.{hold.table}", *(() if life is None else (str(life.last.name),))}
 
 

@@ -21,7 +21,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
-from cdc_lakehouse.lake.tables.decisions import Approvals, ManualHolds
+from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
@@ -134,12 +134,8 @@ class FeedContext:
         return Signals(self.lake, self.feed.name)
 
     @functools.cached_property
-    def approvals(self) -> Approvals:
-        return Approvals(self.lake, self.feed.name)
-
-    @functools.cached_property
-    def manual_holds(self) -> ManualHolds:
-        return ManualHolds(self.lake, self.feed.name)
+    def decisions(self) -> Decisions:
+        return Decisions(self.lake, self.feed.name)
 
     @functools.cached_property
     def checkpoints(self) -> Checkpoints:

@@ -19,7 +19,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.faults import described, engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.tables.decisions import ManualHold
+from cdc_lakehouse.lake.tables.decisions import Decision
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
@@ -106,7 +106,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     person. `lives` are all tables of the feed, because a path may belong to one that is left out."""
     reasons: dict[str, _Reasons] = defaultdict(_Reasons)
     directory = _Directory(lives, run.feed.tables, run.history.history)
-    for hold in run.manual_holds.all():
+    for hold in run.decisions.holds():
         reasons[hold.incarnation].add(manual_reason(hold))
     for id, life in directory.taken.items():
         _of_history(run.feed, life, reasons[id])
@@ -135,9 +135,9 @@ def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
             return feed.policy.quarantine
 
 
-def manual_reason(hold: ManualHold) -> str:
+def manual_reason(hold: Decision) -> str:
     return (
-        f"held by {hold.held_by} since {hold.held_at:%Y-%m-%d %H:%M} UTC: {hold.reason}. "
+        f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}. "
         f"`cdc-lakehouse resume {hold.database}.{hold.table}` lets it go on"
     )
 
@@ -168,7 +168,7 @@ def unapproved(
         for before, version in itertools.pairwise(life.versions)
         if version.effect == "rewrite" or _fills_rows(run, before, version, name)
     ]
-    approved = run.approvals.upto(life.id) if rewrites else 0
+    approved = run.decisions.approved_upto(life.id) if rewrites else 0
     waiting = [version for version in rewrites if version.commit_ts > max(approved, life.emptied_ts)]
     state = find(life) if waiting else None
     if state is None or not state.row_count:

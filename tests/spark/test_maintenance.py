@@ -18,7 +18,7 @@ from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text, spark_columns
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
-from cdc_lakehouse.lake.tables.decisions import ManualHold
+from cdc_lakehouse.lake.tables.decisions import Decision
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate.maintenance import Maintained, Maintenance, Procedures
 from cdc_lakehouse.operate.retention import _CHANGES, VersionSpan, _Changes, _superseded
@@ -140,14 +140,14 @@ def test_file_that_changes_twice_while_its_table_is_held(new_lake: Callable[...,
     """Keys of its first content that no later one has are gone; also where another writer has let the snapshot expire
     that has them: then the table is made anew, and the other one goes on."""
     feed = OtherWriter(new_lake(source=CSV))
-    hold = ManualHold(feed.held, "d", "u", "a test", "me", datetime.datetime.now(datetime.UTC))
-    feed.lake.run().manual_holds.add(hold)
+    hold = Decision("hold", feed.held, "d", "u", datetime.datetime.now(datetime.UTC), "me", "a test")
+    feed.lake.run().decisions.add(hold)
     for at, key in ((20, 3), (30, 4)):
         feed.land(("I", 4, 1, 1), ("I", 6, key, key), at=at)
         assert set(run_all(feed.lake.run()).applied.held) == {feed.held}
     if expires:
         feed.optimize("events")
-    feed.lake.run().manual_holds.remove(feed.held)
+    feed.lake.run().decisions.release(feed.held)
     feed.land(("I", 4, 1, 1), ("I", 6, 4, 4), ("I", 35, 9, 9), at=40)
     done = feed.lake.go_through()
     assert feed.rows("u") == [(1, 1), (4, 4), (9, 9)]

@@ -1,70 +1,59 @@
-"""Decisions of people about tables: the `approvals` table has rewrites that the policy would hold and that a person has
-approved, the `holds` table what a person holds until a person releases it."""
+"""The `decisions` table: what people decided about tables, on which each run acts."""
 
 from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
+
+from pyiceberg.expressions import And
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
 
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """Allows a table's statements with a commit-ts at or below `commit_ts` to be carried out."""
-
-    incarnation: str
-    database: str
-    table: str
-    commit_ts: int
-    approved_at: datetime.datetime
-
-
-APPROVALS_SCHEMA: Final = schema_of(Approval)
-
-
-class Approvals:
-    def __init__(self, lake: Lake, feed: str) -> None:
-        self._table = SmallTable(lake, feed, "approvals", APPROVALS_SCHEMA)
-
-    def upto(self, incarnation: str) -> int:
-        """Return the commit-ts up to which a table's statements are approved; 0 when none is."""
-        found = (row["commit_ts"] for row in self._table.read() if row["incarnation"] == incarnation)
-        return max(found, default=BEGINNING)
-
-    def add(self, approval: Approval) -> None:
-        self._table.write([approval])
+DecisionKind = Literal["hold", "rewrite"]
 
 
 @dataclass(frozen=True, slots=True)
-class ManualHold:
-    """A table that a person holds: its name at that time, the reason, the person and the time."""
+class Decision:
+    """A decision about a table, with the name that it had then. A `hold` keeps it as it is, for a `reason`, until a
+    person releases it. A `rewrite` allows statements with a commit-ts at or below `commit_ts`, which the policy would
+    hold."""
 
+    kind: DecisionKind
     incarnation: str
     database: str
     table: str
-    reason: str
-    held_by: str
-    held_at: datetime.datetime
+    decided_at: datetime.datetime
+    decided_by: str | None = None
+    reason: str | None = None
+    commit_ts: int | None = None
 
 
-MANUAL_HOLDS_SCHEMA: Final = schema_of(ManualHold)
+SCHEMA: Final = schema_of(Decision)
 
 
-class ManualHolds:
+class Decisions:
     def __init__(self, lake: Lake, feed: str) -> None:
-        self._table = SmallTable(lake, feed, "holds", MANUAL_HOLDS_SCHEMA)
+        self._table = SmallTable(lake, feed, "decisions", SCHEMA)
 
-    def all(self) -> list[ManualHold]:
-        return [ManualHold(**row) for row in self._table.read()]
+    def holds(self) -> list[Decision]:
+        return [Decision(**row) for row in self._table.read() if row["kind"] == "hold"]
 
-    def add(self, hold: ManualHold) -> None:
-        """Hold a table; the reason of an existing hold is replaced."""
-        self._table.write([hold], replacing=equal("incarnation", hold.incarnation))
+    def approved_upto(self, incarnation: str) -> int:
+        """Return the commit-ts up to which a table's rewrites are allowed; 0 when none is."""
+        of_table = (row for row in self._table.read() if (row["kind"], row["incarnation"]) == ("rewrite", incarnation))
+        return max((row["commit_ts"] for row in of_table), default=BEGINNING)
 
-    def remove(self, incarnation: str) -> None:
-        """Release a table."""
-        self._table.write([], replacing=equal("incarnation", incarnation))
+    def add(self, decision: Decision) -> None:
+        """Add a decision, which replaces one of its kind about the same table."""
+        self._table.write([decision], replacing=_of(decision.kind, decision.incarnation))
+
+    def release(self, incarnation: str) -> None:
+        """Remove the hold of a table."""
+        self._table.write([], replacing=_of("hold", incarnation))
+
+
+def _of(kind: DecisionKind, incarnation: str) -> And:
+    return And(equal("kind", kind), equal("incarnation", incarnation))
