@@ -6,7 +6,6 @@ runs wait for them in between.
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from cdc_lakehouse.assets.runs import FEED_TAG, OWN_JOBS
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate.maintenance import RULES, Maintained, Maintenance
 from cdc_lakehouse.operate.state import TableHealth
 
 
@@ -66,7 +65,7 @@ def _on_schedule(
 def _observations(feed: FeedConfig, done: Maintained) -> Iterator[dg.AssetObservation]:
     """Yield observations of the tables whose files changed. Materializations would say that their rows are newer."""
     for row in done.tables:
-        if row.source is not None and row.after is not None and row.actions.compacted_files:
+        if row.source is not None and row.after is not None and row.counts["compacted_files"]:
             key = keys.current_key(feed.name, row.source)
             yield dg.AssetObservation(key, metadata=health_metadata(row.after))
 
@@ -78,10 +77,8 @@ def _metadata(done: Maintained) -> dict[str, Any]:
             "table": row.table,
             **_numbers("before", row.before),
             **_numbers("after", row.after or row.before),
-            "compacted_files": row.actions.compacted_files,
-            "expired_snapshots": row.actions.expired_snapshots,
-            "orphan_files": row.actions.orphan_files,
-            "not_done": row.actions.deferred or "",
+            **{rule.name: row.counts[rule.name] for rule in RULES if rule.column is not None},
+            "not_done": row.deferred or "",
         }
         for row in done.tables
     ]
@@ -89,13 +86,10 @@ def _metadata(done: Maintained) -> dict[str, Any]:
     numbers: dict[str, Any] = {
         "files": sum(health.files for health in after),
         "bytes": sum(health.bytes for health in after),
-        "compacted_files": sum(row.actions.compacted_files for row in done.tables),
-        "expired_snapshots": sum(row.actions.expired_snapshots for row in done.tables),
-        "orphan_files": sum(row.actions.orphan_files for row in done.tables),
-        "tables_not_done": sum(row.actions.deferred is not None for row in done.tables),
-        "superseded_events": sum(row.actions.superseded_events for row in done.tables),
+        **{rule.name: sum(row.counts[rule.name] for row in done.tables) for rule in RULES if rule.name},
+        "tables_not_done": sum(row.deferred is not None for row in done.tables),
         "forgotten_cut_rows": done.forgotten_cut_rows,
-        **{f"removed_{name}": count for name, count in asdict(done.removed).items()},
+        **{f"removed_{name}": count for name, count in done.removed.items()},
     }
     if rows:
         numbers["tables"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])

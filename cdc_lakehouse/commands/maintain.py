@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -23,7 +22,8 @@ from cdc_lakehouse.commands.common import (
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate.maintenance import RULES, Maintained, Maintenance
+from cdc_lakehouse.operate.retention import REMOVED
 from cdc_lakehouse.operate.state import health_document
 
 
@@ -64,7 +64,7 @@ def command(
         print_json({"dry_run": dry_run, "feeds": [_document(feed, each) for feed, each in done]})
     else:
         say("\n\n".join(_text(feed, each, dry_run=dry_run) for feed, each in done))
-    return HELD if any(row.actions.deferred is not None for _, each in done for row in each.tables) else DONE
+    return HELD if any(row.deferred is not None for _, each in done for row in each.tables) else DONE
 
 
 def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
@@ -74,7 +74,8 @@ def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
             "source": None if row.source is None else str(row.source),
             "before": health_document(row.before),
             "after": None if row.after is None else health_document(row.after),
-            **asdict(row.actions),
+            **{rule.name: row.counts[rule.name] for rule in RULES if rule.name},
+            "deferred": row.deferred,
         }
         for row in done.tables
     ]
@@ -82,13 +83,13 @@ def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
         "feed": feed.name,
         "forgotten_cut_rows": done.forgotten_cut_rows,
         "forgotten_quarantine_rows": done.forgotten_quarantine_rows,
-        "removed": asdict(done.removed),
+        "removed": done.removed,
         "tables": tables,
     }
 
 
 def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
-    header = ["table", "files", "KiB", "deleted", "snapshots", "rewritten", "manifests", "expired", "orphans"]
+    columns = {rule.column: rule.name for rule in RULES if rule.column is not None}
     rows = [
         [
             row.table,
@@ -96,34 +97,25 @@ def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
             _change(row.before.bytes >> 10, row.after and row.after.bytes >> 10),
             _change(f"{row.before.delete_ratio:.1%}", row.after and f"{row.after.delete_ratio:.1%}"),
             _change(row.before.snapshots, row.after and row.after.snapshots),
-            *(
-                str(number or "-")
-                for number in (
-                    row.actions.compacted_files,
-                    row.actions.rewritten_manifests,
-                    row.actions.expired_snapshots,
-                    row.actions.orphan_files,
-                )
-            ),
+            *(str(row.counts[name] or "-") for name in columns.values()),
         ]
         for row in done.tables
     ]
     what = "; a dry run: nothing was done" if dry_run else ""
-    lines = [f"feed {feed.name}{what}", "", *grid(header, rows)]
+    lines = [f"feed {feed.name}{what}", "", *grid(["table", "files", "KiB", "deleted", "snapshots", *columns], rows)]
     if done.forgotten_cut_rows or done.forgotten_quarantine_rows:
         lines += [
             "",
             f"  rows of old cuts: {done.forgotten_cut_rows}, of the quarantine: {done.forgotten_quarantine_rows}",
         ]
-    kept_no_longer = (
-        (done.removed.records, f"messages of `records` ({done.removed.record_bytes >> 10} KiB)"),
-        (done.removed.archived_files, f"files of the archive ({done.removed.archived_bytes >> 10} KiB)"),
-        (done.removed.segments, "segments, which are one row a table"),
-        (done.removed.positions, "positions in `signals`, which are one row a partition"),
-        (sum(row.actions.superseded_events for row in done.tables), "events that later ones of their rows superseded"),
-    )
+    kept_no_longer = [
+        (done.removed[name], of if size is None else f"{of} ({done.removed[size] >> 10} KiB)")
+        for name, (of, size) in REMOVED.items()
+    ]
+    superseded = sum(row.counts["superseded_events"] for row in done.tables)
+    kept_no_longer.append((superseded, "events that later ones of their rows superseded"))
     lines += [f"  no longer kept: {count} {of}" for count, of in kept_no_longer if count]
-    deferred = [f"    {row.table}: {row.actions.deferred}" for row in done.tables if row.actions.deferred is not None]
+    deferred = [f"    {row.table}: {row.deferred}" for row in done.tables if row.deferred is not None]
     return "\n".join([*lines, *(["", "  could not be done:", *deferred] if deferred else [])])
 
 

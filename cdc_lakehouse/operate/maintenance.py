@@ -11,7 +11,8 @@ import datetime
 import functools
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -30,12 +31,19 @@ from cdc_lakehouse.lake.files import dangling_deletes
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
-from cdc_lakehouse.lake.tables.lease import MAINTENANCE, Lease, take_when_free
+from cdc_lakehouse.lake.tables.lease import MAINTENANCE, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.operate.retention import Removed, Retention, SupersededEvents
-from cdc_lakehouse.operate.state import SMALL_SHARE, TableHealth, manifest_count, rewrite_candidates, table_health
+from cdc_lakehouse.operate.retention import Retention, SupersededEvents, nothing_removed
+from cdc_lakehouse.operate.state import (
+    SMALL_SHARE,
+    RewriteCandidates,
+    TableHealth,
+    manifest_count,
+    rewrite_candidates,
+    table_health,
+)
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.progress import Progress
 
@@ -84,52 +92,30 @@ _PATIENCE: Final = datetime.timedelta(minutes=10)
 _MB: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
-    """What was done to a table, or would be done in a dry run: rewritten data files and manifests, expired snapshots,
-    removed files that no snapshot referenced, and removed events that later events of their rows superseded. `deferred`
-    says why something was not done."""
-
-    superseded_events: int = 0
-    compacted_files: int = 0
-    rewritten_manifests: int = 0
-    expired_snapshots: int = 0
-    orphan_files: int = 0
-    deferred: str | None = None
-
-    def __add__(self, more: Actions) -> Actions:
-        """Add what was done later."""
-        return Actions(
-            self.superseded_events + more.superseded_events,
-            self.compacted_files + more.compacted_files,
-            self.rewritten_manifests + more.rewritten_manifests,
-            self.expired_snapshots + more.expired_snapshots,
-            self.orphan_files + more.orphan_files,
-            self.deferred or more.deferred,
-        )
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MaintainedTable:
     """The maintenance of one table. `table` is the identifier in the lake, `source` the name in the source, None for
-    `events` and `records`. `after` is None in a dry run, and when something could not be done."""
+    `events` and `records`. `after` is None in a dry run, and when something could not be done, which `deferred` tells.
+    `counts` say what was done, or would be in a dry run, by the names of `RULES`."""
 
     table: str
     source: TableName | None
-    before: TableHealth
-    after: TableHealth | None
-    actions: Actions
+    before: TableHealth = field(default_factory=TableHealth)
+    after: TableHealth | None = None
+    counts: Counter[str] = field(default_factory=Counter[str])
+    deferred: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
     """The maintenance of a feed. `forgotten_cut_rows` are rows of `checkpoints` of expired cuts,
-    `forgotten_quarantine_rows` rows that could be used after all. `removed` is what was kept for decoding again."""
+    `forgotten_quarantine_rows` rows that could be used after all. `removed` is what was kept for decoding again, by the
+    names of `retention.REMOVED`."""
 
     tables: tuple[MaintainedTable, ...]
     forgotten_cut_rows: int = 0
     forgotten_quarantine_rows: int = 0
-    removed: Removed = field(default_factory=Removed)
+    removed: Mapping[str, int] = field(default_factory=nothing_removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,33 +156,31 @@ class Maintenance:
         self._log = log
         self._clock = clock
         self._run = f"{MAINTENANCE}{uuid.uuid4()}"
+        self._targets: Sequence[_Target] = ()
         self._forgotten_before: datetime.datetime | None = None
         """In a dry run: cuts from before this moment would be forgotten."""
 
     def maintain(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
         """Maintain all tables, or one: `database.table` of the source, `events` or `records`.
 
-        A failure at one table is recorded in its actions, and the others continue. Raises `ConcurrentRunError` when a
-        run holds the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
-        targets = self._targets()
-        chosen = self._chosen(targets, wanted)
+        A failure at one table is recorded with it, and the others continue. Raises `ConcurrentRunError` when a run
+        holds the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
+        chosen = self._chosen(wanted)
         # For one table no cuts are forgotten: what their rows name stays.
         rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
-        removed = Removed() if wanted is not None else self._remove(dry_run=dry_run)
+        removed = nothing_removed() if wanted is not None else self._remove(dry_run=dry_run)
         self._forgotten_before = self._cutoff if dry_run and wanted is None else None
-        maintain = functools.partial(self._planned if dry_run else self._done, targets)
-        return Maintained(self._each(chosen, maintain, dry_run=dry_run), *rows, removed)
+        return Maintained(self._each(chosen, RULES, dry_run=dry_run), *rows, removed)
 
     def compact(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
         """Rewrite the worn files of all current-state tables, or of one table, and do nothing else, so that it can be
         done often. Raises as `maintain` does."""
-        chosen = [
-            each for each in self._chosen(self._targets(), wanted) if wanted is not None or each.source is not None
-        ]
-        return Maintained(self._each(chosen, self._to_compact if dry_run else self._compacted, dry_run=dry_run))
+        chosen = [each for each in self._chosen(wanted) if wanted is not None or each.source is not None]
+        return Maintained(self._each(chosen, [rule for rule in RULES if rule.compacts], dry_run=dry_run))
 
-    def _chosen(self, targets: Sequence[_Target], wanted: str | None) -> list[_Target]:
-        chosen = [each for each in targets if wanted in (None, each.name)]
+    def _chosen(self, wanted: str | None) -> list[_Target]:
+        self._targets = self._find_targets()
+        chosen = [each for each in self._targets if wanted in (None, each.name)]
         if wanted is not None and not chosen:
             raise ConfigurationError(
                 f"the feed {self._feed.name} has no table {wanted}",
@@ -204,17 +188,7 @@ class Maintenance:
             )
         return chosen
 
-    def _each(
-        self, targets: Sequence[_Target], maintain: Callable[[_Target], Iterable[Actions]], *, dry_run: bool
-    ) -> tuple[MaintainedTable, ...]:
-        progress = Progress(self._log, "tables are maintained", len(targets))
-        done: list[MaintainedTable] = []
-        for each in targets:
-            done.append(self._maintain(each, maintain, dry_run=dry_run))
-            progress.add()
-        return tuple(done)
-
-    def _targets(self) -> list[_Target]:
+    def _find_targets(self) -> list[_Target]:
         """Return the current-state tables, including dropped ones, and the feed's own tables that do not keep
         themselves small."""
         tables = CurrentTables(self._lake, self._feed)
@@ -235,102 +209,78 @@ class Maintenance:
             *(_Target(identifier) for identifier in machinery if self._lake.load(identifier) is not None),
         ]
 
-    # --- One table ---
+    def _each(self, targets: Sequence[_Target], rules: Sequence[Rule], *, dry_run: bool) -> tuple[MaintainedTable, ...]:
+        progress = Progress(self._log, "tables are maintained", len(targets))
+        done: list[MaintainedTable] = []
+        for target in targets:
+            done.append(self._maintain(target, rules, dry_run=dry_run))
+            progress.add()
+        return tuple(done)
 
-    def _maintain(
-        self, target: _Target, maintain: Callable[[_Target], Iterable[Actions]], *, dry_run: bool
-    ) -> MaintainedTable:
-        before, after, actions = TableHealth(), None, Actions(deferred=target.unreadable)
+    def _maintain(self, target: _Target, rules: Sequence[Rule], *, dry_run: bool) -> MaintainedTable:
+        done = MaintainedTable(str(target.identifier), target.source, deferred=target.unreadable)
         try:
             if target.unreadable is None:
-                before = table_health(self._load(target))
-                for done in maintain(target):
-                    actions += done
-                after = None if dry_run else table_health(self._load(target))
+                done.before = table_health(self._load(target))
+                for rule in rules:
+                    if dry_run:
+                        done.counts[rule.name] += rule.plan(self, target) if rule.name else 0
+                    else:
+                        for count in self._carried_out(rule, target):
+                            done.counts[rule.name] += count
+                done.after = None if dry_run else table_health(self._load(target))
         except ConcurrentRunError:
             raise
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             # What was done before the error stays done.
-            actions += Actions(deferred=described(error))
-        if actions.deferred is not None:
-            self._log.warning("maintenance of %s: %s", target.identifier, actions.deferred)
-        return MaintainedTable(str(target.identifier), target.source, before, after, actions)
+            done.deferred = described(error)
+        if done.deferred is not None:
+            self._log.warning("maintenance of %s: %s", target.identifier, done.deferred)
+        return done
 
-    def _planned(self, targets: Sequence[_Target], target: _Target) -> Iterator[Actions]:
-        table = self._load(target)
-        manifests = manifest_count(table)
-        yield Actions(
-            compacted_files=self._rewrite_candidates(table).files,
-            superseded_events=self._remove_superseded(target, dry_run=True),
-            rewritten_manifests=manifests if manifests > _MANY_MANIFESTS else 0,
-            expired_snapshots=len(self._outdated_snapshots(target, table, targets)),
-            orphan_files=self._remove_orphans(target, dry_run=True),
-        )
+    def _carried_out(self, rule: Rule, target: _Target) -> Iterator[int]:
+        if not rule.is_leased:
+            yield rule.do(self, target)
+            return
+        while rule.plan(self, target):
+            with self._lease():
+                count = rule.do(self, target)
+            yield count
+            if not rule.in_parts or not count:
+                return
 
-    def _to_compact(self, target: _Target) -> Iterator[Actions]:
-        yield Actions(compacted_files=self._rewrite_candidates(self._load(target)).files)
+    # --- What the rules of a table do ---
 
-    def _done(self, targets: Sequence[_Target], target: _Target) -> Iterator[Actions]:
-        yield Actions(superseded_events=self._remove_superseded(target))
-        yield from self._compacted(target)
-        yield Actions(rewritten_manifests=self._rewrite_manifests(target))
-        yield Actions(expired_snapshots=self._expire(target, targets))
-        yield Actions(orphan_files=self._remove_orphans(target, dry_run=False))
+    def superseded(self, target: _Target) -> int:
+        found = SupersededEvents(self._context()).find() if target.is_events else None
+        return sum(map(len, (found or {}).values()))
 
-    def _compacted(self, target: _Target) -> Iterator[Actions]:
-        yield from self._compact(target)
-        self._remove_dangling_deletes(target)
-        self._show_newest(target)
-
-    def _remove_superseded(self, target: _Target, *, dry_run: bool = False) -> int:
-        """Remove superseded events that are no longer kept. Runs may be active during the search: what they add is
+    def remove_superseded(self, target: _Target) -> int:
+        """Remove superseded events that are no longer kept. Runs can be active during the search: what they add is
         later."""
-        if not target.is_events:
+        events = SupersededEvents(self._context()) if target.is_events else None
+        if events is None or (found := events.find()) is None:
             return 0
-        events = SupersededEvents(self._context())
-        found = events.find()
-        if dry_run or found is None:
-            return sum(map(len, (found or {}).values()))
         with self._lease():
             count = events.remove(found)
         self._log.info("removed %d events that later ones have superseded", count)
         return count
 
-    def _compact(self, target: _Target) -> Iterator[Actions]:
-        """Rewrite a part of a large table at a time, so that runs can be active in between."""
-        while self._rewrite_candidates(self._load(target)).files:
-            with self._lease():
-                table = self._load(target)
-                candidates = self._rewrite_candidates(table)
-                done = self._procedures.rewrite_data_files(
-                    target.identifier, self._options(candidates.files, candidates.bytes)
-                )
-                if done:
-                    self._log.info("rewrote %d data files of %s", done, target.identifier)
-                    now = self._clock().isoformat(timespec="seconds")
-                    snapshot = self._load(target).metadata.current_snapshot_id
-                    self._iceberg.transaction(target.identifier, snapshot).commit(properties={COMPACTED_AT: now})
-                    self._show(target)
-            if not done:
-                break
-            yield Actions(compacted_files=done)
+    def rewrite_files(self, target: _Target) -> int:
+        candidates = self.candidates(target)
+        options = self._options(candidates.files, candidates.bytes)
+        done = self._procedures.rewrite_data_files(target.identifier, options)
+        if done:
+            self._log.info("rewrote %d data files of %s", done, target.identifier)
+            now = self._clock().isoformat(timespec="seconds")
+            snapshot = self._load(target).metadata.current_snapshot_id
+            self._iceberg.transaction(target.identifier, snapshot).commit(properties={COMPACTED_AT: now})
+            self.show(target)
+        return done
 
-    def _remove_dangling_deletes(self, target: _Target) -> None:
-        """Remove position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
-        if target.state is None:
-            return
-        table = self._load(target)
-        if table_health(table).deleted_rows and dangling_deletes(table):
-            with self._lease():
-                table = self._load(target)
-                files = dangling_deletes(table)
-                if files:
-                    self._iceberg.remove_deletes(target.identifier, table.metadata.current_snapshot_id, files)
-
-    def _rewrite_candidates(self, table: Table) -> Any:
-        settings = self._settings
-        target = settings.target_file_mb * _MB
-        return rewrite_candidates(table, target, settings.min_small_files, settings.max_delete_ratio)
+    def candidates(self, target: _Target) -> RewriteCandidates:
+        settings, size = self._settings, self._settings.target_file_mb * _MB
+        return rewrite_candidates(self._load(target), size, settings.min_small_files, settings.max_delete_ratio)
 
     def _options(self, files: int, size: int) -> dict[str, int | float]:
         target = self._settings.target_file_mb * _MB
@@ -345,61 +295,59 @@ class Maintenance:
             options["max-files-to-rewrite"] = max(self._settings.min_small_files, files * unit // size)
         return options
 
-    def _show_newest(self, target: _Target) -> None:
-        """Make the newest cut name the rewritten files of a table, also when maintenance ended right after writing
-        them, or another writer has rewritten them."""
-        if target.state is not None and len(self._same_rows(target)) > 1:
-            with self._lease():
-                self._show(target)
+    def dangling(self, target: _Target) -> Sequence[Any]:
+        """Return position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
+        table = None if target.state is None else self._load(target)
+        return () if table is None or not table_health(table).deleted_rows else dangling_deletes(table)
 
-    def _same_rows(self, target: _Target) -> Sequence[int]:
-        table = self._load(target)
-        return same_rows(table, table.current_snapshot())
+    def remove_dangling(self, target: _Target) -> int:
+        snapshot, files = self._load(target).metadata.current_snapshot_id, self.dangling(target)
+        if files:
+            self._iceberg.remove_deletes(target.identifier, snapshot, files)
+        return len(files)
 
-    def _show(self, target: _Target) -> None:
-        if target.state is None:
-            return
-        newest, *earlier = self._same_rows(target)
-        name = target.state.name
-        checkpoints = Checkpoints(self._lake, self._feed.name)
-        checkpoints.show_instead(name.database, name.table, dict.fromkeys(earlier, newest))
+    def replaced(self, target: _Target) -> Sequence[int]:
+        """Return the snapshots with the rows of the current one, which comes first. The newest cut is made to name it
+        also when maintenance ended right after writing it, or when another writer has rewritten files."""
+        table = None if target.state is None else self._load(target)
+        return () if table is None else same_rows(table, table.current_snapshot())
 
-    def _rewrite_manifests(self, target: _Target) -> int:
-        if manifest_count(self._load(target)) <= _MANY_MANIFESTS:
-            return 0
-        with self._lease():
-            return self._procedures.rewrite_manifests(target.identifier)
+    def show(self, target: _Target) -> int:
+        if target.state is not None:
+            newest, *earlier = self.replaced(target)
+            name, checkpoints = target.state.name, Checkpoints(self._lake, self._feed.name)
+            checkpoints.show_instead(name.database, name.table, dict.fromkeys(earlier, newest))
+        return 0
 
-    def _expire(self, target: _Target, targets: Sequence[_Target]) -> int:
-        if self._tags_over(target, self._load(target)):
-            # A run's commit does it too, but not for a table that has not changed since.
-            with self._lease():
-                self._iceberg.remove_tags(target.identifier, self._tags_over(target, self._load(target)))
-        if not self._outdated_snapshots(target, self._load(target), targets):
-            return 0
-        with self._lease():
-            outdated = self._outdated_snapshots(target, self._load(target), targets)
-            if outdated:
-                self._iceberg.expire_snapshots(target.identifier, outdated)
-        return len(outdated)
+    def many_manifests(self, target: _Target) -> int:
+        count = manifest_count(self._load(target))
+        return count if count > _MANY_MANIFESTS else 0
 
-    def _tags_over(self, target: _Target, table: Table) -> tuple[str, ...]:
-        """Return the expired tags of cuts, by the newest cut's time as in runs."""
+    def rewrite_manifests(self, target: _Target) -> int:
+        return self._procedures.rewrite_manifests(target.identifier)
+
+    def expired_tags(self, target: _Target) -> tuple[str, ...]:
+        """Return the expired tags of cuts, by the newest cut's time as in runs. A run's commit removes them too, but
+        not of a table that has not changed since."""
         newest = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
         if target.state is None or newest == BEGINNING:
             return ()
-        return plan_tags(tags_of(table), None, newest, self._lake.config.cuts).removed
+        return plan_tags(tags_of(self._load(target)), None, newest, self._lake.config.cuts).removed
 
-    def _outdated_snapshots(self, target: _Target, table: Table, targets: Sequence[_Target]) -> list[int]:
+    def remove_tags(self, target: _Target) -> int:
+        self._iceberg.remove_tags(target.identifier, self.expired_tags(target))
+        return 0
+
+    def outdated_snapshots(self, target: _Target) -> list[int]:
         """Return the snapshots that are older than cuts are kept and that nothing needs: no kept cut, no branch or tag,
         and for `events` no held table."""
-        over = self._tags_over(target, table)
+        table, over = self._load(target), self.expired_tags(target)
         named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
         needed = named | {table.metadata.current_snapshot_id}
         if target.state is not None:
             needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._forgotten_before)
         elif target.is_events:
-            needed |= self._needed_of_events(targets)
+            needed |= self._needed_of_events()
         oldest = self._cutoff.timestamp() * 1000
         return [
             each.snapshot_id
@@ -407,16 +355,22 @@ class Maintenance:
             if each.timestamp_ms < oldest and each.snapshot_id not in needed
         ]
 
-    def _needed_of_events(self, targets: Sequence[_Target]) -> set[int]:
+    def expire(self, target: _Target) -> int:
+        outdated = self.outdated_snapshots(target)
+        if outdated:
+            self._iceberg.expire_snapshots(target.identifier, outdated)
+        return len(outdated)
+
+    def _needed_of_events(self) -> set[int]:
         """Return the snapshots with the content of segments before they were decoded again: a table that has not
         applied that yet finds the keys to recompute there. The last cut has applied it, but for held tables."""
         cut = Checkpoints(self._lake, self._feed.name).last()
-        states = (each.state for each in targets if each.state is not None)
+        states = (each.state for each in self._targets if each.state is not None)
         held = (each.applied_batch for each in states if each.incarnation in cut.held_incarnations)
-        applied = 0 if any(each.unreadable is not None for each in targets) else min([cut.batch, *held])
+        applied = 0 if any(each.unreadable is not None for each in self._targets) else min([cut.batch, *held])
         return Segments(self._lake, self._feed.name).earlier_contents(applied)
 
-    def _remove_orphans(self, target: _Target, *, dry_run: bool) -> int:
+    def orphans(self, target: _Target, *, dry_run: bool) -> int:
         older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)
         return self._procedures.remove_orphan_files(target.identifier, older_than, dry_run=dry_run)
 
@@ -425,23 +379,25 @@ class Maintenance:
     def _forget(self, *, dry_run: bool) -> tuple[int, int]:
         """Remove expired rows of cuts and of the quarantine; return their numbers."""
         days = self._settings.keep_replayed_days
+        before = None if days is None else self._clock() - datetime.timedelta(days=days)
 
-        def count() -> tuple[int, int]:
-            cuts = Checkpoints(self._lake, self._feed.name).outdated(self._cutoff)
-            return cuts, 0 if days is None else self._quarantine.replayed_before(self._days_ago(days))
+        def checkpoints() -> Checkpoints:
+            return Checkpoints(self._lake, self._feed.name)
 
-        found = count()
+        def quarantine() -> Quarantine:
+            return Quarantine(self._lake, self._feed.name)
+
+        found = checkpoints().outdated(self._cutoff), 0 if before is None else quarantine().replayed_before(before)
         if dry_run or not any(found):
             return found
         with self._lease():
-            cuts = Checkpoints(self._lake, self._feed.name).forget(self._cutoff)
-            return cuts, 0 if days is None else self._quarantine.forget_replayed(self._days_ago(days))
+            cuts = checkpoints().forget(self._cutoff)
+            return cuts, 0 if before is None else quarantine().forget_replayed(before)
 
-    def _remove(self, *, dry_run: bool) -> Removed:
+    def _remove(self, *, dry_run: bool) -> Mapping[str, int]:
         """Remove expired messages, copies and segments."""
-
         found = Retention(self._context()).outdated()
-        if dry_run or found == Removed():
+        if dry_run or not any(found.values()):
             return found
         with self._lease():
             return Retention(self._context()).remove()
@@ -450,21 +406,14 @@ class Maintenance:
         return FeedContext(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock)
 
     @property
-    def _quarantine(self) -> Quarantine:
-        return Quarantine(self._lake, self._feed.name)
-
-    @property
     def _cutoff(self) -> datetime.datetime:
         return self._clock() - datetime.timedelta(hours=self._settings.keep_cut_hours)
 
-    def _days_ago(self, days: int) -> datetime.datetime:
-        return self._clock() - datetime.timedelta(days=days)
-
     @contextmanager
-    def _lease(self) -> Iterator[Lease]:
+    def _lease(self) -> Iterator[None]:
         lease = take_when_free(self._lake, self._feed.name, self._run, utc_now, _PATIENCE)
         try:
-            yield lease
+            yield
         finally:
             lease.release()
 
@@ -482,3 +431,36 @@ class Maintenance:
 
     def _load(self, target: _Target) -> Table:
         return self._lake.existing(target.identifier)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Something that maintenance does to a table.
+
+    name: of its count, "" when it is not counted. column: the heading of its count. plan: how much there is to do. do:
+    does it, by what is there then, and returns how much was done. compacts: compaction alone does it too. in_parts: it
+    does a bounded part of a large table at a time, so that runs can be active in between. is_leased: it is done with
+    the feed's lease, where `plan` finds something; else `do` is always called."""
+
+    name: str
+    column: str | None
+    plan: Callable[[Maintenance, _Target], int]
+    do: Callable[[Maintenance, _Target], int]
+    compacts: bool = False
+    in_parts: bool = False
+    is_leased: bool = True
+
+
+RULES: Final = (
+    Rule("superseded_events", None, Maintenance.superseded, Maintenance.remove_superseded, is_leased=False),
+    Rule("compacted_files", "rewritten", lambda own, table: own.candidates(table).files, Maintenance.rewrite_files,
+         compacts=True, in_parts=True),
+    Rule("", None, lambda own, table: len(own.dangling(table)), Maintenance.remove_dangling, compacts=True),
+    Rule("", None, lambda own, table: len(own.replaced(table)[1:]), Maintenance.show, compacts=True),
+    Rule("rewritten_manifests", "manifests", Maintenance.many_manifests, Maintenance.rewrite_manifests),
+    Rule("", None, lambda own, table: len(own.expired_tags(table)), Maintenance.remove_tags),
+    Rule("expired_snapshots", "expired", lambda own, table: len(own.outdated_snapshots(table)), Maintenance.expire),
+    Rule("orphan_files", "orphans", functools.partial(Maintenance.orphans, dry_run=True),
+         functools.partial(Maintenance.orphans, dry_run=False), is_leased=False),
+)  # fmt: skip
+"""In the order in which they are carried out."""

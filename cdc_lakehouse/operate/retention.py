@@ -75,18 +75,17 @@ _NEVER: Final = 0
 _ALWAYS: Final = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """What was removed, or would be in a dry run: messages of `records` and their stored bytes, copies in the archive
-    and their bytes, rows of `segments` that were merged into one for each table, and positions in `signals` that were
-    merged into one for each partition."""
+REMOVED: Final = {
+    "records": ("messages of `records`", "record_bytes"),
+    "archived_files": ("files of the archive", "archived_bytes"),
+    "segments": ("segments, which are one row a table", None),
+    "positions": ("positions in `signals`, which are one row a partition", None),
+}
+"""What is removed, by the names of counts, for people, and the name of the count of its stored bytes."""
 
-    records: int = 0
-    record_bytes: int = 0
-    archived_files: int = 0
-    archived_bytes: int = 0
-    segments: int = 0
-    positions: int = 0
+
+def nothing_removed() -> dict[str, int]:
+    return {count: 0 for name, (_, size) in REMOVED.items() for count in (name, size) if count is not None}
 
 
 class Retention:
@@ -96,21 +95,21 @@ class Retention:
         self._run = run
         self._settings = run.feed.maintenance
 
-    def outdated(self) -> Removed:
-        """Return what `remove` would remove."""
+    def outdated(self) -> dict[str, int]:
+        """Return the counts of what `remove` would remove, by the names of `REMOVED`."""
         files, copies = self._files, self._copies
-        return Removed(
-            sum(file.record_count for file in files),
-            sum(file.file_size_in_bytes for file in files),
-            len(copies),
-            sum(copy.size for copy in copies),
-            self.passed.num_rows,
-            self._run.signals.outdated(self._first_batch),
-        )
+        return {
+            "records": sum(file.record_count for file in files),
+            "record_bytes": sum(file.file_size_in_bytes for file in files),
+            "archived_files": len(copies),
+            "archived_bytes": sum(copy.size for copy in copies),
+            "segments": self.passed.num_rows,
+            "positions": self._run.signals.outdated(self._first_batch),
+        }
 
-    def remove(self) -> Removed:
-        """Remove what is outdated; return what that was. Each part is one commit, or one removal of a file: when this
-        ends early, the next call removes the rest."""
+    def remove(self) -> dict[str, int]:
+        """Remove what is outdated; return its counts. Each part is one commit, or one removal of a file: when this ends
+        early, the next call removes the rest."""
         removed = self.outdated()
         if self._files and self._records is not None:
             remove_before(self._records, self._batch, self._files)

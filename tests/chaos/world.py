@@ -187,10 +187,10 @@ class World:
         done = _OfEvents(
             self.lake.feed, self.lake.lake, self.lake.session, clock=lambda: self.now() + _LATER
         ).maintain()
-        failed = [each.actions.deferred for each in done.tables if each.actions.deferred is not None]
+        failed = [each.deferred for each in done.tables if each.deferred is not None]
         if failed:
             raise WrongError(f"maintenance: {failed}")
-        self.tally.superseded += sum(each.actions.superseded_events for each in done.tables)
+        self.tally.superseded += sum(each.counts["superseded_events"] for each in done.tables)
         for feed in self.feeds.values():
             feed.date += 1
 

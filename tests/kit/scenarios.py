@@ -855,7 +855,7 @@ class _Feed:
                 done = maintenance.Maintenance(
                     self.lake.feed, self.lake.lake, self.lake.session, clock=self._now
                 ).maintain()
-                deferred = [each.actions.deferred for each in done.tables if each.actions.deferred is not None]
+                deferred = [each.deferred for each in done.tables if each.deferred is not None]
                 if deferred:
                     raise RuntimeError(SAID if killed else f"not maintained: {deferred}")
             assert self.lake.all_rows() == before, kill.commits

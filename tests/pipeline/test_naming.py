@@ -3,7 +3,6 @@ patterns that no table has. Tables that get their names are in tests/scenarios/r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.operate.maintenance import Actions, Maintenance
+from cdc_lakehouse.operate import maintenance
 from cdc_lakehouse.pipeline.apply import TableLocation, rename_to_source_names
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, unmatched_patterns
 from tests.changelog.statements import history
@@ -65,15 +64,13 @@ def test_table_that_cannot_have_its_name_is_held_alone(
     assert {each.name()[-1]: each.properties["cdc.incarnation"][2] for each in made} == found
 
 
-class Failing(Maintenance):
-    """The step that follows the first one fails."""
-
-    def _compacted(self, target: Any) -> Iterator[Actions]:
-        yield Actions(compacted_files=2)
+def test_maintenance_says_what_was_done_before_a_rule_failed(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> int:
         raise ValueError("no orphans can be listed")
 
-
-def test_maintenance_says_what_was_done_before_a_step_failed(lake: TestLake) -> None:
+    done: dict[str, Any] = {"a": lambda *_: 2, "b": fail}
+    rules = [maintenance.Rule(name, None, fail, do, compacts=True, is_leased=False) for name, do in done.items()]
+    monkeypatch.setattr(maintenance, "RULES", rules)
     run = lake.run()
     run.history.record([change(10, "a", CREATE), change(11, "b", CREATE)], NOON)
     tables = CurrentTables(lake.lake, lake.feed)
@@ -82,9 +79,9 @@ def test_maintenance_says_what_was_done_before_a_step_failed(lake: TestLake) -> 
         for life in run.history.history.incarnations().values()
     }
     Path(made[TableName("d", "a")].metadata_location.removeprefix("file://")).unlink()
-    first, second = Failing(lake.feed, Lake(lake.config.lake), lake.session).compact().tables
-    assert first.actions.compacted_files == 0 and "cannot be read" in str(first.actions.deferred)
-    assert second.actions == Actions(compacted_files=2, deferred="ValueError no orphans can be listed")
+    first, second = maintenance.Maintenance(lake.feed, Lake(lake.config.lake), lake.session).compact().tables
+    assert not first.counts["a"] and "cannot be read" in str(first.deferred)
+    assert (second.counts["a"], second.after, second.deferred) == (2, None, "ValueError no orphans can be listed")
 
 
 @pytest.mark.parametrize(

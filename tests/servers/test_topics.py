@@ -163,9 +163,9 @@ def test_messages_that_are_not_kept_any_longer(topic_set: Callable[..., TopicSet
 
     dates = {row["feed_date"] for row in lake.machinery("records")}
     count, planned = len(lake.machinery("records")), retention().outdated()
-    assert 0 < planned.records < count
-    assert retention().remove() == planned and len(lake.machinery("records")) == count - planned.records
-    assert retention().remove().segments > 0, "those of messages that are gone"
+    assert 0 < planned["records"] < count
+    assert retention().remove() == planned and len(lake.machinery("records")) == count - planned["records"]
+    assert retention().remove()["segments"] > 0, "those of messages that are gone"
     before = lake.metadata()
     with pytest.raises(SourceError, match="cannot be decoded again"):
         run_all(lake.run(dates=frozenset(dates)))

@@ -68,7 +68,7 @@ class Warehouse:
 
     def maintain(self, *table: str, dry_run: bool = False) -> Maintained:
         done = Maintenance(self.lake.feed, self.lake.lake, self.lake.session).maintain(*table, dry_run=dry_run)
-        assert [each.actions.deferred for each in done.tables] == [None] * len(done.tables)
+        assert [each.deferred for each in done.tables] == [None] * len(done.tables)
         return done
 
 
@@ -142,8 +142,8 @@ def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pyte
 
     # Nothing but what it says is done, and in a dry run nothing at all.
     def counts(done: Maintained) -> dict[str, int]:
-        assert all(each.actions.compacted_files == each.actions.expired_snapshots == 0 for each in done.tables)
-        return {each.table: each.actions.orphan_files for each in done.tables}
+        assert all(each.counts["compacted_files"] == each.counts["expired_snapshots"] == 0 for each in done.tables)
+        return {each.table: each.counts["orphan_files"] for each in done.tables}
 
     metadata = lake.metadata()
     assert counts(found.maintain(dry_run=True)) == {name: len(paths) for name, paths in orphans.items()}
@@ -186,7 +186,7 @@ def test_feed_is_killed_compacted_and_decoded_from_its_archive(warehouse: Make) 
             assert {"update segments", "update events", "update d.u"} <= set(hit), hit
         assert lake.all_rows() == expected
         check_events(lake)
-    plan = {each.table: each.actions.compacted_files for each in found.maintain(dry_run=True).tables}
+    plan = {each.table: each.counts["compacted_files"] for each in found.maintain(dry_run=True).tables}
     assert all(count > 1 for count in plan.values()), plan
     found.maintain()
     assert lake.all_rows() == expected

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.spark
 def maintain(lake: TestLake, days: int = 0, table: str | None = None, **options: Any) -> Maintained:
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
     done = Maintenance(lake.feed, lake.lake, lake.session, clock=lambda: later).maintain(table, **options)
-    assert [each.actions.deferred for each in done.tables if each.actions.deferred is not None] == []
+    assert [each.deferred for each in done.tables if each.deferred is not None] == []
     return done
 
 
@@ -89,9 +89,9 @@ def test_orphans_and_cuts_are_removed_once_they_are_old(
     before = without_lease(lake)
     plan = {str(each.source): each for each in maintain(lake, dry_run=True).tables if each.source is not None}
     assert without_lease(lake) == before and orphan.exists()
-    of_p = plan["d.p"].actions
-    assert of_p.compacted_files > 2 and plan["d.p"].after is None
-    assert (of_p.orphan_files, of_p.expired_snapshots) == (1, 0), "cuts of the last hour are kept"
+    of_p = plan["d.p"].counts
+    assert of_p["compacted_files"] > 2 and plan["d.p"].after is None
+    assert (of_p["orphan_files"], of_p["expired_snapshots"]) == (1, 0), "cuts of the last hour are kept"
     maintain(lake)
     assert not orphan.exists() and fresh.exists()
     assert lake.all_rows() == rows and lake.events_by_segment() == events
