@@ -14,18 +14,18 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
-    "cdc_lakehouse/assets": (2_472, 10),
+    "cdc_lakehouse/assets": (2_466, 10),
     "cdc_lakehouse/changelog": (6_356, 20),
-    "cdc_lakehouse/commands": (3_705, 20),
+    "cdc_lakehouse/commands": (3_697, 20),
     "cdc_lakehouse/config": (2_013, 8),
     "cdc_lakehouse/decoders": (6_684, 31),
-    "cdc_lakehouse/lake": (11_162, 40),
-    "cdc_lakehouse/operate": (2_689, 10),
-    "cdc_lakehouse/pipeline": (6_705, 22),
+    "cdc_lakehouse/lake": (11_151, 40),
+    "cdc_lakehouse/operate": (2_672, 10),
+    "cdc_lakehouse/pipeline": (6_701, 22),
     "cdc_lakehouse/sample": (998, 3),
     "cdc_lakehouse/sources": (6_771, 36),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (42_726, 272),
+    "tests": (42_723, 272),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
