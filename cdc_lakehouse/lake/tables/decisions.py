@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pyiceberg.expressions import And
+from pyiceberg.expressions import And, BooleanExpression
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.lake.catalog import Lake
@@ -55,5 +55,5 @@ class Decisions:
         self._table.write([], replacing=_of("hold", incarnation))
 
 
-def _of(kind: DecisionKind, incarnation: str) -> And:
+def _of(kind: DecisionKind, incarnation: str) -> BooleanExpression:
     return And(equal("kind", kind), equal("incarnation", incarnation))
