@@ -11,13 +11,10 @@ from typing import Any, Final, Literal, cast
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import commit_time, is_commit_ts
 from cdc_lakehouse.config import CsvOptions, Protocol, StorageSinkSource
-from cdc_lakehouse.decoders.compression import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Sample
 from cdc_lakehouse.decoders.formats import (
     canal_entries,
     canal_json,
-    canal_json_files,
-    canal_protobuf,
     csv,
     dts_avro,
     dts_canal_json,
@@ -25,13 +22,14 @@ from cdc_lakehouse.decoders.formats import (
     ticdc_canal_json,
 )
 from cdc_lakehouse.decoders.formats.csv import detect_csv, redelivers_canal_json, redelivers_csv
+from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources.sink.paths import SinkLayout
 
-_MODULES: Final = (
-    ticdc_canal_json, canal_json, canal_protobuf, canal_entries, dts_avro, dts_canal_json, shareplex_json,
-)  # fmt: skip
-FORMATS: Final[Mapping[str, Format]] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
+_MODULES: Final = (ticdc_canal_json, canal_json, canal_entries, dts_avro, dts_canal_json, shareplex_json)
+FORMATS: Final[Mapping[str, Format]] = {
+    each.name: each for each in (*(module.FORMAT for module in _MODULES), canal_entries.PROTOBUF)
+}
 
 
 def format_of(name: str) -> Format:
@@ -167,11 +165,11 @@ def _binary(options: CsvOptions | None) -> Literal["base64", "hex"]:
 FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
     "canal-json": FileFormat(
         extension="json",
-        decode=canal_json_files.decode,
+        decode=ticdc_canal_json.decode,
         in_parts=True,
         redelivers=redelivers_canal_json,
         detect=_detect_canal_json,
-        lacks_commit_ts=canal_json_files.lacks_commit_ts,
+        lacks_commit_ts=ticdc_canal_json.lacks_commit_ts,
     ),
     "csv": FileFormat(
         extension="csv",

@@ -118,18 +118,19 @@ def results_of(case: Case) -> list[str]:
             found.append([value_text(e) if "cell" in settings else event_text(e, record) for e in events])
             pieces = PIECES[-1:]
     assert all(each == found[0] for each in found), found
-    return found[0] if "base" not in settings else [*found[0], *topic_results(record, edited(settings["base"], []))]
+    return found[0] if "base" not in settings else topic_results(record, edited(settings["base"], []), found[0])
 
 
 def value_text(event: Mapping[str, Any]) -> str:
     return event["problem"] or text_of(json.dumps(event["after"]["v"], ensure_ascii=False))
 
 
-def topic_results(value: bytes, usual: bytes) -> list[str]:
-    """What a topic has of the message between two others, read by columns and one by one."""
+def topic_results(value: bytes, usual: bytes, of_file: list[str]) -> list[str]:
+    """What a file has, and a topic where that differs, of the message between two others, read by columns and one by
+    one."""
     together, one_by_one = (_topic_results(value, usual, by_columns) for by_columns in (True, False))
     by_columns = read_by_columns("ticdc-canal-json", [usual, value, usual]) == 3
-    results = [f"topic: {each}" for each in together]
+    results = of_file + [f"topic: {each}" for each in together if together != of_file]
     if one_by_one != together:
         # What Python's parser says of text that is not JSON differs between versions of Python.
         results += ["topic, one by one: " + re.sub(r"( not JSON): .*", r"\1", each) for each in one_by_one]

@@ -152,7 +152,7 @@ def csv_files(draw: st.DrawFn, options: st.SearchStrategy[CsvOptions]) -> File:
 # --- Canal-JSON ---
 
 json_names = st.sampled_from(["id", "n", "data", "old", "type", "_tidb", "", '"', "é", "a\0", "commitTs", "sqlType"])
-json_rows = st.dictionaries(json_names, st.none() | texts, max_size=3)
+json_rows = st.dictionaries(json_names, st.none() | texts, min_size=1, max_size=3)
 
 
 def json_line(kind: str, row: Any, old: Any, ts: int = TS, es: int = 1) -> bytes:

@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import Protocol, StorageConfig
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.format import FileContext, Layout
-from cdc_lakehouse.decoders.formats import canal_json_files, csv, dump_insert, dump_values
+from cdc_lakehouse.decoders.formats import csv, dump_insert, dump_values, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.formats.dump import decode_rows
 from cdc_lakehouse.decoders.formats.dump_insert import InsertRecordReader, NotSoundError
@@ -284,7 +284,7 @@ def test_json_values_of_64_mib_are_batches_of_their_own() -> None:
     content, context = b"\n".join([LINE, large, json_line("DELETE", A, None)]), json_context()
     for readers in (at_once, strictly):
         with readers():
-            found = list(canal_json_files.decode(connection(), [content], context))
+            found = list(ticdc_canal_json.decode(connection(), [content], context))
         assert [batch.column("line").to_pylist() for batch in found] == [[1], [2], [3]]
         for image, letter in (("after", "x"), ("before", "y")):
             text = found[1].column(image)[0].as_py()
@@ -301,7 +301,7 @@ def test_batches_are_bounded() -> None:
         assert max(batch.num_rows for batch in batches) <= 65_536
         assert max(batch.nbytes for batch in batches) < 64 << 20
     content = (json_line("INSERT", {"": ""}, None) + b"\n") * 150_000
-    sizes = [batch.num_rows for batch in canal_json_files.decode(connection(), [content], json_context())]
+    sizes = [batch.num_rows for batch in ticdc_canal_json.decode(connection(), [content], json_context())]
     assert sum(sizes) == 150_000 and max(sizes) <= 65_536
 
 

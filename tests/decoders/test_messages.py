@@ -20,8 +20,7 @@ import pytest
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders import format as message_format
 from cdc_lakehouse.decoders.format import Decode
-from cdc_lakehouse.decoders.formats import canal_entries, canal_json, canal_protobuf
-from cdc_lakehouse.decoders.json.object import parse_value
+from cdc_lakehouse.decoders.formats import canal_entries, canal_json
 from cdc_lakehouse.decoders.registry import FORMATS, format_of
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
@@ -99,7 +98,7 @@ DECODERS: Mapping[str, tuple[Mapping[str, Decode], Mapping[str, Any], Origin]] =
         {**vars(canal_records), "wire": wire, "change": change},
         Origin(time_ms=5000, log_file="bin.1", log_offset=0),
     ),
-    "canal_protobuf": ({"": canal_protobuf.decode}, {**vars(canal_records), "packets": packets}, Origin()),
+    "canal_protobuf": ({"": canal_entries.decode_packet}, {**vars(canal_records), "packets": packets}, Origin()),
 }
 
 
@@ -166,11 +165,12 @@ def test_message_is_decoded(case: Case, update: bool) -> None:
 
 
 def test_message_above_limit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = b'{"a":null}'
+    value = json.dumps(DTS | {"type": "DDL", "sql": "DROP TABLE t"}).encode()
     monkeypatch.setattr(message_format, "MAX_BYTES", len(value))
-    assert parse_value(value) == {"a": None}
-    with pytest.raises(MessageError, match=f"has {len(value) + 1} bytes"):
-        parse_value(value + b" ")
+    for decode in DECODERS["dts_canal_json"][0].values():
+        assert decode(None, value).parts
+        with pytest.raises(MessageError, match=f"has {len(value) + 1} bytes"):
+            decode(None, value + b" ")
 
 
 def test_memory_of_decoding_is_bounded_by_message() -> None:

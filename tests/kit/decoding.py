@@ -17,7 +17,7 @@ from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.format import FileContext, Layout
-from cdc_lakehouse.decoders.formats import canal_json_files, csv, dump_insert
+from cdc_lakehouse.decoders.formats import csv, dump_insert, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.dump import TextReader, decode_rows
 from cdc_lakehouse.decoders.formats.dump_insert import InsertReader
 from cdc_lakehouse.decoders.formats.dump_values import DumpContext
@@ -49,7 +49,7 @@ def json_context(database: str = DATABASE, table: str = TABLE, end_ts: int = END
 
 def read_json(content: bytes | Sequence[bytes], piece: int = 1 << 20, context: FileContext | None = None) -> Events:
     parts = [content] if isinstance(content, bytes) else content
-    return _events(canal_json_files.decode(connection(), parts, context or json_context(), piece=piece))
+    return _events(ticdc_canal_json.decode(connection(), parts, context or json_context(), piece=piece))
 
 
 def csv_context(
@@ -124,7 +124,7 @@ def at_once() -> Iterator[None]:
 
     with eagerly(), ExitStack() as stack:
         for owner, name in (
-            (canal_json_files, "read_strictly"), (csv, "strict_rows"), (TextReader, "strict"), (InsertReader, "strict"),
+            (ticdc_canal_json, "read_strictly"), (csv, "strict_rows"), (TextReader, "strict"), (InsertReader, "strict"),
         ):  # fmt: skip
             stack.enter_context(patch.object(owner, name, refuse))
         yield

@@ -9,21 +9,32 @@ database is the table's; the statement's session has another where a DDL names t
 name; `DROP TABLE a, b` is one entry, for `a`: the text decides. With binlog_row_image=MINIMAL an UPDATE's `after` lacks
 unchanged columns, and `before` has the key.
 
-Source of the facts: a server of Canal 1.1.7.
+In topics with flatMessage=false (format canal-protobuf) a value is a Packet of type MESSAGES whose body is a Messages:
+the number of Canal's batch and its entries, as a server sends them. Canal sends unacknowledged entries again; with
+MariaDB an entry's position may name an earlier binlog file.
+
+Source of the facts: a server of Canal 1.1.7, and its messages in topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.format import Format, Row
-from cdc_lakehouse.decoders.formats.canal_events import DDL, column_name, no_columns, op_of, statement_instead_of_rows
-from cdc_lakehouse.decoders.formats.canal_json import lossy_columns
+from cdc_lakehouse.decoders.format import Format, Redelivery, Row, present
+from cdc_lakehouse.decoders.formats.canal_json import (
+    DDL,
+    column_name,
+    lossy_columns,
+    no_columns,
+    op_of,
+    statement_instead_of_rows,
+)
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 
 _KINDS: Final = {
     wire.INSERT: "INSERT", wire.UPDATE: "UPDATE", wire.DELETE: "DELETE",
@@ -143,3 +154,51 @@ def _columns(row: wire.RowData) -> list[wire.Column]:
 
 def _values(columns: Iterable[wire.Column]) -> Row:
     return {column_name(column.name): None if column.is_null else column.value for column in columns}
+
+
+# Values of topics with several entries.
+
+_NOT_COMPRESSED: Final = (0, 1)
+
+
+def decode_packet(key: bytes | None, value: bytes | None) -> list[Message | MessageError]:
+    """Decode a message of a topic: its entries in order, with an error in the place of one that cannot be used.
+
+    Raises `MessageError` when the value holds no entries.
+    """
+    return [_entry(entry) for entry in _entries(present(value))]
+
+
+PROTOBUF: Final = Format(
+    name="canal-protobuf",
+    make=lambda options: decode_packet,
+    trailing_zeros_cut=True,
+    in_table_order=True,
+    lossy_columns=lossy_columns,
+    # A message has many entries, each with its own position.
+    redelivery=Redelivery(messages_before=1000, stale_positions=True),
+)
+
+
+def _entry(entry: bytes) -> Message | MessageError:
+    try:
+        return decode_entry(entry)
+    except MessageError as error:
+        return error
+
+
+def _entries(value: bytes) -> Sequence[bytes]:
+    try:
+        packet = packets.Packet.FromString(value)
+        if packet.type != packets.MESSAGES:
+            raise MessageError(
+                f"a packet of type {int(packet.type)} instead of Canal's messages",
+                advice="see what writes it: with flatMessage=true the protocol is canal-json",
+            )
+        if packet.compression not in _NOT_COMPRESSED:
+            raise MessageError(f"a packet with compression {packet.compression}", advice="none is known to be in use")
+        return packets.Messages.FromString(packet.body).messages
+    except DecodeError as error:
+        raise MessageError(
+            f"not a packet of Canal: {error}", advice="see what writes it: with flatMessage=true it is JSON"
+        ) from None

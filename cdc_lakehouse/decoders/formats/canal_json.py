@@ -24,10 +24,72 @@ from typing import Final, Literal
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.positions import is_time_ms
-from cdc_lakehouse.decoders.format import Format, Row, present
-from cdc_lakehouse.decoders.formats.canal_events import DDL, column_name, no_columns, op_of, statement_instead_of_rows
-from cdc_lakehouse.decoders.json.columns import FlatColumns
-from cdc_lakehouse.decoders.json.object import JsonObject, key_of, parse, types_of, utf8
+from cdc_lakehouse.decoders.format import Format, Row
+from cdc_lakehouse.decoders.json.columns import OPS, FlatColumns
+from cdc_lakehouse.decoders.json.object import (
+    JsonNumber,
+    JsonObject,
+    integer_of,
+    is_ddl,
+    is_text,
+    key_of,
+    read_message,
+    text_of,
+    types_of,
+)
+
+# The meaning of Canal's event types, in entries and in flat messages alike.
+
+DDL: Final = frozenset({"CREATE", "ALTER", "ERASE", "TRUNCATE", "RENAME", "CINDEX", "DINDEX"})
+
+_SILENT: Final = frozenset({"QUERY", "GTID", "XACOMMIT", "MHEARTBEAT"})
+"""Types that carry no change unless they are DDL. QUERY is then the statement that made the rows, which are sent too:
+MariaDB's annotations, or MySQL with binlog_rows_query_log_events."""
+
+_ROLLBACK: Final = "XAROLLBACK"
+
+
+def op_of(kind: str) -> Literal["I", "U", "D"] | None:
+    """Return the op of the rows of an event type that is no DDL; None for a type that carries no change.
+
+    Raises `MessageError` for an unknown type, and for the rollback of an XA transaction: its rows are in the binlog
+    from XA PREPARE on, and so came before.
+    """
+    if kind == _ROLLBACK:
+        raise MessageError(
+            "an XA transaction was rolled back after XA PREPARE: its rows have come before, as if it had been "
+            "committed",
+            advice="compare the tables that it changed with the source",
+        )
+    if kind not in OPS and kind not in _SILENT:
+        known = ", ".join(sorted({*OPS, *DDL, *_SILENT, _ROLLBACK}))
+        raise MessageError(f"a message of type {kind[:40]!r}", advice=f"types known here are {known}")
+    return OPS.get(kind)
+
+
+def column_name(text: str) -> str:
+    """Return a column's own name. Canal takes names from SHOW CREATE TABLE and leaves a backquote doubled, as it is
+    there."""
+    return text.replace("``", "`")
+
+
+def statement_instead_of_rows(kind: str) -> MessageError:
+    """Return the error for a change without rows."""
+    return MessageError(
+        f"a change of type {kind} without rows",
+        advice="the source must write its binlog with binlog_format=ROW; this change is in its binlog alone",
+    )
+
+
+def no_columns(kind: str) -> MessageError:
+    """Return the error for a row without columns."""
+    return MessageError(
+        f"a change of type {kind} with a row that has no columns",
+        advice="the source must write its binlog with binlog_row_image=FULL",
+    )
+
+
+# Flat messages.
 
 _ADVICE: Final = "see what writes it: flat messages come from Canal with flatMessage=true"
 _COLUMNS: Final = FlatColumns(time="/es", in_order=True, lossy=True)
@@ -37,10 +99,11 @@ _REPLACEMENT: Final = "\ufffd"
 def decode(key: bytes | None, value: bytes | None) -> Message:
     """Decode a flat message. Raises MessageError when it is not one, or of an unknown type."""
     try:
-        value = present(value)
-        return message_of(parse(utf8(value), exact=False), value)
+        message = read_message(value)
+        origin, parts = origin_of(message), parts_of(message)
     except MessageError as error:
         raise error if error.advice else MessageError(error.message, of=error.of, advice=_ADVICE) from error
+    return Message(origin, tuple(map(_named, parts)) if b"``" in (value or b"") else parts)
 
 
 def lossy_columns(change: RowChange) -> tuple[str, ...]:
@@ -61,38 +124,30 @@ FORMAT: Final = Format(
 )
 
 
-def message_of(message: JsonObject, value: bytes, commit_ts: int | None = None) -> Message:
-    """Decode a message from its parsed JSON. `value` is its text in UTF-8, `commit_ts` TiDB's, if it has one.
-
-    Raises `MessageError` when it is not a message of Canal, or of an unknown type.
-    """
-    parts = _parts(message)
-    return Message(_origin(message, commit_ts), tuple(map(_named, parts)) if b"``" in value else parts)
-
-
-def _origin(message: JsonObject, commit_ts: int | None) -> Origin:
-    time, gtid = message.get("es"), message.get("gtid")
-    time_ms = time if isinstance(time, int) and not isinstance(time, bool) else None
-    if commit_ts is not None and time_ms is not None and not is_time_ms(time_ms):
-        time_ms = None  # Beside a commit-ts it is not the clock.
-    return Origin(
-        time_ms=time_ms,
-        gtid=gtid if isinstance(gtid, str) and gtid else None,
-        commit_ts=commit_ts,
-    )
+def origin_of(message: JsonObject, commit_ts: int | None = None) -> Origin:
+    """Return the origin of a flat message; `commit_ts` is TiDB's, if it has one. Raises MessageError."""
+    if commit_ts is None:
+        return Origin(time_ms=integer_of(message, "es"), gtid=text_of(message, "gtid") or None)
+    # Beside a commit-ts the time is not the clock: one that is none is left out.
+    time = message.get("es")
+    time_ms = int(time) if isinstance(time, JsonNumber) and len(time) < 20 and time.isdigit() else None
+    return Origin(time_ms=time_ms if time_ms is not None and is_time_ms(time_ms) else None, commit_ts=commit_ts)
 
 
-def _parts(message: JsonObject) -> tuple[MessagePart, ...]:
+def parts_of(message: JsonObject) -> tuple[MessagePart, ...]:
+    """Return the rows or the statement of a flat message. Raises MessageError when it is not one, or of an unknown
+    type."""
     kind = message.get("type")
-    if not isinstance(kind, str):
+    if not is_text(kind):
         raise MessageError("type is not a text such as INSERT")
-    if message.get("isDdl") is True or kind in DDL:
+    if is_ddl(message) or kind in DDL:
         return (Ddl(_text(message, "database"), _text(message, "table"), _text(message, "sql")),)
     op = op_of(kind)
-    return () if op is None else _changes(message, kind, op)
+    return () if op is None else changes_of(message, kind, op)
 
 
-def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
+def changes_of(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
+    """Return the rows of a flat message of the type `kind`. Raises MessageError."""
     data = _rows(message, "data")
     if not data and message.get("old"):
         raise MessageError(
@@ -114,7 +169,7 @@ def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tupl
             database=database,
             table=table,
             op=op,
-            before={"I": None, "U": old[n] if old else {}, "D": row}[op],
+            before=row if op == "D" else old[n] if old else None,
             after=None if op == "D" else row,
             types=types,
             key=key,
@@ -141,7 +196,7 @@ def _rows(message: JsonObject, name: str) -> Sequence[Row]:
     if found is None:
         return []
     if not isinstance(found, list) or not all(
-        isinstance(row, dict) and all(text is None or isinstance(text, str) for text in row.values()) for row in found
+        isinstance(row, dict) and all(text is None or is_text(text) for text in row.values()) for row in found
     ):
         raise MessageError(f"{name} is not a list of rows whose values are texts or null")
     return found
@@ -149,6 +204,6 @@ def _rows(message: JsonObject, name: str) -> Sequence[Row]:
 
 def _text(message: JsonObject, name: str) -> str:
     text = message.get(name)
-    if not isinstance(text, str):
+    if not is_text(text):
         raise MessageError(f"{name} is not a text")
     return text

@@ -57,7 +57,7 @@ from cdc_lakehouse.decoders.format import (
     Sample,
     commit_ts_of,
 )
-from cdc_lakehouse.decoders.json.object import parse, utf8
+from cdc_lakehouse.decoders.json.object import read_message
 from cdc_lakehouse.decoders.text.columns import PieceReader
 from cdc_lakehouse.decoders.text.strict import CsvRecord, CsvRecordReader
 from cdc_lakehouse.errors import SourceError
@@ -410,7 +410,7 @@ def _digest(line: bytes) -> bytes | None:
     """Return the hash of a message without the time of sending and the order of its names; None where it is not a
     message."""
     try:
-        message = parse(utf8(line), exact=False)
+        message = read_message(line)
     except MessageError:
         return None
     message.pop("ts", None)

@@ -20,16 +20,17 @@ from __future__ import annotations
 import functools
 from typing import Final, Literal
 
-from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
-from cdc_lakehouse.decoders.format import Decode, Format, Options, Row, shown
-from cdc_lakehouse.decoders.json.columns import FlatColumns
-from cdc_lakehouse.decoders.json.object import JsonObject, integer_of, key_of, parse_value, row_of, text_of, types_of
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange
+from cdc_lakehouse.decoders.format import Decode, Format, Options, Row, present, shown, sized
+from cdc_lakehouse.decoders.formats.canal_json import origin_of
+from cdc_lakehouse.decoders.json.columns import OPS, FlatColumns
+from cdc_lakehouse.decoders.json.object import JsonObject, is_ddl, key_of, read_message, row_of, text_of, types_of
 from cdc_lakehouse.errors import ConfigurationError
 
 _SWAPPED: Final = "before_2022_03_20"
 """The name of the option: `data` and `old` are exchanged."""
 
-_OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
+_OPS: Final[dict[str, Literal["I", "U", "D"]]] = {**OPS, "INIT": "I"}
 _COLUMNS: Final = FlatColumns(time="/es", in_order=True, ops=_OPS, merged=True)
 
 
@@ -72,17 +73,13 @@ def _option_conflict(message: JsonObject, swapped: bool) -> str | None:
 
 
 def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
-    message = parse_value(value)
-    origin = Origin(time_ms=integer_of(message, "es"), gtid=text_of(message, "gtid") or None)
+    message = read_message(sized(present(value)))
     parts = (_ddl(message),) if _is_ddl(message) else _row_changes(message, swapped)
-    return Message(origin, parts, _option_conflict(message, swapped))
+    return Message(origin_of(message), parts, _option_conflict(message, swapped))
 
 
 def _is_ddl(message: JsonObject) -> bool:
-    is_ddl = message.get("isDdl")
-    if is_ddl is not None and not isinstance(is_ddl, bool):
-        raise MessageError("isDdl is neither true nor false")
-    return bool(is_ddl) or message.get("type") == "DDL"
+    return is_ddl(message) or message.get("type") == "DDL"
 
 
 def _ddl(message: JsonObject) -> Ddl:

@@ -30,8 +30,8 @@ from typing import Final
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.schema import TableName, quoted
-from cdc_lakehouse.decoders.format import Format, Redelivery, Row, UpdateHalves, shown
-from cdc_lakehouse.decoders.json.object import JsonObject, integer_of, object_of, parse_value, row_of, text_of
+from cdc_lakehouse.decoders.format import Format, Redelivery, Row, UpdateHalves, present, shown, sized
+from cdc_lakehouse.decoders.json.object import JsonObject, integer_of, object_of, read_message, row_of, text_of
 
 _LONG_NAMES: Final = {"ins": "insert", "upd": "update", "del": "delete"}
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate", "drop column", "update before", "update after")
@@ -45,7 +45,7 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
     Half of an update is a change U without its other half: `after` of an UPDATE BEFORE is None, and `before` of an
     UPDATE AFTER. It must not be applied before `UpdatePairing` has joined the two.
     """
-    message = parse_value(value)
+    message = read_message(sized(present(value)))
     meta = object_of(message, "meta")
     if meta is None:
         raise MessageError(

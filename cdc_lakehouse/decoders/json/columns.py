@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import duckdb
 import numpy as np
@@ -27,9 +27,10 @@ from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import BEGINNING, END_MS, END_TS
 from cdc_lakehouse.decoders.arrow import TEXTS, Bytes, Mask, Positions, are_all, pc, where
 from cdc_lakehouse.decoders.format import RowShape, UsualRows
-from cdc_lakehouse.decoders.formats.canal_events import OPS
 from cdc_lakehouse.decoders.json.object import key_of, types_of, unique
 from cdc_lakehouse.duckdb_sql import query
+
+OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
 _LONGEST: Final = 1 << 20
 """The maximum bytes of a message that is read together with others: DuckDB holds 2048 at once."""
@@ -85,19 +86,18 @@ class FlatColumns:
         images, and whether there is anything more."""
         common = [*(f"/{name}" for name in _SHAPE), *self.unusual]
         places = [*common, self.time, "$.data[0]", "$.data[1]", "$.old[0]", "$.old[1]"]
-        if self.merged:
-            places += ["/old", "/gtid"]
+        places += ["/gtid"] * self.in_order + ["/old"] * self.merged
         time, image, second, old, second_old, *others = (
             f"part[{number}]" for number in range(len(common) + 1, len(places) + 1)
         )
         kind = f"part[{_SHAPE.index('type') + 1}]"
         more = f"{second} IS NOT NULL OR ({kind} = '\"UPDATE\"' AND {second_old} IS NOT NULL)"
+        if self.in_order:
+            more = f"{more} OR NOT (coalesce({others[0]}, 'null') = 'null' OR starts_with({others[0]}, '\"'))"
         if self.merged:
-            olds, gtid = others
-            nothing = f"coalesce({olds}, 'null') IN ('null', '[]', '[null]')"
-            text = f"(coalesce({gtid}, 'null') = 'null' OR starts_with({gtid}, '\"'))"
+            nothing = f"coalesce({others[1]}, 'null') IN ('null', '[]', '[null]')"
             row = f"({kind} = '\"UPDATE\"' AND coalesce(starts_with({old}, '{{'), false))"
-            more = f"{more} OR NOT {text} OR NOT ({nothing} OR {row})"
+            more = f"{more} OR NOT ({nothing} OR {row})"
             old = f"nullif({old}, 'null')"
         objects = ["$", "$.sqlType", "$._tidb"]
         twice = " OR ".join(f"list_unique(names[{n}]) < len(names[{n}])" for n in range(1, len(objects) + 1))
@@ -224,7 +224,8 @@ _ROW_TRIES: Final = 4
 """The number of rows of a piece that are tried as new forms."""
 
 
-class Flat(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Flat:
     """Objects whose values are not nested."""
 
     ends: bytes
@@ -233,8 +234,8 @@ class Flat(NamedTuple):
     """The types of values in DuckDB."""
 
 
-_ROWS: Final = Flat(b'"l', TEXTS)
-TYPE_OBJECTS: Final = Flat(b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT", "UBIGINT"]))
+ROWS: Final = Flat(b'"l', TEXTS)
+NUMBERS: Final = Flat(b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT", "UBIGINT"]))
 
 
 class RowForm:
@@ -281,7 +282,7 @@ def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Ma
             tries -= 1
             sample = int(np.flatnonzero(left)[np.count_nonzero(left) // 2])
             row = text[starts[sample] : stops[sample]].tobytes()
-            if not _USUAL_ROW.fullmatch(row) or not are_flat(connection, pa.array([row]), _ROWS).all():
+            if not _USUAL_ROW.fullmatch(row) or not are_flat(connection, pa.array([row]), ROWS).all():
                 left[sample] = False
                 continue
             forms.append(RowForm(row))
@@ -293,7 +294,7 @@ def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Ma
         number += 1
     sound = of_form >= 0
     others = ~sound
-    sound[others] = are_flat(connection, where(rows, others), _ROWS)
+    sound[others] = are_flat(connection, where(rows, others), ROWS)
     return sound, of_form
 
 

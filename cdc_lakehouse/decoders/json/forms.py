@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, cut, pc, where
-from cdc_lakehouse.decoders.json.columns import TYPE_OBJECTS, RowForm, are_flat, pieces, places_of, read_rows
+from cdc_lakehouse.decoders.json.columns import NUMBERS, ROWS, Flat, RowForm, are_flat, pieces, places_of, read_rows
 
 # Splitting of a text file into pieces of whole lines, without copying the bytes.
 
@@ -143,7 +143,9 @@ class Fixed:
     def __init__(self, text: bytes) -> None:
         self.width = len(text)
         self._bytes: Bytes = np.frombuffer(text, np.uint8)
-        self.types = [slice(*found.span(1)) for found in _TYPES.finditer(text)]
+        found = [*_TYPES.finditer(text)]
+        self.types = [slice(*each.span(1)) for each in found]
+        self.kinds = [ROWS if each[0].startswith(b'"my') else NUMBERS for each in found]
         self._is_free: Mask = np.zeros(self.width, bool)
         for types in self.types:
             self._is_free[types] = True
@@ -184,7 +186,7 @@ class Form:
     """The positions of the commit-ts's digits in the tail."""
     two_rows: bool
     """Whether lines have an old row and a new one, with only `_BETWEEN_ROWS` between them."""
-    known_types: set[bytes] = field(default_factory=set[bytes])
+    known_types: set[tuple[Flat, bytes]] = field(default_factory=set[tuple[Flat, bytes]])
     """Objects of types that were parsed before."""
     row_forms: list[RowForm] = field(default_factory=list[RowForm])
 
@@ -233,13 +235,14 @@ class Form:
     def _have_types(self, connection: Any, lines: Lines) -> Mask:
         """Return for which lines valid objects of types are at the expected positions."""
         have: Mask = np.ones(len(lines.numbers), bool)
-        for types in self.head.types:
+        for types, kind in zip(self.head.types, self.head.kinds, strict=True):
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
             texts = objects.dictionary.to_pylist()
-            sound: Mask = np.array([text in self.known_types for text in texts], bool)
+            sound: Mask = np.array([(kind, text) in self.known_types for text in texts], bool)
             if not sound.all():
-                sound[~sound] = are_flat(connection, where(objects.dictionary, ~sound), TYPE_OBJECTS)
-                self.known_types.update(itertools.compress(texts[:_KNOWN_TYPES], sound))
+                sound[~sound] = are_flat(connection, where(objects.dictionary, ~sound), kind)
+                known = itertools.compress(texts[:_KNOWN_TYPES], sound)
+                self.known_types.update((kind, text) for text in known)
             have &= sound[objects.indices.to_numpy()]
         return have
 

@@ -1,5 +1,5 @@
-"""JSON parsing for formats of messages: all text is Unicode, errors are MessageError, and duplicate names too, and
-numbers keep their digits where that is wanted.
+"""The strict reading of flat JSON, a file's line or a topic's message, whose values are one level deep or a list of
+rows: all text is Unicode, numbers keep their digits, errors are MessageError, and duplicate names too.
 
 >>> parse('{"seq": 1, "value": 1.10}')
 {'seq': '1', 'value': '1.10'}
@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Any, Final, Never
+from typing import Any, Final, Never, TypeGuard
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.format import Row, present, shown, sized
+from cdc_lakehouse.decoders.format import Row, present, shown
 
 JsonObject = dict[str, Any]
-"""Values are None, bool, str, JsonNumber (or int and float, see `parse`), lists and further objects."""
+"""Values are None, bool, str, JsonNumber, lists and further objects."""
 
 _MAX_INTEGER: Final = (1 << 63) - 1
 _DIGITS: Final = re.compile("[0-9]{1,19}")
@@ -29,9 +29,9 @@ class JsonNumber(str):
     __slots__ = ()
 
 
-def parse_value(value: bytes | None) -> JsonObject:
-    """Parse a message's value as an exact object (see `parse`). Raises MessageError, also where it is too large."""
-    return parse(utf8(sized(present(value))))
+def read_message(value: bytes | None) -> JsonObject:
+    """Parse a line or message. Raises MessageError where there is none, or it is not one JSON object (see `parse`)."""
+    return parse(utf8(present(value)))
 
 
 def utf8(value: bytes) -> str:
@@ -42,23 +42,15 @@ def utf8(value: bytes) -> str:
         raise MessageError(f"the message is not UTF-8: see byte {error.start}") from error
 
 
-def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonObject:
-    """The object that the text is; `what` names it in errors. An `exact` one has a JsonNumber for each number; else
-    numbers are int and float, in a fraction of the time.
+def parse(text: str, what: str = "the message") -> JsonObject:
+    """Parse a JSON object; `what` names it in errors.
 
     Raises MessageError for text that is not a JSON object, has a name twice in an object, or half of a surrogate pair.
     """
     try:
-        if exact:
-            parsed = json.loads(
-                text,
-                parse_int=JsonNumber,
-                parse_float=JsonNumber,
-                parse_constant=_no_constant,
-                object_pairs_hook=unique,
-            )
-        else:
-            parsed = json.loads(text, object_pairs_hook=unique)
+        parsed = json.loads(
+            text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_no_constant, object_pairs_hook=unique
+        )
         # An escape may give half of a surrogate pair alone: such a str cannot be encoded in UTF-8.
         if _SURROGATE.search(text):
             json.dumps(parsed, ensure_ascii=False).encode("utf-8")
@@ -82,7 +74,7 @@ def text_of(parsed: JsonObject, name: str) -> str | None:
 
 
 def integer_of(parsed: JsonObject, name: str) -> int | None:
-    """Return the whole number of that name in an exact object, 0 to 2^63 - 1, written as a number or as text; None
+    """Return the whole number of that name, 0 to 2^63 - 1, written as a number or as text; None
     where there is none. Raises MessageError for anything else."""
     value = parsed.get(name)
     if value is None:
@@ -100,9 +92,17 @@ def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
     raise MessageError(f"{name} is not an object")
 
 
+def is_ddl(parsed: JsonObject) -> bool:
+    """Return `isDdl`, False where there is none. Raises MessageError for anything else than true and false."""
+    value = parsed.get("isDdl")
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise MessageError("isDdl is neither true nor false")
+
+
 def row_of(columns: JsonObject) -> Row:
-    """Return a row's values by column in an exact object, as text: a number as it is written, true as 1. Raises
-    MessageError for a value that is a list or an object."""
+    """Return a row's values by column, as text: a number as it is written, true as 1. Raises MessageError for a value
+    that is a list or an object."""
     return {name: _value(value, name) for name, value in columns.items()}
 
 
@@ -128,8 +128,8 @@ def key_of(parsed: JsonObject) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def is_text(value: object) -> bool:
-    """Whether a value of an object is text, and not the digits of a number in an exact object."""
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether a value of an object is text, and not the digits of a number."""
     return isinstance(value, str) and not isinstance(value, JsonNumber)
 
 

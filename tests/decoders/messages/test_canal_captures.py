@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.events import Message, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.formats import canal_entries, canal_json, canal_protobuf
+from cdc_lakehouse.decoders.formats import canal_entries, canal_json
 from cdc_lakehouse.decoders.formats.canal_json import lossy_columns
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_captures import SOURCES, capture
@@ -47,7 +47,7 @@ def as_flat(message: Message) -> Message:
 @each_source
 def test_entries_in_topics_are_those_of_the_server(source: str) -> None:
     of, entries = capture(source), from_server(source)
-    topic = [message for value in of.topic_values for message in canal_protobuf.decode(None, value)]
+    topic = [message for value in of.topic_values for message in canal_entries.decode_packet(None, value)]
     assert len(entries) > 100
     # Canal's producer leaves out where transactions begin and end.
     kept = [wire.Entry.FromString(entry).entry_type == wire.ROW_DATA for entry in of.entries]
