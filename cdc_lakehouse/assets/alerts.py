@@ -26,8 +26,8 @@ from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig, Pro
 from cdc_lakehouse.errors import AlertNotSentError, CdcError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.alerts import receiver_label, send
-from cdc_lakehouse.operate.signals import Notification, NotifiedProblem, Problem, lake_problems, plan_notifications
-from cdc_lakehouse.operate.state import read_feed_state
+from cdc_lakehouse.operate.signals import Notification, NotifiedProblem, Problem, find_problems, plan_notifications
+from cdc_lakehouse.operate.state import FeedState
 
 # Problems of a feed that Dagster knows of: failed runs and checks, and overdue maintenance.
 
@@ -169,11 +169,11 @@ def notify_receivers(
     unread: set[tuple[str, bool]] = set()
     for feed in config.feeds:
         watched = datetime.datetime.fromtimestamp(memory.watched[feed.name], datetime.UTC)
+        state = FeedState(lake, feed, time, watched_seconds=now - memory.watched[feed.name])
         of_instance = functools.partial(run_problems, instance, lake, feed, checks, watched, time)
-        of_lake = functools.partial(_lake_problems, lake, feed, time, now - memory.watched[feed.name])
-        for of_runs, find in ((True, of_instance), (False, of_lake)):
+        for of_runs, find in ((True, of_instance), (False, functools.partial(find_problems, state))):
             try:
-                problems += find()
+                problems += list(find())
             except CdcError as error:
                 unread.add((feed.name, of_runs))
                 log.error(f"feed {feed.name}: {error}")
@@ -200,10 +200,6 @@ def notify_receivers(
     messages = sum(bool(notifications) for notifications, _ in found)
     failed = sum(error is not None for error in taken)
     return f"{len(problems)} problems; {messages - failed} of {messages} messages were taken"
-
-
-def _lake_problems(lake: Lake, feed: FeedConfig, now: datetime.datetime, watched_seconds: float) -> Iterator[Problem]:
-    return lake_problems(feed, read_feed_state(lake, feed, now), watched_seconds)
 
 
 def _send_all(messages: Sequence[tuple[AlertReceiver, Sequence[Notification]]]) -> list[AlertNotSentError | None]:

@@ -19,29 +19,28 @@ from pyiceberg.table import Table
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.metadata import held_list, markdown_list
 from cdc_lakehouse.changelog.mysql_types import LABELS
-from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds, utc_now
+from cdc_lakehouse.changelog.positions import BEGINNING, utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config import FeedConfig, VerifyConfig
 from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
-from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
-from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
-from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE, Signals
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import index_gaps
+from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
+from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import (
+    FeedState,
     conservation,
     cut_tables,
     duplicate_keys,
     duplicate_keys_written,
     event_counts,
-    held_of_cut,
     uncounted_lines,
 )
 from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, verify_feed
-from cdc_lakehouse.pipeline.feed_tables import is_taken, unmatched_patterns
+from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceMonitor, open_monitor
 
@@ -58,16 +57,30 @@ _SHOWN: Final = 20
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
+Found = tuple[bool, dict[str, Any]]
+"""Whether a check passed, and its numbers."""
+
+
 @dataclass(frozen=True)
 class _FeedCheck:
     """A check of a feed. `asset` makes the key from the feed's name. `evaluate` has the description as its docstring.
-    `applies` says for which sources the check exists. `blocking`: see the module's docstring."""
+    `advice` is shown when the check failed, as a warning where it only `warns`. `applies` says for which sources the
+    check exists. `blocking`: see the module's docstring."""
 
     name: str
     asset: Callable[[str], dg.AssetKey]
-    evaluate: Callable[[Lake, FeedConfig], dg.AssetCheckResult]
+    evaluate: Callable[[FeedState], Found]
+    advice: str | Callable[[FeedState], str] | None = None
     applies: Callable[[SourceMonitor], bool] = lambda source: True
     blocking: bool = False
+    warns: bool | Callable[[FeedState], bool] = False
+
+    def result(self, state: FeedState) -> dg.AssetCheckResult:
+        passed, metadata = self.evaluate(state)
+        advice = None if passed else self.advice(state) if callable(self.advice) else self.advice
+        warns = self.warns(state) if callable(self.warns) else self.warns
+        severity = dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR
+        return dg.AssetCheckResult(passed=passed, severity=severity, description=advice, metadata=metadata)
 
 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
@@ -75,7 +88,7 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
     source = open_monitor(lake, feed)
     of_feed = [_feed_check(lake, feed, check) for check in _FEED_CHECKS if check.applies(source)]
     if feed.verify is not None:
-        of_feed.append(_feed_check(lake, feed, _FeedCheck(EQUALS_SOURCE, keys.checkpoint_key, _equals_source)))
+        of_feed.append(_equals_source(lake, feed, feed.verify))
     return [*of_feed, _table_checks(lake, feed, tables)] if tables else of_feed
 
 
@@ -84,208 +97,208 @@ def _feed_check(lake: Lake, feed: FeedConfig, check: _FeedCheck) -> dg.AssetChec
         asset=check.asset(feed.name), name=check.name, description=check.evaluate.__doc__, blocking=check.blocking
     )
     def evaluate() -> dg.AssetCheckResult:
-        return check.evaluate(lake, feed)
+        return check.result(FeedState(lake, feed, utc_now()))
 
     return evaluate
 
 
-def _result(passed: bool, advice: str | None, metadata: dict[str, Any], *, warns: bool = False) -> dg.AssetCheckResult:
-    """Make the result of a check. `advice` is shown when the check failed, as a warning or an error."""
-    severity = dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR
-    description = None if passed else advice
-    return dg.AssetCheckResult(passed=passed, severity=severity, metadata=metadata, description=description)
-
-
-def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _index_gaps(state: FeedState) -> Found:
     """Data files are numbered without gaps."""
-    gaps = index_gaps(Segments(lake, feed.name).rows)
-    metadata = {
-        "missing_files": sum(len(gap.missing) for gap in gaps),
-        "where": _where(f"{gap}: {', '.join(map(str, gap.missing[:_SHOWN]))}" for gap in gaps),
-    }
-    return _result(not gaps, "Restore the missing files, then run again.", metadata)
+    gaps = index_gaps(state.segments.rows)
+    where = _where(f"{gap}: {', '.join(map(str, gap.missing[:_SHOWN]))}" for gap in gaps)
+    return not gaps, {"missing_files": sum(len(gap.missing) for gap in gaps), "where": where}
 
 
-def _quarantine(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _quarantine(state: FeedState) -> Found:
     """Every line and row could be used."""
-    rows = [row for row in Quarantine(lake, feed.name).unresolved() if row.error_class != BAD_SCHEMA_FILE]
-    return _quarantined(rows, "Repair what the rows name. The next run reads it again.")
+    return _quarantined(state, lambda row: row.error_class != BAD_SCHEMA_FILE)
 
 
-def _schema_files(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _schema_files(state: FeedState) -> Found:
     """Schema files are whole: JSON that fits their checksum."""
-    rows = [row for row in Quarantine(lake, feed.name).unresolved() if row.error_class == BAD_SCHEMA_FILE]
-    return _quarantined(rows, "Restore the files as TiCDC wrote them. The next run reads them again.")
+    return _quarantined(state, lambda row: row.error_class == BAD_SCHEMA_FILE)
 
 
-def _quarantined(rows: Sequence[Quarantined], advice: str) -> dg.AssetCheckResult:
-    """Return the result for rows that are open or discarded: the check fails when one is open."""
+def _quarantined(state: FeedState, concerns: Callable[[Quarantined], bool]) -> Found:
+    """Look for rows that are open or discarded: the check fails when one is open."""
+    rows = [row for row in state.quarantine.unresolved() if concerns(row)]
     opened = [row for row in rows if row.state == "open"]
     first = _where((f"{row.segment} line {row.line or '-'}: {row.message}" for row in opened), none="none")
     discarded = sum(row.count for row in rows if row.state == "discarded")
-    metadata = {"open": sum(row.count for row in opened), "discarded": discarded, "first": first}
-    return _result(not opened, advice, metadata)
+    return not opened, {"open": sum(row.count for row in opened), "discarded": discarded, "first": first}
 
 
-def _event_counts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _event_counts(state: FeedState) -> Found:
     """The table holds as many events as its segments gave, but for those that later ones have superseded."""
-    counts = event_counts(lake, feed.name)
-    metadata = {
+    counts = event_counts(state.lake, state.feed.name)
+    return counts.of_segments == counts.in_table + counts.superseded, {
         "events_of_segments": counts.of_segments,
         "events_in_table": counts.in_table,
         "superseded_events_removed": counts.superseded,
     }
-    return _result(counts.of_segments == counts.in_table + counts.superseded, None, metadata)
 
 
-def _lines(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _lines(state: FeedState) -> Found:
     """Every line of a decoded file and every record is an event, in the quarantine, or without a row for the feed."""
-    wrong = uncounted_lines(lake, feed.name)
+    wrong = uncounted_lines(state.lake, state.feed.name)
     lines = (
         f"{each.segment}: {each.lines} lines, {each.events} events, {each.rejected} rejected, "
         f"{each.in_quarantine} in the quarantine, {each.others} others"
         for each in wrong
     )
-    advice = (
-        "Decode the dates of these segments again. If nobody else writes to the feed's own tables, it is a fault here."
-    )
-    return _result(not wrong, advice, {"segments": len(wrong), "where": _where(lines)})
+    return not wrong, {"segments": len(wrong), "where": _where(lines)}
 
 
-def _cut_rows(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _cut_rows(state: FeedState) -> Found:
     """Every table of the cut has the snapshot that the cut names, with as many rows as it says."""
-    tables = cut_tables(lake, feed)
+    tables = cut_tables(state.lake, state.feed)
     wrong = [table for table in tables if table.rows != table.in_snapshot]
     lines = (
         f"{table.name}: {table.rows} rows in the cut, "
         + ("its snapshot is gone" if table.in_snapshot is None else f"{table.in_snapshot} in the snapshot")
         for table in wrong
     )
-    metadata = {"tables": len(tables), "rows": sum(table.rows for table in tables), "where": _where(lines)}
-    advice = (
-        "Something else has changed the tables, or has let their snapshots expire: readers of the cut miss them until "
-        "the next one is published."
-    )
-    return _result(not wrong, advice, metadata)
+    return not wrong, {"tables": len(tables), "rows": sum(table.rows for table in tables), "where": _where(lines)}
 
 
-def _option_conflicts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _option_conflicts(state: FeedState) -> Found:
     """No message contradicts an option of its format, such as before_2022_03_20."""
-    conflicts = Signals(lake, feed.name).option_conflicts()
-    metadata = {
-        "messages": sum(conflict.count for conflict in conflicts),
-        "where": _where(
-            f"{conflict.topic} partition {conflict.partition} from offset {conflict.offset} on, "
-            f"{conflict.count} messages: {conflict.reason}"
-            for conflict in conflicts
-        ),
-    }
-    return _result(not conflicts, f"{conflicts[0].reason}. {OPTION_CONFLICT_ADVICE}" if conflicts else None, metadata)
-
-
-def _stuck(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
-    """The source does not send what has landed again and again."""
-    stuck = open_monitor(lake, feed).stuck()
-    return _result(stuck is None, None if stuck is None else str(stuck), {})
-
-
-def _lossy_text(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
-    """No text holds U+FFFD, which Canal writes for bytes that are not UTF-8."""
-    damage = sorted(Signals(lake, feed.name).damage().items(), key=lambda item: str(item[0]))
-    metadata = {
-        "tables": len(damage),
-        "changed_values": sum(sum(columns.values()) for _, columns in damage),
-        "where": _where(
-            f"{table}: " + ", ".join(f"{column} in {count} changes" for column, count in sorted(columns.items()))
-            for table, columns in damage
-        ),
-    }
-    advice = (
-        "Canal reads columns as UTF-8 whatever their character set is: the text of these changes is lost. Convert the "
-        "columns to utf8mb4 in the source, and load the tables anew."
+    conflicts = state.signals.option_conflicts()
+    where = _where(
+        f"{each.topic} partition {each.partition} from offset {each.offset} on, {each.count} messages: {each.reason}"
+        for each in conflicts
     )
-    return _result(not damage, advice, metadata, warns=True)
+    return not conflicts, {"messages": sum(conflict.count for conflict in conflicts), "where": where}
 
 
-def _fresh(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _stuck(state: FeedState) -> Found:
+    """The source does not send what has landed again and again."""
+    return state.monitor.stuck() is None, {}
+
+
+def _lossy_text(state: FeedState) -> Found:
+    """No text holds U+FFFD, which Canal writes for bytes that are not UTF-8."""
+    damage = sorted(state.signals.damage().items(), key=lambda item: str(item[0]))
+    where = _where(
+        f"{table}: " + ", ".join(f"{column} in {count} changes" for column, count in sorted(columns.items()))
+        for table, columns in damage
+    )
+    changed = sum(sum(columns.values()) for _, columns in damage)
+    return not damage, {"tables": len(damage), "changed_values": changed, "where": where}
+
+
+def _fresh(state: FeedState) -> Found:
     """The published cut is not older than freshness_minutes."""
-    cut = Checkpoints(lake, feed.name).last()
-    if cut.checkpoint_ts == BEGINNING:
-        return dg.AssetCheckResult(passed=False, description="Nothing has been published yet.")
-    lag, allowed = lag_seconds(cut.checkpoint_ts, utc_now()), feed.freshness_minutes * 60
-    advice = "See whether the changefeed's checkpoint moves, and whether runs fail."
-    return _result(lag <= allowed, advice, {"lag_seconds": lag, "allowed_seconds": allowed}, warns=True)
+    stale = any(not problem.subject for problem in find_problems(state, "stale"))
+    numbers = {"lag_seconds": state.lag_seconds, "allowed_seconds": state.feed.freshness_minutes * 60}
+    return not stale, {} if state.lag_seconds is None else numbers
 
 
-def _held(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _not_fresh(state: FeedState) -> str:
+    if state.lag_seconds is None:
+        return "Nothing has been published yet."
+    return "See whether the changefeed's checkpoint moves, and whether runs fail."
+
+
+def _held(state: FeedState) -> Found:
     """No table stays behind at an earlier cut."""
-    held = held_of_cut(lake, feed.name, Checkpoints(lake, feed.name).last())
-    return _result(not held, None, {"tables_held": len(held), "held": held_list(held) if held else "none"})
+    shown = held_list(state.held) if state.held else "none"
+    return not find_problems(state, "held"), {"tables_held": len(state.held), "held": shown}
 
 
-def _labels(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _labels(state: FeedState) -> Found:
     """ENUM and SET values are labels, not the source's numbers."""
-    has_labels = open_monitor(lake, feed).has_labels
-    lives = () if has_labels else SchemaHistory(lake, feed.name).history.incarnations().values()
+    lives = () if state.monitor.has_labels else state.history.incarnations().values()
     unknown = sorted(
         f"{life.last.name}.{column.name}"
         for life in lives
         for column in life.last.columns
         if life.dropped_ts is None and column.type.name in LABELS and not column.type.elements
     )
-    advice = (
-        "Neither schema files nor statements have the labels of these columns: their values are numbers. An ALTER "
-        "TABLE … MODIFY COLUMN in the source that states the type again brings the labels."
-    )
-    metadata = {"columns": len(unknown), "first": ", ".join(unknown[:_SHOWN]) or "none"}
-    return _result(not unknown, advice, metadata, warns=True)
+    return not unknown, {"columns": len(unknown), "first": ", ".join(unknown[:_SHOWN]) or "none"}
 
 
-def _cascades(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _cascades(state: FeedState) -> Found:
     """No table has a foreign key whose actions change its rows, which MySQL before 9.6 and MariaDB do not log."""
-    lives = SchemaHistory(lake, feed.name).history.incarnations().values()
     tables = sorted(
         f"{life.last.name}: {key.name.removeprefix('_')} {key.actions}"
-        for life in lives
+        for life in state.history.incarnations().values()
         for key in life.last.foreign_keys
-        if key.actions is not None and life.dropped_ts is None and is_taken(feed.tables, life)
+        if key.actions is not None and life.dropped_ts is None and is_taken(state.feed.tables, life)
     )
-    advice = (
-        "Rows that these foreign keys delete or change stay as they were: before MySQL 9.6 the binlog does not have "
-        "what InnoDB does by itself. Delete and update child rows by statements in the source; `cdc-lakehouse verify "
-        "--repair` puts rows right."
-    )
-    return _result(not tables, advice, {"foreign_keys": len(tables), "where": _where(tables, none="none")}, warns=True)
+    return not tables, {"foreign_keys": len(tables), "where": _where(tables, none="none")}
 
 
-def _patterns_match(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+def _patterns_match(state: FeedState) -> Found:
     """Each pattern of tables.include matches a table that was seen."""
-    unmatched = unmatched_patterns(feed.tables, SchemaHistory(lake, feed.name).history)
-    metadata = {"patterns": len(unmatched), "which": _where(unmatched, none="none")}
-    advice = "Correct the patterns, in letter case too. One for a table that is still to come can stay."
-    return _result(not unmatched, advice, metadata, warns=True)
+    return not state.warnings, {"patterns": len(state.warnings), "which": _where(state.warnings, none="none")}
 
 
-def _equals_source(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+_FEED_CHECKS: Final = (
+    _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps, "Restore the missing files, then run again.",
+               applies=lambda source: source.has_files),
+    _FeedCheck("source_moves_on", keys.raw_key, _stuck, lambda state: str(state.monitor.stuck()),
+               applies=lambda source: source.can_stick),
+    _FeedCheck("nothing_quarantined", keys.events_key, _quarantine,
+               "Repair what the rows name. The next run reads it again."),
+    _FeedCheck("events_of_segments", keys.events_key, _event_counts),
+    _FeedCheck("lines_accounted", keys.events_key, _lines, "Decode the dates of these segments again. If nobody else "
+               "writes to the feed's own tables, it is a fault here."),
+    _FeedCheck("options_agree", keys.events_key, _option_conflicts,
+               lambda state: f"{state.signals.option_conflicts()[0].reason}. {OPTION_CONFLICT_ADVICE}",
+               applies=lambda source: source.has_options),
+    _FeedCheck("text_undamaged", keys.events_key, _lossy_text, "Canal reads columns as UTF-8 whatever their character "
+               "set is: the text of these changes is lost. Convert the columns to utf8mb4 in the source, and load the "
+               "tables anew.", applies=lambda source: source.has_lossy_text, warns=True),
+    _FeedCheck("fresh", keys.checkpoint_key, _fresh, _not_fresh,
+               warns=lambda state: state.lag_seconds is not None),
+    _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows, "Something else has changed the tables, or has let their "
+               "snapshots expire: readers of the cut miss them until the next one is published.", blocking=True),
+    _FeedCheck("nothing_held", keys.checkpoint_key, _held),
+    _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files,
+               "Restore the files as TiCDC wrote them. The next run reads them again.",
+               applies=lambda source: source.has_files),
+    _FeedCheck("labels_known", keys.checkpoint_key, _labels, "Neither schema files nor statements have the labels of "
+               "these columns: their values are numbers. An ALTER TABLE … MODIFY COLUMN in the source that states the "
+               "type again brings the labels.", warns=True),
+    _FeedCheck("cascades_logged", keys.checkpoint_key, _cascades, "Rows that these foreign keys delete or change stay "
+               "as they were: before MySQL 9.6 the binlog does not have what InnoDB does by itself. Delete and update "
+               "child rows by statements in the source; `cdc-lakehouse verify --repair` puts rows right.",
+               applies=lambda source: source.database == "mysql", warns=True),
+    _FeedCheck("patterns_match", keys.checkpoint_key, _patterns_match, "Correct the patterns, in letter case too. One "
+               "for a table that is still to come can stay.", warns=True),
+)  # fmt: skip
+
+
+def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.AssetChecksDefinition:
     """The tables of the published cut are those of the source database, as `cdc-lakehouse verify` compares them."""
-    assert feed.verify is not None  # Else the check does not exist.
-    found = verify_feed(functools.partial(FeedRun, feed, lake), feed.verify, (), VerifyOptions())
-    unchecked = [f"{table.name}: {table.reason}" for table in found.tables if table.result == "unchecked"]
-    unchecked += [f"{table}: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
-    unchecked += [found.error] if found.error is not None else []
-    metadata = {
-        "checkpoint_ts": found.checkpoint_ts or BEGINNING,
-        "tables": len(found.tables),
-        "differing_keys": sum(table.differing_keys for table in found.tables),
-        "differing": _where(_differing_keys(found.tables)),
-        "not_compared": _where(unchecked, none="none"),
-    }
-    advice = (
-        "See both rows with `cdc-lakehouse verify`; `cdc-lakehouse verify --repair` puts them right."
-        if found.result == "different"
-        else "Something could not be compared."
+
+    @dg.asset_check(
+        asset=keys.checkpoint_key(feed.name), name=EQUALS_SOURCE, description=_equals_source.__doc__, blocking=False
     )
-    return _result(found.result == "equal", advice, metadata, warns=found.result == "unchecked")
+    def evaluate() -> dg.AssetCheckResult:
+        found = verify_feed(functools.partial(FeedRun, feed, lake), config, (), VerifyOptions())
+        unchecked = [f"{table.name}: {table.reason}" for table in found.tables if table.result == "unchecked"]
+        unchecked += [f"{table}: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
+        unchecked += [found.error] if found.error is not None else []
+        metadata: dict[str, Any] = {
+            "checkpoint_ts": found.checkpoint_ts or BEGINNING,
+            "tables": len(found.tables),
+            "differing_keys": sum(table.differing_keys for table in found.tables),
+            "differing": _where(_differing_keys(found.tables)),
+            "not_compared": _where(unchecked, none="none"),
+        }
+        advice, severity = "Something could not be compared.", dg.AssetCheckSeverity.ERROR
+        if found.result == "different":
+            advice = "See both rows with `cdc-lakehouse verify`; `cdc-lakehouse verify --repair` puts them right."
+        elif found.result == "unchecked":
+            severity = dg.AssetCheckSeverity.WARN
+        passed = found.result == "equal"
+        return dg.AssetCheckResult(
+            passed=passed, severity=severity, description=None if passed else advice, metadata=metadata
+        )
+
+    return evaluate
 
 
 def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
@@ -295,24 +308,6 @@ def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
                 f"{name}={value.hex() if isinstance(value, bytes) else value}" for name, value in each.key.items()
             )
             yield f"{table.name}: {each.kind} {key} {' '.join(each.columns)}".rstrip()
-
-
-_FEED_CHECKS: Final = (
-    _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps, lambda source: source.has_files),
-    _FeedCheck("source_moves_on", keys.raw_key, _stuck, lambda source: source.can_stick),
-    _FeedCheck("nothing_quarantined", keys.events_key, _quarantine),
-    _FeedCheck("events_of_segments", keys.events_key, _event_counts),
-    _FeedCheck("lines_accounted", keys.events_key, _lines),
-    _FeedCheck("options_agree", keys.events_key, _option_conflicts, lambda source: source.has_options),
-    _FeedCheck("text_undamaged", keys.events_key, _lossy_text, lambda source: source.has_lossy_text),
-    _FeedCheck("fresh", keys.checkpoint_key, _fresh),
-    _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows, blocking=True),
-    _FeedCheck("nothing_held", keys.checkpoint_key, _held),
-    _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files, lambda source: source.has_files),
-    _FeedCheck("labels_known", keys.checkpoint_key, _labels),
-    _FeedCheck("cascades_logged", keys.checkpoint_key, _cascades, lambda source: source.database == "mysql"),
-    _FeedCheck("patterns_match", keys.checkpoint_key, _patterns_match),
-)
 
 
 def table_evaluations(
@@ -350,10 +345,10 @@ def log_table_checks(context: Context, feed: FeedConfig, name: TableName, table:
 
 def log_feed_checks(context: Context, lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> None:
     """Evaluate and log the checks of one of the feed's assets, in a run that does not have the asset itself."""
-    source = open_monitor(lake, feed)
+    state = FeedState(lake, feed, utc_now())
     for check in _FEED_CHECKS:
-        if check.asset(feed.name) == asset and check.applies(source):
-            _log(context, asset, check.name, check.evaluate(lake, feed))
+        if check.asset(feed.name) == asset and check.applies(state.monitor):
+            _log(context, asset, check.name, check.result(state))
 
 
 def _log(context: Context, asset: dg.AssetKey, name: str, result: dg.AssetCheckResult) -> None:

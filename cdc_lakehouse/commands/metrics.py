@@ -16,12 +16,12 @@ from prometheus_client.registry import Collector
 
 from cdc_lakehouse.assets.runs import last_runs
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
-from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import DONE, chosen, configured, existing_home, feed_option, say
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.operate.state import FeedState, TableHealth, read_feed_state, read_health, read_sizes
+from cdc_lakehouse.operate.signals import SIGNALS
+from cdc_lakehouse.operate.state import FeedState, KnownHealth
 from cdc_lakehouse.pipeline.source import SourceStatus, open_monitor
 
 PREFIX: Final = "cdc_lakehouse_"
@@ -31,24 +31,7 @@ _TABLE: Final = ("feed", "database", "table")
 _JOB: Final = ("feed", "job")
 METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "up": (_FEED, "1 where the state of the feed could be read from the lake, else 0."),
-    "published_checkpoint_timestamp_seconds": (_FEED, "What the published cut shows, in seconds since 1970."),
-    "published_lag_seconds": (_FEED, "How far the published cut is behind now."),
-    "freshness_limit_seconds": (_FEED, "freshness_minutes of the feed."),
-    "last_cut_timestamp_seconds": (_FEED, "When the last cut was published, in seconds since 1970."),
-    "tables": (_FEED, "Tables of the published cut."),
-    "held_tables": (_FEED, "Tables that stay at an earlier cut."),
-    "quarantined_rows": (_FEED, "Rows that could not be used and are open."),
-    "discarded_rows": (_FEED, "Rows that could not be used and were given up."),
-    "events": (_FEED, "Rows of the table events."),
-    "segments_waiting": (_FEED, "Segments that are landed and not decoded."),
-    "table_rows": (_TABLE, "Rows of a table in the published cut."),
-    "table_lag_seconds": (_TABLE, "How far what readers see of a table is behind now."),
-    "table_held": (_TABLE, "1 for a table that stays at an earlier cut."),
-    "table_files": (_TABLE, "Data files of a table."),
-    "table_average_file_bytes": (_TABLE, "Average size of a data file of a table, with its deletion vectors."),
-    "table_delete_ratio": (_TABLE, "Share of the rows in the data files of a table that are deleted."),
-    "table_last_compaction_timestamp_seconds": (_TABLE, "When maintenance last rewrote files of a table, in seconds "
-                                                        "since 1970."),
+    **{signal.name: (_TABLE if signal.of_tables else _FEED, signal.help) for signal in SIGNALS},
     "source_up": (_FEED, "1 where the source answered in time and can be used, else 0."),
     "source_checkpoint_timestamp_seconds": (_FEED, "The checkpoint-ts that a storage sink shows, in seconds since "
                                                    "1970."),
@@ -145,8 +128,7 @@ class _Feeds(Collector):
         self, lake: Lake, feeds: Sequence[FeedConfig], instance: dg.DagsterInstance | None, sources: _Sources | None
     ) -> None:
         self._lake, self._feeds, self._instance, self._sources = lake, feeds, instance, sources
-        self._health: dict[tuple[str, TableName], tuple[int | None, TableHealth | None]] = {}
-        """A snapshot and the health of the table at it, by feed and table."""
+        self._known_health: KnownHealth = {}
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         return iter(_families().values())
@@ -170,52 +152,16 @@ class _Feeds(Collector):
         return iter(families.values())
 
     def _of_lake(self, feed: FeedConfig, add: Any) -> None:
-        name = feed.name
-        add("freshness_limit_seconds", feed.freshness_minutes * 60, name)
+        state = FeedState(self._lake, feed, utc_now(), known_health=self._known_health)
         try:
-            state, sizes = read_feed_state(self._lake, feed, utc_now()), read_sizes(self._lake, name)
-            health_of = self._read_health(feed, state)
+            found = [(signal.name, *each) for signal in SIGNALS for each in signal.values(state)]
         except CdcError as error:
-            say(f"feed {name}: {error}", err=True)
-            add("up", 0, name)
-            return
-        shown, published = state.checkpoint_time, state.published_at
-        add("up", 1, name)
-        add("published_checkpoint_timestamp_seconds", shown and shown.timestamp(), name)
-        add("published_lag_seconds", state.lag_seconds, name)
-        add("last_cut_timestamp_seconds", published and published.timestamp(), name)
-        add("tables", len(state.cut), name)
-        add("held_tables", len(state.held), name)
-        add("quarantined_rows", state.quarantined_rows, name)
-        add("discarded_rows", state.discarded, name)
-        add("events", sizes.events, name)
-        add("segments_waiting", sizes.segments_waiting, name)
-        for row in state.cut:
-            add("table_rows", row.row_count, name, row.database, row.table)
-        for table in sorted(state.tables, key=str):
-            add("table_lag_seconds", state.lag_of(table), name, table.database, table.table)
-        for table in sorted(state.held, key=str):
-            add("table_held", 1, name, table.database, table.table)
-        for table, health in health_of.items():
-            labels, at = (name, table.database, table.table), health.compacted_at
-            add("table_files", health.files, *labels)
-            add("table_average_file_bytes", health.average_bytes, *labels)
-            add("table_delete_ratio", health.delete_ratio, *labels)
-            add("table_last_compaction_timestamp_seconds", at and at.timestamp(), *labels)
-
-    def _read_health(self, feed: FeedConfig, state: FeedState) -> dict[TableName, TableHealth]:
-        """Return the health of tables. A table that the cut shows at the same snapshot as before is not read again."""
-        snapshots = {TableName(row.database, row.table): row.snapshot_id for row in state.cut}
-        found: dict[TableName, TableHealth] = {}
-        for table in sorted(snapshots.keys() | state.held.keys(), key=str):
-            snapshot = snapshots.get(table)
-            before, health = self._health.get((feed.name, table), (None, None))
-            if snapshot is None or snapshot != before:
-                health = read_health(self._lake, feed, table)
-                self._health[feed.name, table] = snapshot, health
-            if health is not None:
-                found[table] = health
-        return found
+            say(f"feed {feed.name}: {error}", err=True)
+            found = [("freshness_limit_seconds", None, feed.freshness_minutes * 60), ("up", None, 0)]
+        else:
+            found.append(("up", None, 1))
+        for name, table, value in found:
+            add(name, value, feed.name, *(() if table is None else (table.database, table.table)))
 
     def _of_source(self, name: str, status: SourceStatus | None, add: Any) -> None:
         if status is None or status.error is not None:

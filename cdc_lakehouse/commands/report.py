@@ -9,19 +9,26 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say
 from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.operate.signals import FeedReport, ReportedTable, report
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, totals
+from cdc_lakehouse.operate.state import FeedState, changes_by_table
 
 _MOST_ROWS: Final = 200
 """The most rows of the quarantine, the DDL and the cuts that are shown, newest first."""
 _MOST_BARS: Final = 60
+_DATES_OF_CHANGES: Final = 7
+"""The number of feed dates for which a table's changes are counted."""
+_CUTS: Final = ("checkpoint-ts", "shows", "published", "lag then", "tables", "rows")
 _STYLE: Final = """
 :root{color-scheme:light dark;--line:#8884;--accent:#3b76c4;--bad:#c0392b;--good:#2e7d4f}
 body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
@@ -60,20 +67,21 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: 
       cdc-lakehouse report --feed shop --out report.html
     """
     now, lake = utc_now(), Lake(config.lake, config.storage)
-    reports = [report(feed, lake, now) for feed in chosen(config, feed_name)]
+    states = [FeedState(lake, feed, now) for feed in chosen(config, feed_name)]
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(reports, now), encoding="utf-8")
+    out.write_text(page(states, now), encoding="utf-8")
     if as_json:
-        print_json({"wrote": str(out), "feeds": [each.feed for each in reports]})
+        print_json({"wrote": str(out), "feeds": [state.feed.name for state in states]})
     else:
         say(f"wrote {out}")
     return DONE
 
 
-def page(reports: Sequence[FeedReport], now: datetime.datetime) -> str:
+def page(states: Sequence[FeedState], now: datetime.datetime) -> str:
     """Return the document."""
-    links = " · ".join(f'<a href="#feed-{number}">{_text(each.feed)}</a>' for number, each in enumerate(reports))
-    body = "".join(_feed(each, number) for number, each in enumerate(reports))
+    names = [_text(state.feed.name) for state in states]
+    links = " · ".join(f'<a href="#feed-{number}">{name}</a>' for number, name in enumerate(names))
+    body = "".join(_feed(state, number) for number, state in enumerate(states))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>cdc-lakehouse report</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -83,43 +91,53 @@ def page(reports: Sequence[FeedReport], now: datetime.datetime) -> str:
     )
 
 
-def _feed(report: FeedReport, number: int) -> str:
+def _feed(state: FeedState, number: int) -> str:
+    cuts, decoded = _cuts(state), state.segments.rows.filter(pc.field("state") == DECODED)
+    dated = decoded.filter(pc.field("kind") != SUMMARY)
+    dates: list[str | None] = sorted(pc.unique(dated["feed_date"]).to_pylist(), key=lambda date: date or "")
+    since = next(iter([date for date in dates if date is not None][-_DATES_OF_CHANGES:]), None)
+    by_date = [(date or "no date", totals(dated.filter(_is(date))).events) for date in dates[-_MOST_BARS:]]
+    lags = [(_time(cut[1]), round(lag_seconds(cut[0], cut[1]))) for cut in reversed(cuts[:_MOST_BARS])]
     return "".join([
-        f'<section id="feed-{number}"><h2>Feed {_text(report.feed)}</h2>',
-        _tiles(report),
-        _notes(report),
+        f'<section id="feed-{number}"><h2>Feed {_text(state.feed.name)}</h2>',
+        _tiles(state, totals(decoded).events),
+        _notes(state),
         "<h3>Changes by date</h3>",
-        _bars([(date or "no date", each.events) for date, each in report.by_date][-_MOST_BARS:], "changes on one date"),
+        _bars(by_date, "changes on one date"),
         "<h3>Lag of cuts when they were published</h3>",
-        _bars(_lags(report), "seconds"),
+        _bars(lags, "seconds"),
         "<h3>Tables</h3>",
-        _tables(report),
+        _tables(state, since),
         "<h3>DDL</h3>",
-        _ddl(report),
+        _ddl([each for each in reversed(state.history.versions) if each.query and each.kind != "seen"]),
         "<h3>Quarantine</h3>",
-        _quarantine(report),
+        _quarantine(state.quarantine.open()),
         "<h3>Cuts</h3>",
-        _cuts(report),
+        _grid(_CUTS, [_cut(*cut) for cut in cuts[:_MOST_ROWS]], frozenset({3, 4, 5})) + _more(cuts),
         "</section>",
     ])  # fmt: skip
 
 
-def _tiles(report: FeedReport) -> str:
-    held = sum(table.held is not None for table in report.tables)
-    open_rows = sum(row.count for row in report.quarantine)
-    shown = report.source.checkpoint_ts
+def _is(date: str | None) -> Any:
+    return pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
+
+
+def _tiles(state: FeedState, decoded: int) -> str:
+    rows = sum(row.row_count for row in state.tables.values() if row is not None)
+    open_rows, shown = state.quarantine.count(), state.source.checkpoint_ts
+    published = "nothing" if state.checkpoint_ts is None else _ago(state, state.checkpoint_ts)
     tiles = [
-        ("published", _ago(report, report.cuts[0].checkpoint_ts) if report.cuts else "nothing", not report.cuts),
-        ("tables", _count(len(report.tables)), False),
-        ("rows", _count(sum(table.row.row_count for table in report.tables if table.row is not None)), False),
-        ("changes decoded", _count(report.decoded.events), False),
-        ("held tables", _count(held), bool(held)),
+        ("published", published, state.checkpoint_ts is None),
+        ("tables", _count(len(state.tables)), False),
+        ("rows", _count(rows), False),
+        ("changes decoded", _count(decoded), False),
+        ("held tables", _count(len(state.held)), bool(state.held)),
         ("quarantined", _count(open_rows), bool(open_rows)),
     ]
     if shown is not None:
-        tiles.insert(0, ("source", _ago(report, shown), False))
-    if report.source.pending_records is not None:
-        tiles.insert(0, ("offsets not landed", _count(report.source.pending_records), False))
+        tiles.insert(0, ("source", _ago(state, shown), False))
+    if state.source.pending_records is not None:
+        tiles.insert(0, ("offsets not landed", _count(state.source.pending_records), False))
     shown_tiles = (
         f'<div class="tile">{name}<b{" class=bad" if bad else ""}>{_text(value)}</b></div>'
         for name, value, bad in tiles
@@ -127,58 +145,55 @@ def _tiles(report: FeedReport) -> str:
     return f'<div class="tiles">{"".join(shown_tiles)}</div>'
 
 
-def _notes(report: FeedReport) -> str:
-    notes = [] if report.source.error is None else [f"the source cannot be used: {report.source.error}"]
-    notes += [f"{table.name} is held: {table.held}" for table in report.tables if table.held is not None]
-    notes += [*report.contradictions, *report.warnings]
+def _notes(state: FeedState) -> str:
+    notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error}"]
+    notes += [f"{table} is held: {state.held[table]}" for table in state.tables if table in state.held]
+    notes += [*state.contradictions, *state.warnings]
     if not notes:
         return '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
     return f'<ul class="bad">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>'
 
 
-def _lags(report: FeedReport) -> list[tuple[str, int]]:
-    """Return the lags of the newest cuts, oldest first."""
-    cuts = reversed(report.cuts[:_MOST_BARS])
-    return [(_time(cut.published_at), round(lag_seconds(cut.checkpoint_ts, cut.published_at))) for cut in cuts]
-
-
-def _tables(report: FeedReport) -> str:
+def _tables(state: FeedState, since: str | None) -> str:
+    """The tables, and their changes from a date on: a recent rate, and a limit to what is read."""
     header = ["table", "rows", "behind", "KiB", "files", "deleted", "compacted", "changes", "inserts", "updates",
               "deletes"]  # fmt: skip
-    by_size = sorted(report.tables, key=lambda table: -(table.health.bytes if table.health is not None else 0))
-    counted = "" if report.changes_since is None else f"<p>Changes are those since {_text(report.changes_since)}.</p>"
-    return _grid(header, [_table(report, table) for table in by_size], frozenset(range(1, len(header)))) + counted
+    changes = changes_by_table(state, since)
+    by_size = sorted(state.tables, key=lambda name: -(health.bytes if (health := state.health[name]) else 0))
+    counted = "" if since is None else f"<p>Changes are those since {_text(since)}.</p>"
+    rows = [_table(state, name, changes.get(name)) for name in by_size]
+    return _grid(header, rows, frozenset(range(1, len(header)))) + counted
 
 
-def _table(report: FeedReport, table: ReportedTable) -> list[str]:
-    row, health, changes = table.row, table.health, table.changes
+def _table(state: FeedState, name: TableName, changes: tuple[int, int, int] | None) -> list[str]:
+    row, lag, health = state.tables[name], state.lag_of(name), state.health[name]
     files = ["–"] * 4
     if health is not None:
         compacted = "never" if health.compacted_at is None else f"{health.compacted_at:%Y-%m-%d %H:%M}"
         files = [_count(health.bytes >> 10), _count(health.files), f"{health.delete_ratio:.1%}", compacted]
     return [
-        str(table.name),
+        str(name),
         "–" if row is None else _count(row.row_count),
-        "–" if row is None else _span(lag_seconds(row.checkpoint_ts, report.at)),
+        "–" if lag is None else _span(lag),
         *files,
         *(["–"] * 4 if changes is None else [_count(number) for number in (sum(changes), *changes)]),
     ]
 
 
-def _ddl(report: FeedReport) -> str:
+def _ddl(versions: Sequence[TableVersion]) -> str:
     rows = [
         # A statement on a database has no table.
         [_time(commit_time(version.commit_ts)), str(version.name).removesuffix("."), version.effect, version.query]
-        for version in report.ddl[:_MOST_ROWS]
+        for version in versions[:_MOST_ROWS]
     ]
-    return _grid(["time", "table", "effect", "statement"], rows, code=frozenset({3})) + _more(report.ddl)
+    return _grid(["time", "table", "effect", "statement"], rows, code=frozenset({3})) + _more(versions)
 
 
-def _quarantine(report: FeedReport) -> str:
-    if not report.quarantine:
+def _quarantine(open_rows: Sequence[Quarantined]) -> str:
+    if not open_rows:
         return "<p>Empty.</p>"
     classes: Counter[str] = Counter()
-    for row in report.quarantine:
+    for row in open_rows:
         classes[row.error_class] += row.count
     rows = [
         [
@@ -190,30 +205,29 @@ def _quarantine(report: FeedReport) -> str:
             row.segment if row.line is None else f"{row.segment} line {row.line}",
             row.message,
         ]
-        for row in sorted(report.quarantine, key=lambda row: row.quarantined_at, reverse=True)[:_MOST_ROWS]
+        for row in sorted(open_rows, key=lambda row: row.quarantined_at, reverse=True)[:_MOST_ROWS]
     ]
     header = ["id", "class", "table", "rows", "since", "where", "message"]
     return (
         _grid(["class", "rows"], [[name, _count(count)] for name, count in classes.most_common()], frozenset({1}))
         + _grid(header, rows, frozenset({3}), frozenset({5, 6}))
-        + _more(report.quarantine)
+        + _more(open_rows)
     )
 
 
-def _cuts(report: FeedReport) -> str:
-    rows = [
-        [
-            str(cut.checkpoint_ts),
-            _time(commit_time(cut.checkpoint_ts)),
-            _time(cut.published_at),
-            _span(lag_seconds(cut.checkpoint_ts, cut.published_at)),
-            _count(cut.tables),
-            _count(cut.rows),
-        ]
-        for cut in report.cuts[:_MOST_ROWS]
-    ]
-    header = ["checkpoint-ts", "shows", "published", "lag then", "tables", "rows"]
-    return _grid(header, rows, frozenset({3, 4, 5})) + _more(report.cuts)
+def _cuts(state: FeedState) -> list[tuple[int, datetime.datetime, int, int]]:
+    """Return the published cuts, the newest first: the commit-ts, when they were published, and how many tables and
+    rows they show."""
+    found: dict[int, tuple[datetime.datetime, int, int]] = {}
+    for row in state.checkpoints.all_rows():
+        _, tables, rows = found.get(row.checkpoint_ts, (None, 0, 0))
+        found[row.checkpoint_ts] = row.published_at, tables + 1, rows + row.row_count
+    return [(ts, *found[ts]) for ts in sorted(found, reverse=True)]
+
+
+def _cut(commit_ts: int, published: datetime.datetime, tables: int, rows: int) -> list[str]:
+    lag = _span(lag_seconds(commit_ts, published))
+    return [str(commit_ts), _time(commit_time(commit_ts)), _time(published), lag, _count(tables), _count(rows)]
 
 
 # --- HTML ---
@@ -273,8 +287,8 @@ def _time(moment: datetime.datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _ago(report: FeedReport, commit_ts: int) -> str:
-    return f"{_span(lag_seconds(commit_ts, report.at))} behind"
+def _ago(state: FeedState, commit_ts: int) -> str:
+    return f"{_span(lag_seconds(commit_ts, state.now))} behind"
 
 
 def _span(seconds: float) -> str:

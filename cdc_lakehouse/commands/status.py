@@ -27,19 +27,18 @@ from cdc_lakehouse.commands.common import (
     say,
     short,
 )
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.config import LakehouseConfig, ProblemKind
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
-from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
+from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
-from cdc_lakehouse.operate.state import FeedState, health_document, read_feed_state, read_health, stale_tables
+from cdc_lakehouse.operate.signals import find_problems
+from cdc_lakehouse.operate.state import FeedState, health_document
 from cdc_lakehouse.pipeline.database_progress import ReadingProgress, reading_of
-from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.progress import time_span
-from cdc_lakehouse.pipeline.source import SourceStatus, open_monitor
+from cdc_lakehouse.pipeline.source import SourceStatus
 
 
 @click.command()
@@ -62,22 +61,21 @@ def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_jso
     """
     now = utc_now()
     lake = Lake(config.lake, config.storage)
-    sources = [(feed, open_monitor(lake, feed).status()) for feed in chosen(config, feed_name)]
-    failed = _failed_runs([feed.name for feed, _ in sources])
-    statuses = [_status(lake, feed, source, failed.get(feed.name, []), now) for feed, source in sources]
+    states = [FeedState(lake, feed, now) for feed in chosen(config, feed_name)]
+    # The sources first: what is published meanwhile is not behind them.
+    unreachable = any(isinstance(state.source.error, SourceUnreachableError) for state in states)
+    failed = _failed_runs([state.feed.name for state in states])
+    statuses = [_status(state, failed.get(state.feed.name, [])) for state in states]
     if as_json:
         print_json({"feeds": statuses})
     else:
         say("\n\n".join(_text(status, checks=checks) for status in statuses))
     if checks:
         return HELD if any(status["attention"] for status in statuses) else DONE
-    unreachable = any(isinstance(source.error, SourceUnreachableError) for _, source in sources)
     return UNREACHABLE if unreachable else DONE
 
 
-def _status(
-    lake: Lake, feed: FeedConfig, source: SourceStatus, failed: list[dict[str, Any]], now: datetime.datetime
-) -> dict[str, Any]:
+def _status(state: FeedState, failed: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the status as the command prints it in JSON. A checkpoint-ts is a TSO, a lag is in seconds; what does not
     exist, or a source does not have, is None.
 
@@ -96,30 +94,35 @@ def _status(
     quarantined, discarded: open rows that could not be used, and those that a person discarded.
     contradictions: messages that contradict an option of their format.
     warnings: possible mistakes in the configuration."""
-    state = read_feed_state(lake, feed, now)
-    history = SchemaHistory(lake, feed.name).history
-    status = {
-        "feed": feed.name,
+    source, attention = state.source, [*_briefs(state, "held", "quarantined")]
+    if state.contradictions:
+        attention.append("messages contradict an option of their format")
+    if source.error is not None:
+        attention.append("the source cannot be used")
+    attention += [f"the last run{_of_job(run)} failed" for run in failed]
+    return {
+        "feed": state.feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
-        "source_lag_seconds": None if source.checkpoint_ts is None else lag_seconds(source.checkpoint_ts, now),
+        "source_lag_seconds": None if source.checkpoint_ts is None else lag_seconds(source.checkpoint_ts, state.now),
         **_landed(source),
         "published_checkpoint_ts": state.checkpoint_ts,
         "published_lag_seconds": state.lag_seconds,
-        "initial": _initial(lake, feed),
-        "last_run": _last_run(lake, feed, now),
+        "initial": _initial(state),
+        "last_run": _last_run(state),
         "failed_runs": failed,
-        "tables": _tables(lake, feed, state),
+        "tables": _tables(state),
         "held": {str(table): reason for table, reason in state.held.items()},
-        "quarantined": state.quarantined_rows,
-        "discarded": state.discarded,
-        "contradictions": [
-            f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
-            for conflict in source.option_conflicts
-        ],
-        "warnings": unmatched_patterns(feed.tables, history),
+        "quarantined": state.quarantine.count(),
+        "discarded": state.quarantine.count("discarded"),
+        "contradictions": state.contradictions,
+        "warnings": state.warnings,
         "error": None if source.error is None else str(source.error),
+        "attention": [*attention, *_briefs(state, "stale")],
     }
-    return {**status, "attention": _attention(feed, state, status)}
+
+
+def _briefs(state: FeedState, *kinds: ProblemKind) -> list[str]:
+    return list(dict.fromkeys(problem.brief for problem in find_problems(state, *kinds)))
 
 
 def _landed(source: SourceStatus) -> dict[str, Any]:
@@ -169,9 +172,8 @@ def _iso(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
-def _tables(lake: Lake, feed: FeedConfig, state: FeedState) -> list[dict[str, Any]]:
-    health = {name: read_health(lake, feed, name) for name in state.tables}
-    stale = {name for name, _, _ in stale_tables(feed, state)}
+def _tables(state: FeedState) -> list[dict[str, Any]]:
+    stale = {name for name, _, _ in state.stale_tables()}
     return [
         {
             "database": name.database,
@@ -181,45 +183,26 @@ def _tables(lake: Lake, feed: FeedConfig, state: FeedState) -> list[dict[str, An
             "lag_seconds": state.lag_of(name),
             "held": state.held.get(name),
             "stale": name in stale,
-            "health": None if (found := health[name]) is None else health_document(found),
+            "health": None if (health := state.health[name]) is None else health_document(health),
         }
-        for name, row in sorted(state.tables.items(), key=lambda each: (each[0].database, each[0].table))
+        for name, row in state.tables.items()
     ]
 
 
-def _last_run(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> dict[str, Any] | None:
-    holder = last_holder(lake, feed.name)
+def _last_run(state: FeedState) -> dict[str, Any] | None:
+    holder = last_holder(state.lake, state.feed.name)
     if holder is None:
         return None
-    ended_at = None if holder.is_alive(now) else holder.expires_at.isoformat(timespec="seconds")
+    ended_at = None if holder.is_alive(state.now) else holder.expires_at.isoformat(timespec="seconds")
     return {"run": holder.run, "host": holder.host, "ended_at": ended_at, "was_killed": not holder.released}
 
 
-def _attention(feed: FeedConfig, state: FeedState, status: dict[str, Any]) -> list[str]:
-    said = [f"{table} is held" for table in sorted(status["held"])]
-    if status["quarantined"]:
-        said.append(f"{status['quarantined']} rows are quarantined")
-    if status["contradictions"]:
-        said.append("messages contradict an option of their format")
-    if status["error"] is not None:
-        said.append("the source cannot be used")
-    said += [f"the last run{_of_job(run)} failed" for run in status["failed_runs"]]
-    lag, allowed = status["published_lag_seconds"], feed.freshness_minutes
-    if lag is None:
-        said.append("nothing is published")
-    elif lag > allowed * 60:
-        said.append(f"the cut is {time_span(lag)} old, and freshness_minutes is {allowed}")
-    for table, behind, own in stale_tables(feed, state):
-        said.append(f"{table} is {time_span(behind)} old, and its freshness_minutes is {own}")
-    return said
-
-
-def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:
-    rows = Segments(lake, feed.name).rows.filter(pc.field("kind") == DUMP) if feed.initial is not None else None
-    if rows is None:
+def _initial(state: FeedState) -> dict[str, Any] | None:
+    if state.feed.initial is None:
         return None
+    rows = state.segments.rows.filter(pc.field("kind") == DUMP)
     known, left = totals(rows), rows.filter(pc.field("state") == LANDED)
-    reading = reading_of(lake, feed)
+    reading = reading_of(state.lake, state.feed)
     return {
         "position": known.max_commit_ts,
         "files": known.segments,

@@ -1,33 +1,18 @@
-"""What of a feed concerns people: its problems for alerts, with which of them are new, over, or still open after a day,
-and the contents of its report."""
+"""What of a feed concerns people: each number and each problem once, in `SIGNALS`, for metrics, the status, checks and
+alerts; and which problems are new to a receiver of alerts, over, or still open after a day."""
 
 from __future__ import annotations
 
 import datetime
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.schema import TableName, TableVersion
-from cdc_lakehouse.config import AlertReceiver, FeedConfig, ProblemKind
-from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.checkpoints import CutRow
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, Totals, totals
-from cdc_lakehouse.operate.state import (
-    FeedState,
-    TableHealth,
-    changes_by_table,
-    held_by_name,
-    read_health,
-    stale_tables,
-)
-from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns
-from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import SourceStatus, open_monitor
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import AlertReceiver, ProblemKind
+from cdc_lakehouse.operate.state import FeedState, TableHealth
+from cdc_lakehouse.pipeline.progress import time_span
 
 REMINDER_SECONDS: Final = 24 * 3600
 
@@ -35,12 +20,13 @@ REMINDER_SECONDS: Final = 24 * 3600
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A problem of a feed. subject: the affected part of the feed, such as a job or a held table. text: a sentence for
-    people."""
+    people. brief: a shorter one, which problems can share."""
 
     feed: str
     kind: ProblemKind
     subject: str
     text: str
+    brief: str = ""
 
     @property
     def key(self) -> str:
@@ -84,23 +70,109 @@ class Notification:
         return {"event": self.event, **self.problem.document(), "since": since.isoformat(timespec="seconds")}
 
 
-def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) -> Iterator[Problem]:
-    """Yield the problems that the lake shows: held tables, rows that could not be used, a cut or a table that is too
-    old. For a feed that has published nothing, its age counts from when it is watched."""
+# --- Signals ---
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A number of a feed, or of each of its tables (`of_tables`), as metrics name it, with a sentence of help. `values`
+    yields it with its table, None for the feed. `problems` says where it needs a person."""
+
+    name: str
+    help: str
+    values: Callable[[FeedState], Iterable[tuple[TableName | None, float | None]]]
+    problems: Callable[[FeedState], Iterable[Problem]] = lambda state: ()
+    of_tables: bool = False
+
+
+def _held(state: FeedState) -> Iterator[Problem]:
     for table, reason in sorted(state.held.items(), key=str):
-        yield Problem(feed.name, "held", str(table), f"the table {table} is held: {reason}")
+        text = f"the table {table} is held: {reason}"
+        yield Problem(state.feed.name, "held", str(table), text, f"{table} is held")
+
+
+def _quarantined(state: FeedState) -> Iterator[Problem]:
+    brief = f"{state.quarantine.count()} rows are quarantined"
     for table, rows in sorted(state.quarantined.items(), key=str):
         name = "" if table is None else str(table)
         where = f" of the table {name}" if name else ""
-        advice = "`cdc-lakehouse quarantine list` shows them"
-        yield Problem(feed.name, "quarantined", name, f"{rows} rows{where} could not be used; {advice}")
-    if (watched_seconds if state.lag_seconds is None else state.lag_seconds) > feed.freshness_minutes * 60:
-        at = state.checkpoint_time
-        shown = "nothing has been published yet" if at is None else f"the published cut shows {at:%Y-%m-%d %H:%M} UTC"
-        yield Problem(feed.name, "stale", "", f"{shown}; freshness_minutes is {feed.freshness_minutes}")
-    for table, lag, allowed in stale_tables(feed, state):
-        text = f"the table {table} is {lag / 60:.0f} minutes old"
-        yield Problem(feed.name, "stale", str(table), f"{text}; its freshness_minutes is {allowed}")
+        text = f"{rows} rows{where} could not be used; `cdc-lakehouse quarantine list` shows them"
+        yield Problem(state.feed.name, "quarantined", name, text, brief)
+
+
+def _stale(state: FeedState) -> Iterator[Problem]:
+    lag, at, limit = state.lag_seconds, state.checkpoint_ts, f"freshness_minutes is {state.feed.freshness_minutes}"
+    if (state.watched_seconds if lag is None else lag) <= state.feed.freshness_minutes * 60:
+        return
+    if lag is None or at is None:
+        text, brief = "nothing has been published yet", "nothing is published"
+    else:
+        text = f"the published cut shows {commit_time(at):%Y-%m-%d %H:%M} UTC"
+        brief = f"the cut is {time_span(lag)} old, and {limit}"
+    yield Problem(state.feed.name, "stale", "", f"{text}; {limit}", brief)
+
+
+def _stale_tables(state: FeedState) -> Iterator[Problem]:
+    for table, lag, allowed in state.stale_tables():
+        limit = f"its freshness_minutes is {allowed}"
+        text = f"the table {table} is {lag / 60:.0f} minutes old; {limit}"
+        yield Problem(state.feed.name, "stale", str(table), text, f"{table} is {time_span(lag)} old, and {limit}")
+
+
+def _of_feed(value: Callable[[FeedState], float | None]) -> Any:
+    return lambda state: [(None, value(state))]
+
+
+def _of_health(value: Callable[[TableHealth], float | None]) -> Any:
+    return lambda state: [(name, value(health)) for name, health in state.health.items() if health is not None]
+
+
+def _seconds(moment: datetime.datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+SIGNALS: Final = (
+    Signal("published_checkpoint_timestamp_seconds", "What the published cut shows, in seconds since 1970.",
+           _of_feed(lambda state: state.checkpoint_ts and commit_time(state.checkpoint_ts).timestamp())),
+    Signal("published_lag_seconds", "How far the published cut is behind now.",
+           _of_feed(lambda state: state.lag_seconds), _stale),
+    Signal("freshness_limit_seconds", "freshness_minutes of the feed.",
+           _of_feed(lambda state: state.feed.freshness_minutes * 60)),
+    Signal("last_cut_timestamp_seconds", "When the last cut was published, in seconds since 1970.",
+           _of_feed(lambda state: _seconds(state.published_at))),
+    Signal("tables", "Tables of the published cut.", _of_feed(lambda state: len(state.rows))),
+    Signal("held_tables", "Tables that stay at an earlier cut.", _of_feed(lambda state: len(state.held)), _held),
+    Signal("quarantined_rows", "Rows that could not be used and are open.",
+           _of_feed(lambda state: state.quarantine.count()), _quarantined),
+    Signal("discarded_rows", "Rows that could not be used and were given up.",
+           _of_feed(lambda state: state.quarantine.count("discarded"))),
+    Signal("events", "Rows of the table events.", _of_feed(lambda state: state.events)),
+    Signal("segments_waiting", "Segments that are landed and not decoded.",
+           _of_feed(lambda state: state.segments.waiting())),
+    Signal("table_rows", "Rows of a table in the published cut.",
+           lambda state: [(TableName(row.database, row.table), row.row_count) for row in state.rows], of_tables=True),
+    Signal("table_lag_seconds", "How far what readers see of a table is behind now.",
+           lambda state: [(table, state.lag_of(table)) for table in state.tables], _stale_tables, of_tables=True),
+    Signal("table_held", "1 for a table that stays at an earlier cut.",
+           lambda state: [(table, 1) for table in state.tables if table in state.held], of_tables=True),
+    Signal("table_files", "Data files of a table.", _of_health(lambda health: health.files), of_tables=True),
+    Signal("table_average_file_bytes", "Average size of a data file of a table, with its deletion vectors.",
+           _of_health(lambda health: health.average_bytes), of_tables=True),
+    Signal("table_delete_ratio", "Share of the rows in the data files of a table that are deleted.",
+           _of_health(lambda health: health.delete_ratio), of_tables=True),
+    Signal("table_last_compaction_timestamp_seconds", "When maintenance last rewrote files of a table, in seconds "
+           "since 1970.", _of_health(lambda health: _seconds(health.compacted_at)), of_tables=True),
+)  # fmt: skip
+
+
+def find_problems(state: FeedState, *kinds: ProblemKind) -> list[Problem]:
+    """Return the problems that the lake shows, of these kinds or of all: held tables, rows that could not be used, a
+    cut or a table that is too old."""
+    found = [problem for signal in SIGNALS for problem in signal.problems(state)]
+    return sorted((each for each in found if not kinds or each.kind in kinds), key=lambda each: each.kind)
+
+
+# --- Notifications ---
 
 
 def plan_notifications(
@@ -136,122 +208,3 @@ def plan_notifications(
         else:
             then[key] = before
     return notifications, then
-
-
-# The contents of a feed's report, from the lake's own tables and the source. No JVM is started, nothing is written.
-
-_DATES_OF_CHANGES: Final = 7
-"""The number of feed dates for which a table's changes are counted: its recent rate, and a limit to what is read."""
-
-
-@dataclass(frozen=True)
-class ReportedTable:
-    """A table of the last cut, or a held one. row: of the last cut that has the table. health: of the table now.
-    changes: its inserts, updates and deletes on the counted dates; None when it has none."""
-
-    name: TableName
-    row: CutRow | None
-    held: str | None
-    health: TableHealth | None
-    changes: tuple[int, int, int] | None
-
-
-@dataclass(frozen=True)
-class ReportedCut:
-    """A published cut: when (UTC), and how many tables and rows it shows."""
-
-    checkpoint_ts: int
-    published_at: datetime.datetime
-    tables: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class FeedReport:
-    """One feed at a moment. by_date: what was decoded, by feed date, oldest first; None for segments without a date.
-    changes_since: the first date for which tables' changes are counted; None for a feed without dates, where all are.
-    ddl: versions that a statement made, newest first. cuts: newest first."""
-
-    feed: str
-    at: datetime.datetime
-    source: SourceStatus
-    tables: Sequence[ReportedTable]
-    decoded: Totals
-    by_date: Sequence[tuple[str | None, Totals]]
-    changes_since: str | None
-    ddl: Sequence[TableVersion]
-    cuts: Sequence[ReportedCut]
-    quarantine: Sequence[Quarantined]
-    contradictions: Sequence[str]
-    warnings: Sequence[str]
-
-
-def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
-    """Report on a feed. An unreachable source is recorded in its status."""
-    run = FeedRun(feed, lake, clock=lambda: now)
-    source = open_monitor(lake, feed).status()
-    decoded = run.segments.rows.filter(pc.field("state") == DECODED)
-    dated = decoded.filter(pc.field("kind") != SUMMARY)
-    dates = sorted(pc.unique(dated["feed_date"]).to_pylist(), key=lambda date: date or "")
-    since = next(iter([date for date in dates if date is not None][-_DATES_OF_CHANGES:]), None)
-    history = run.history.history
-    return FeedReport(
-        feed.name,
-        now,
-        source,
-        _tables(run, since),
-        totals(decoded),
-        [(date, totals(dated.filter(_is(date)))) for date in dates],
-        since,
-        [v for v in reversed(history.versions) if v.query and v.kind != "seen"],
-        _cuts(run),
-        run.quarantine.open(),
-        [
-            f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
-            for conflict in source.option_conflicts
-        ],
-        unmatched_patterns(feed.tables, history),
-    )
-
-
-def _is(date: str | None) -> Any:
-    return pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
-
-
-def _tables(run: FeedRun, since: str | None) -> list[ReportedTable]:
-    held = held_by_name(run.last_cut.held, run.history.history.incarnations())
-    rows = {name: run.checkpoints.last_of(name) for name in held}
-    if run.last_cut.checkpoint_ts != BEGINNING:
-        rows |= {TableName(row.database, row.table): row for row in run.last_cut_rows}
-    changes = _changes(run, since)
-    return [
-        ReportedTable(name, row, held.get(name), read_health(run.lake, run.feed, name), changes.get(name))
-        for name, row in sorted(rows.items(), key=lambda each: str(each[0]))
-    ]
-
-
-def _changes(run: FeedRun, since: str | None) -> Mapping[TableName, tuple[int, int, int]]:
-    """Count the changes of tables, by the counts of files, each of which belongs to one table, otherwise by the
-    events."""
-    rows = run.segments.rows
-    if OFFSETS in rows["kind"].unique().to_pylist():
-        counted = changes_by_table(run.lake, run.feed.name, since)
-        return {name: (ops["I"], ops["U"], ops["D"]) for name, ops in counted.items()}
-    rows = rows.filter((pc.field("kind") == FILE) & (pc.field("state") == DECODED))
-    if since is not None:
-        rows = rows.filter(pc.field("feed_date") >= since)
-    none_is_0 = pc.ScalarAggregateOptions(min_count=0)
-    sums = [(column, "sum", none_is_0) for column in ("inserts", "updates", "deletes")]
-    columns = rows.group_by(["database", "table"]).aggregate(sums).to_pydict().values()
-    return {TableName(database, table): tuple(counts) for database, table, *counts in zip(*columns, strict=True)}
-
-
-def _cuts(run: FeedRun) -> list[ReportedCut]:
-    tables: Counter[int] = Counter()
-    rows: Counter[int] = Counter()
-    published: dict[int, datetime.datetime] = {}
-    for row in run.checkpoints.all_rows():
-        tables[row.checkpoint_ts] += 1
-        rows[row.checkpoint_ts] += row.row_count
-        published[row.checkpoint_ts] = row.published_at
-    return [ReportedCut(ts, published[ts], tables[ts], rows[ts]) for ts in sorted(published, reverse=True)]

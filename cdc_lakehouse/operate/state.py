@@ -1,12 +1,12 @@
-"""The state of a feed and of its tables as numbers: one reading for the status, for alerts, for metrics and for checks.
-No JVM is started, and the source is not queried.
-"""
+"""The state of a feed and of its tables: one reading for the status, the report, alerts, metrics and checks. No JVM is
+started."""
 
 from __future__ import annotations
 
 import datetime
 import functools
 import json
+import math
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterTha
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
-from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
+from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
@@ -42,7 +42,10 @@ from cdc_lakehouse.lake.names import (
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow, removal_of
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, Segments, totals
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, Segments, totals
+from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns
+from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus, open_monitor
 
 # Compute numbers about a feed's tables, most of which the checks use. PyIceberg only: no JVM is started.
 
@@ -304,23 +307,6 @@ def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
     return sum(file.live_rows for file in live_files(table, (), snapshot=snapshot))
 
 
-def changes_by_table(lake: Lake, feed: str, since: str | None) -> dict[TableName, Counter[str]]:
-    """Count events by table and operation, for feed dates from `since` on, or all when it is None. Reads three columns
-    of `events`."""
-    table = lake.load(system_table(feed, "events"))
-    found: dict[TableName, Counter[str]] = {}
-    if table is None:
-        return found
-    dated = AlwaysTrue() if since is None else _at_least("feed_date", since)
-    fields = ("schema_name", "table_name", "op")
-    for batch in table.scan(dated, selected_fields=fields).to_arrow_batch_reader():
-        groups = pa.Table.from_batches([batch]).group_by(list(fields)).aggregate([([], "count_all")])
-        for row in groups.to_pylist():
-            name = TableName(row["schema_name"], row["table_name"])
-            found.setdefault(name, Counter())[row["op"]] += row["count_all"]
-    return found
-
-
 def event_counts(lake: Lake, feed: str) -> EventCounts:
     table = lake.load(system_table(feed, "events"))
     rows = 0 if table is None else row_count(table, table.current_snapshot())
@@ -417,77 +403,148 @@ def manifest_count(table: Table) -> int:
     return 0 if snapshot is None else len(snapshot.manifests(table.io))
 
 
-@dataclass(frozen=True, slots=True)
+# The state of a feed as people see it.
+
+
 class FeedState:
-    """The state of a feed.
+    """The state of a feed at a moment, which the status, the report, metrics, alerts and checks show. Each part is read
+    when it is asked for, and once. Each can raise `CatalogUnreachableError`. watched_seconds: how long somebody has
+    looked at the feed: one that has published nothing is as old. known_health: what was read before of tables, at the
+    snapshots that a cut has shown."""
 
-    checkpoint_ts: of the published cut, a TSO; None when nothing is published, like lag_seconds. cut: its tables.
-    tables: these and the held ones, each held one with the last row that shows it, None when there is none. held:
-    reasons by table. quarantined: open rows by table, None for those without a table. discarded: rows that a person
-    discarded. read_at: in UTC."""
+    def __init__(
+        self,
+        lake: Lake,
+        feed: FeedConfig,
+        now: datetime.datetime,
+        *,
+        watched_seconds: float = math.inf,
+        known_health: KnownHealth | None = None,
+    ) -> None:
+        self.lake, self.feed, self.now, self.watched_seconds = lake, feed, now, watched_seconds
+        self.checkpoints, self.quarantine = Checkpoints(lake, feed.name), Quarantine(lake, feed.name)
+        self.segments, self.signals = Segments(lake, feed.name), Signals(lake, feed.name)
+        self._known_health = {} if known_health is None else known_health
 
-    checkpoint_ts: int | None
-    lag_seconds: float | None
-    cut: tuple[CutRow, ...]
-    tables: Mapping[TableName, CutRow | None]
-    held: Mapping[TableName, str]
-    quarantined: Mapping[TableName | None, int]
-    discarded: int
-    read_at: datetime.datetime
+    # --- The published cut ---
 
-    def lag_of(self, table: TableName) -> float | None:
-        """Return the seconds by which the readers' view of a table lags; None when they have not seen it."""
-        row = self.tables.get(table)
-        return None if row is None else lag_seconds(row.checkpoint_ts, self.read_at)
+    @functools.cached_property
+    def cut(self) -> Cut:
+        return self.checkpoints.last()
 
     @property
-    def checkpoint_time(self) -> datetime.datetime | None:
-        """The time that the tables show, in UTC."""
-        return None if self.checkpoint_ts is None else commit_time(self.checkpoint_ts)
+    def checkpoint_ts(self) -> int | None:
+        """The commit-ts (a TSO) that the published cut shows; None when nothing is published."""
+        return None if self.cut.checkpoint_ts == BEGINNING else self.cut.checkpoint_ts
+
+    @property
+    def lag_seconds(self) -> float | None:
+        return None if self.checkpoint_ts is None else lag_seconds(self.checkpoint_ts, self.now)
+
+    @functools.cached_property
+    def rows(self) -> list[CutRow]:
+        """The tables of the published cut."""
+        return [] if self.checkpoint_ts is None else self.checkpoints.rows(self.checkpoint_ts)
 
     @property
     def published_at(self) -> datetime.datetime | None:
         """When the cut was published, in UTC; None for one without tables."""
-        return max((row.published_at for row in self.cut), default=None)
+        return max((row.published_at for row in self.rows), default=None)
+
+    # --- Tables ---
+
+    @functools.cached_property
+    def held(self) -> dict[TableName, str]:
+        """The reasons of the held tables of the cut. The schema history is only read when a table is held."""
+        return held_by_name(self.cut.held, self.history.incarnations() if self.cut.held else {})
+
+    @functools.cached_property
+    def tables(self) -> dict[TableName, CutRow | None]:
+        """The tables of the cut and the held ones, each held one with the last row that shows it, None without one."""
+        found: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in self.rows}
+        found |= {name: self.checkpoints.last_of(name) for name in self.held.keys() - found.keys()}
+        return {name: found[name] for name in sorted(found, key=lambda name: (name.database, name.table))}
+
+    def lag_of(self, table: TableName) -> float | None:
+        """Return the seconds by which the readers' view of a table lags; None when they have not seen it."""
+        row = self.tables.get(table)
+        return None if row is None else lag_seconds(row.checkpoint_ts, self.now)
+
+    def stale_tables(self) -> Iterator[tuple[TableName, float, int]]:
+        """Yield the tables that lag more than their `freshness_minutes` allow, with the seconds and these minutes."""
+        for table in self.tables:
+            lag, allowed = self.lag_of(table), self.feed.settings_of(table.database, table.table).freshness_minutes
+            if allowed is not None and lag is not None and lag > allowed * 60:
+                yield table, lag, allowed
+
+    @functools.cached_property
+    def health(self) -> dict[TableName, TableHealth | None]:
+        """The health of the tables now; None for one that does not exist, or cannot be read."""
+        snapshots = {TableName(row.database, row.table): row.snapshot_id for row in self.rows}
+        for table in self.tables:
+            snapshot = snapshots.get(table)
+            if snapshot is None or self._known_health.get((self.feed.name, table), (None, None))[0] != snapshot:
+                self._known_health[self.feed.name, table] = snapshot, self._health(table)
+        return {table: self._known_health[self.feed.name, table][1] for table in self.tables}
+
+    def _health(self, name: TableName) -> TableHealth | None:
+        tables = CurrentTables(self.lake, self.feed)
+        try:
+            table = tables.load(tables.identifier(name))
+            return None if table is None else table_health(table)
+        except Exception as error:
+            if engine_fault(error) is not None:
+                raise
+            return None
+
+    # --- The log ---
+
+    @functools.cached_property
+    def history(self) -> History:
+        return SchemaHistory(self.lake, self.feed.name).history
+
+    @functools.cached_property
+    def events(self) -> int:
+        """The rows of the `events` table."""
+        table = self.lake.load(system_table(self.feed.name, "events"))
+        return 0 if table is None else row_count(table, table.current_snapshot())
+
+    @functools.cached_property
+    def quarantined(self) -> dict[TableName | None, int]:
+        """Open rows of the quarantine by table, None for those without a table."""
+        found: Counter[TableName | None] = Counter()
+        for row in self.quarantine.open():
+            name = None if row.database is None or row.table is None else TableName(row.database, row.table)
+            found[name] += row.count
+        return found
+
+    # --- The source ---
+
+    @functools.cached_property
+    def monitor(self) -> SourceMonitor:
+        return open_monitor(self.lake, self.feed)
+
+    @functools.cached_property
+    def source(self) -> SourceStatus:
+        """What the source shows now; that it cannot be reached is a part of it."""
+        return self.monitor.status()
 
     @property
-    def quarantined_rows(self) -> int:
-        return sum(self.quarantined.values())
+    def contradictions(self) -> list[str]:
+        """Messages that contradict an option of their format."""
+        return [
+            f"{each.topic}/{each.partition} from offset {each.offset} on: {each.reason}"
+            for each in self.source.option_conflicts
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Possible mistakes in the configuration."""
+        return unmatched_patterns(self.feed.tables, self.history)
 
 
-@dataclass(frozen=True, slots=True)
-class FeedSizes:
-    """The sizes of a feed. events: rows of the `events` table. segments_waiting: segments that have landed and are not
-    decoded."""
-
-    events: int
-    segments_waiting: int
-
-
-def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> FeedState:
-    """Read the state of a feed. Raises `CatalogUnreachableError` when the lake cannot be read."""
-    checkpoints = Checkpoints(lake, feed.name)
-    cut = checkpoints.last()
-    published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
-    quarantine = Quarantine(lake, feed.name)
-    quarantined: dict[TableName | None, int] = {}
-    for row in quarantine.open():
-        table = None if row.database is None or row.table is None else TableName(row.database, row.table)
-        quarantined[table] = quarantined.get(table, 0) + row.count
-    rows = () if published is None else tuple(checkpoints.rows(published))
-    held = held_of_cut(lake, feed.name, cut)
-    tables: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in rows}
-    tables |= {name: checkpoints.last_of(name) for name in held.keys() - tables.keys()}
-    return FeedState(
-        published,
-        None if published is None else lag_seconds(published, now),
-        rows,
-        tables,
-        held,
-        quarantined,
-        quarantine.count("discarded"),
-        now,
-    )
+KnownHealth = dict[tuple[str, TableName], tuple[int | None, TableHealth | None]]
+"""A snapshot and the health of the table at it, by feed and table."""
 
 
 def held_by_name(held: Iterable[tuple[str, str]], lives: Mapping[str, Incarnation]) -> dict[TableName, str]:
@@ -500,35 +557,25 @@ def held_by_name(held: Iterable[tuple[str, str]], lives: Mapping[str, Incarnatio
     return found
 
 
-def held_of_cut(lake: Lake, feed: str, cut: Cut) -> dict[TableName, str]:
-    """Return the held tables of a cut. The schema history is only read when a table is held."""
-    return held_by_name(cut.held, SchemaHistory(lake, feed).history.incarnations() if cut.held else {})
-
-
-def stale_tables(feed: FeedConfig, state: FeedState) -> Iterator[tuple[TableName, float, int]]:
-    """Yield the tables that lag more than their `freshness_minutes` allow, with the seconds and these minutes."""
-    for table in sorted(state.tables, key=lambda name: (name.database, name.table)):
-        lag, allowed = state.lag_of(table), feed.settings_of(table.database, table.table).freshness_minutes
-        if allowed is not None and lag is not None and lag > allowed * 60:
-            yield table, lag, allowed
-
-
-def read_sizes(lake: Lake, feed: str) -> FeedSizes:
-    """Read the sizes of the `events` and `segments` tables. Raises `CatalogUnreachableError` when the lake cannot be
-    read."""
-    events = lake.load(system_table(feed, "events"))
-    return FeedSizes(
-        0 if events is None else row_count(events, events.current_snapshot()), Segments(lake, feed).waiting()
-    )
-
-
-def read_health(lake: Lake, feed: FeedConfig, name: TableName) -> TableHealth | None:
-    """Read the health of a current-state table; None when it does not exist, or cannot be read."""
-    tables = CurrentTables(lake, feed)
-    try:
-        table = tables.load(tables.identifier(name))
-        return None if table is None else table_health(table)
-    except Exception as error:
-        if engine_fault(error) is not None:
-            raise
-        return None
+def changes_by_table(state: FeedState, since: str | None) -> Mapping[TableName, tuple[int, int, int]]:
+    """Count the inserts, updates and deletes of tables, for feed dates from `since` on, or all when it is None: by the
+    counts of files, each of which belongs to one table, otherwise by three columns of `events`."""
+    rows, found = state.segments.rows, dict[TableName, Counter[str]]()
+    if OFFSETS not in rows["kind"].unique().to_pylist():
+        rows = rows.filter((pc.field("kind") == FILE) & (pc.field("state") == DECODED))
+        if since is not None:
+            rows = rows.filter(pc.field("feed_date") >= since)
+        none_is_0 = pc.ScalarAggregateOptions(min_count=0)
+        sums = [(column, "sum", none_is_0) for column in ("inserts", "updates", "deletes")]
+        columns = rows.group_by(["database", "table"]).aggregate(sums).to_pydict().values()
+        return {TableName(database, table): tuple(counts) for database, table, *counts in zip(*columns, strict=True)}
+    table = state.lake.load(system_table(state.feed.name, "events"))
+    if table is not None:
+        dated = AlwaysTrue() if since is None else _at_least("feed_date", since)
+        fields = ("schema_name", "table_name", "op")
+        for batch in table.scan(dated, selected_fields=fields).to_arrow_batch_reader():
+            groups = pa.Table.from_batches([batch]).group_by(list(fields)).aggregate([([], "count_all")])
+            for row in groups.to_pylist():
+                name = TableName(row["schema_name"], row["table_name"])
+                found.setdefault(name, Counter())[row["op"]] += row["count_all"]
+    return {name: (ops["I"], ops["U"], ops["D"]) for name, ops in found.items()}
