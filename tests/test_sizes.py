@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
-    "cdc_lakehouse/assets": (2_466, 10),
+    "cdc_lakehouse/assets": (2_457, 10),
     "cdc_lakehouse/changelog": (6_356, 20),
-    "cdc_lakehouse/commands": (3_697, 20),
+    "cdc_lakehouse/commands": (3_640, 20),
     "cdc_lakehouse/config": (2_013, 8),
     "cdc_lakehouse/decoders": (6_624, 27),
     "cdc_lakehouse/lake": (11_151, 40),
