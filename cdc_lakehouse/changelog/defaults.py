@@ -52,7 +52,7 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
     of a binary value, and the suffix `UTC` on a timestamp that is not in the time zone of row values. The statement's
     own literal takes precedence over the source's text of it, in which TiDB spoils bytes that are not UTF-8.
     """
-    if definition is not None and definition.generated == "virtual":
+    if definition is not None and definition.virtual:
         return InitialDefault(), None
     literal = _literal(definition)
     text = literal if literal is not None else _source_text(column)

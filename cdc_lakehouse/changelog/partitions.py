@@ -20,7 +20,6 @@ from cdc_lakehouse.changelog.ddl.clauses import (
     Partition,
     PartitionBy,
     Partitioning,
-    RemovePartitioning,
     ReorganizePartitions,
 )
 from cdc_lakehouse.errors import DdlError
@@ -62,8 +61,6 @@ def after(partitioning: Partitioning | None, clauses: Sequence[Clause]) -> Parti
         match clause:
             case PartitionBy(_, new):
                 partitioning = new
-            case RemovePartitioning():
-                partitioning = None
             case AddPartitions() | DropPartitions() | ReorganizePartitions() | CoalescePartitions():
                 partitioning = None if partitioning is None else _changed(partitioning, clause)
             case _:

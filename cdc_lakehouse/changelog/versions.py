@@ -11,26 +11,19 @@ Numbers: TiDB's `model.ActionType`.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cdc_lakehouse.changelog import partitions
-from cdc_lakehouse.changelog.column_matching import (
-    MatchedColumns,
-    clauses_of,
-    first_columns,
-    foreign_keys_after,
-    handle_key,
-    match_columns,
-    unique_keys_after,
-    unlogged,
-)
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import Clause, Partitioning
+from cdc_lakehouse.changelog.ddl.apply import Altered, MatchedColumns
+from cdc_lakehouse.changelog.ddl.clauses import Clause
 from cdc_lakehouse.changelog.ddl.definitions import VERSIONED
+from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.defaults import of_schema_file
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_change, type_text
 from cdc_lakehouse.changelog.schema import (
@@ -70,11 +63,6 @@ KINDS: Final = {
     42: "exchange_partition", 60: "create_table", 61: "multi_schema_change", 62: "flashback", 63: "recover_database",
     64: "reorganize_partition", 71: "reorganize_partition", 72: "reorganize_partition",
 }  # fmt: skip
-# Kinds of clauses for which TiDB has no separate number.
-_SAME: Final = {
-    "change_column": "modify_column", "rename_column": "modify_column",
-    "create_table_like": "create_table", "create_table_as_select": "create_table",
-}  # fmt: skip
 
 
 def kind_of_action(action: int) -> str:
@@ -84,8 +72,24 @@ def kind_of_action(action: int) -> str:
 
 def kind_of_statement(clauses: Sequence[Clause]) -> str:
     """Return the kind of a statement: that of its clauses where they agree, else "multi_schema_change"."""
-    kinds = {_SAME.get(clause.kind, clause.kind) for clause in clauses}
+    kinds = {clause.kind for clause in clauses}
     return kinds.pop() if len(kinds) == 1 else "multi_schema_change"
+
+
+def clauses_of(change: SchemaChange) -> tuple[tuple[Clause, ...] | None, str | None]:
+    """Return the statement's clauses, and the reason where it cannot be parsed. A change without a statement has no
+    clauses."""
+    return _parsed(change.query, change.backslash_escapes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(query: str, backslash_escapes: bool) -> tuple[tuple[Clause, ...] | None, str | None]:
+    if not query.strip():
+        return (), None
+    try:
+        return parse(query, backslash_escapes=backslash_escapes), None
+    except DdlError as error:
+        return None, str(error)
 
 
 # The tables that exist at a point of the history.
@@ -274,38 +278,39 @@ _OLDER: Final = "the table is older than the feed: rows that were not changed si
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A change as it affects one table. `columns` are the columns after it; `clauses` is None where the statement
-    cannot be parsed, for the given `reason`."""
+    """A change as it affects one table. `columns` are the columns after it, as the source lists them; None where the
+    clauses alone say which they are. `clauses` is None where the statement cannot be parsed, for the given `reason`."""
 
     source: SchemaChange
     name: TableName
     kind: str
-    columns: tuple[SourceColumn, ...] = ()
-    clauses: Sequence[ddl.Clause] | None = ()
+    columns: tuple[SourceColumn, ...] | None = ()
+    clauses: Sequence[Clause] | None = ()
     reason: str | None = None
-    charset: str | None = None
-    notes: tuple[str, ...] = ()
+
+    @property
+    def of_table(self) -> Sequence[Clause]:
+        """The clauses, with those of a CREATE TABLE in its place."""
+        parts = (each.clauses if isinstance(each, ddl.CreateTable) else (each,) for each in self.clauses or ())
+        return [clause for part in parts for clause in part]
 
 
 def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
+    definition = next((each for each in change.clauses or () if isinstance(each, ddl.CreateTable)), None)
+    like = None
+    if definition is not None and definition.like is not None:
+        like = live.get(live.resolve(definition.like, change.source))
     previous = live.get(change.name)
     if previous is not None:
         yield replaced(previous, change)
-    like = None
-    unique_keys: tuple[TableUniqueKey, ...] = ()
-    partitioning = None
-    for clause in change.clauses or ():
-        if isinstance(clause, ddl.CreateTableLike):
-            like = live.get(live.resolve(clause.source, change.source))
-        if isinstance(clause, ddl.CreateTable):
-            partitioning = clause.partitioning
-    matched = first_columns(change.columns, change.clauses or (), like.columns if like else ())
-    if like is not None:
-        unique_keys, partitioning = _keys_like(like, matched.columns), like.partitioning
-    unique_keys = unique_keys_after(unique_keys, matched.columns, change.clauses or ())
-    note = join_notes(change.reason, *change.notes)
-    versioned = like is not None and like.versioned
-    yield first_version(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning, versioned)
+    after = apply.altered(None, change.of_table)
+    if change.columns is None and definition is not None and like is None:
+        after = apply.created(definition)
+    shown, charset = change.columns, None
+    if shown is None:
+        shown, charset = (after.columns, after.charset) if like is None else (apply.columns_of(like), like.charset)
+    note = join_notes(change.reason)
+    yield first_version(change, live, shown, after, change.source.commit_ts, note, like, charset)
 
 
 def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[TableUniqueKey, ...]:
@@ -327,24 +332,31 @@ def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
 def first_known(change: TableChange, live: LiveTables) -> TableVersion:
     """Return the first version of a table that is older than the feed. The name has been its own since the last table
     of that name gave it up."""
-    matched = first_columns(change.columns, change.clauses or ())
-    unique_keys = unique_keys_after((), matched.columns, change.clauses or ())
-    return first_version(change, live, matched, unique_keys, live.vacated(change.name), _OLDER)
+    first = first_version(
+        change, live, change.columns or (), apply.altered(None, change.of_table), live.vacated(change.name), _OLDER
+    )
+    return replace(first, partitioning=None)
 
 
 def first_version(
     change: TableChange,
     live: LiveTables,
-    matched: MatchedColumns,
-    unique_keys: tuple[TableUniqueKey, ...],
+    shown: Sequence[SourceColumn],
+    after: Altered,
     since: int,
     note: str | None,
-    partitioning: Partitioning | None = None,
-    versioned: bool = False,
+    like: TableVersion | None = None,
+    charset: str | None = None,
 ) -> TableVersion:
-    """Return the first version of an incarnation."""
-    versioned |= any(isinstance(clause, ddl.CreateTable) and clause.versioned for clause in change.clauses or ())
-    primary_key = _primary(change.columns, matched.columns)
+    """Return the first version of an incarnation, with the columns that are `shown`, created LIKE another table."""
+    clauses = change.of_table
+    matched = apply.first_columns(shown, after, () if like is None else like.columns)
+    keys_like = () if like is None else _keys_like(like, matched.columns)
+    unique_keys = apply.unique_keys_after(keys_like, matched.columns, clauses)
+    is_created = any(isinstance(clause, ddl.CreateTable) for clause in change.clauses or ())
+    versioned = like is not None and like.versioned
+    versioned |= is_created and any(isinstance(each, ddl.UnloggedRows) and each.versioned for each in clauses)
+    primary_key = _primary(shown, matched.columns)
     return TableVersion(
         commit_ts=change.source.commit_ts,
         name=change.name,
@@ -358,15 +370,15 @@ def first_version(
         query=change.source.query,
         origin=change.source.origin,
         columns=matched.columns,
-        key=handle_key(primary_key, unique_keys, matched.columns),
+        key=apply.handle_key(primary_key, unique_keys, matched.columns),
         unique_keys=unique_keys,
         next_id=matched.next_id,
-        partitioning=partitioning,
+        partitioning=partitions.after(None if like is None else like.partitioning, clauses),
         since=since,
         note=note,
         primary_key=primary_key,
-        charset=change.charset,
-        foreign_keys=foreign_keys_after((), change.name.table, change.clauses or ()),
+        charset=charset,
+        foreign_keys=apply.foreign_keys_after((), change.name.table, clauses),
     )
 
 
@@ -442,12 +454,15 @@ def _versions_shown(life: Sequence[TableVersion], change: TableChange) -> Iterat
 
 
 def alter(previous: TableVersion, change: TableChange) -> TableVersion:
-    clauses = change.clauses or ()
-    matched = match_columns(previous.columns, previous.next_id, change.columns, change.clauses)
+    clauses = change.of_table
+    after = apply.altered(previous, clauses)
+    is_text = change.columns is None
+    shown = after.columns if change.columns is None else change.columns
+    matched = apply.match_columns(previous, shown, after, is_understood=change.clauses is not None)
     if change.clauses is None and matched.hold is not None:
         return held_version(previous, change, f"{matched.hold}: {change.reason}")
-    unique_keys = unique_keys_after(previous.unique_keys, matched.columns, clauses)
-    primary_key = _primary_key_after(previous, change, matched.columns)
+    unique_keys = apply.unique_keys_after(previous.unique_keys, matched.columns, clauses)
+    primary_key = _primary_key_after(previous, change, shown, matched.columns)
     versioned = [each.versioned for each in clauses if isinstance(each, ddl.UnloggedRows)]
     mattered = change.reason if matched.columns != previous.columns else None
     version = next_version(
@@ -455,17 +470,17 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
         change,
         _effect(previous.columns, matched),
         columns=matched.columns,
-        key=handle_key(primary_key, unique_keys, matched.columns),
+        key=apply.handle_key(primary_key, unique_keys, matched.columns),
         unique_keys=unique_keys,
         next_id=matched.next_id,
         partitioning=partitions.after(previous.partitioning, clauses),
-        note=join_notes(*matched.notes, *change.notes, mattered),
+        note=join_notes(*matched.notes, *(after.notes if is_text else ()), mattered),
         primary_key=primary_key,
-        charset=change.charset or previous.charset,
+        charset=after.charset if is_text else previous.charset,
         versioned=[previous.versioned, *(each for each in versioned if each is not None)][-1],
-        foreign_keys=foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
+        foreign_keys=apply.foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
     )
-    if hold := matched.hold or unlogged(previous.columns, matched.columns, clauses):
+    if hold := matched.hold or apply.unlogged(previous.columns, matched.columns, after, clauses):
         return replace(version, effect="hold", hold=hold)
     if version.key != previous.key and version.key:
         return replace(version, effect="rewrite", note=join_notes(_rekeyed(previous, version), version.note))
@@ -536,10 +551,12 @@ def _effect(previous: Sequence[Column], matched: MatchedColumns) -> Effect:
     return "none" if same_ids and same_names and "widen" not in changes else "evolve"
 
 
-def _primary_key_after(previous: TableVersion, change: TableChange, columns: Sequence[Column]) -> tuple[int, ...]:
+def _primary_key_after(
+    previous: TableVersion, change: TableChange, source: Sequence[SourceColumn], columns: Sequence[Column]
+) -> tuple[int, ...]:
     """Return the primary key after a change. Some schema files leave it out: it is gone only where the statement drops
     it."""
-    shown = _primary(change.columns, columns)
+    shown = _primary(source, columns)
     if shown or _drops_primary_key(change):
         return shown
     present = {column.id for column in columns}
@@ -548,9 +565,7 @@ def _primary_key_after(previous: TableVersion, change: TableChange, columns: Seq
 
 def _drops_primary_key(change: TableChange) -> bool:
     return change.kind == "drop_primary_key" or any(
-        isinstance(clause, ddl.DropPrimaryKey)
-        or (isinstance(clause, ddl.DropIndex | ddl.DropConstraint) and clause.drops_primary_key)
-        for clause in change.clauses or ()
+        isinstance(clause, ddl.DropKey) and clause.drops_primary_key for clause in change.clauses or ()
     )
 
 
@@ -602,7 +617,6 @@ def join_notes(*notes: str | None) -> str | None:
 _ROWS_ARE_BACK: Final = "rows are again as they were at another time, which the log does not say"
 _COLUMNS_ARE_BACK: Final = "the table came back with columns that were dropped before ({}): older rows may have values"
 _VIEWS: Final = frozenset({"create_view", "drop_view"})
-_CREATES: Final = ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelect
 
 
 def kind_of(change: SchemaChange) -> str:
@@ -747,9 +761,8 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     for table, own in by_table.items():
         if (previous := live.get(table)) is not None:
             made = True
-            after, kind = apply.altered(previous, own), kind_of_statement(own)
-            of_table = TableChange(change, table, kind, after.columns, own, None, after.charset, after.notes)
-            yield from _change_known(previous, of_table, kind, live)
+            kind = kind_of_statement(own)
+            yield from _change_known(previous, TableChange(change, table, kind, None, own), kind, live)
     for clause in clauses:
         for version in _of_clause(change, live, clause):
             made = True
@@ -763,7 +776,7 @@ def _of_no_table(change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.C
     text another, what happened to it cannot be known."""
     kind = kind_of_statement(clauses) if clauses else OTHER
     named = TableName(change.database, change.table)
-    known = None if any(isinstance(clause, _CREATES) for clause in clauses) else live.get(named)
+    known = None if any(isinstance(clause, ddl.CreateTable) for clause in clauses) else live.get(named)
     if known is None:
         return plain_version(change, "none", kind)
     of_table = TableChange(change, named, kind)
@@ -788,9 +801,9 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
     """Apply a clause that is not part of an ALTER TABLE."""
     kind = kind_of_statement([clause])
     match clause:
-        case ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect():
+        case ddl.CreateTable():
             return _create_by_text(change, live, clause)
-        case ddl.DropTable(table, _, False):
+        case ddl.DropTable(table, False):
             previous = live.get(name := live.resolve(table, change))
             return [] if previous is None else [next_version(previous, TableChange(change, name, kind), "drop")]
         case ddl.TruncateTable(table):
@@ -843,32 +856,22 @@ def _restore(
             yield from () if of_table is None else recover(of_table, live, None)
 
 
-def _create_by_text(
-    change: SchemaChange, live: LiveTables, clause: ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelect
-) -> Iterable[TableVersion]:
+def _create_by_text(change: SchemaChange, live: LiveTables, clause: ddl.CreateTable) -> Iterable[TableVersion]:
     name = full_name(clause.table, change)
-    definition = clause.definition if isinstance(clause, ddl.CreateTableAsSelect) else clause
-    exists = definition.if_not_exists and live.alike(name)
+    exists = clause.if_not_exists and live.alike(name)
     if clause.temporary or exists or not name.database:
         return []
-    of_table = TableChange(change, name, kind_of_statement([clause]), clauses=[clause])
+    of_table = TableChange(change, name, clause.kind, None, [clause])
     try:
-        match clause:
-            case ddl.CreateTable():
-                after = apply.created(clause)
-            case ddl.CreateTableAsSelect():
-                after = apply.created_from_query(clause)
-                of_table = replace(of_table, clauses=[clause.definition])
-            case ddl.CreateTableLike():
-                model = live.get(live.resolve(clause.source, change))
-                if model is None:
-                    raise DdlError(f"table {clause.source} is not known")
-                after = apply.AppliedColumns(apply.columns_of(model), model.charset)
+        apply.created(clause)
+        is_known = clause.like is None or live.get(live.resolve(clause.like, change)) is not None
     except DdlError:
-        # The first row shows the columns of the new table.
-        previous = live.get(name)
-        return [] if previous is None else [replaced(previous, of_table)]
-    return create(replace(of_table, columns=after.columns, charset=after.charset), live)
+        is_known = False
+    if is_known:
+        return create(of_table, live)
+    # The first row shows the columns of the new table.
+    previous = live.get(name)
+    return [] if previous is None else [replaced(previous, of_table)]
 
 
 def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
@@ -889,7 +892,7 @@ def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     new = tuple(replace(column, nullable=True) for column in change.columns if previous.named(column.name) is None)
     if not new:
         return
-    after = alter(previous, replace(of_table, columns=(*apply.columns_of(previous), *new), charset=previous.charset))
+    after = alter(previous, replace(of_table, columns=(*apply.columns_of(previous), *new)))
     known = {column.name.lower() for each in live.restored_from(previous.incarnation) for column in each.columns}
     back = ", ".join(column.name for column in new if column.name.lower() in known)
     yield replace(after, effect="hold", hold=_COLUMNS_ARE_BACK.format(back), note=None) if back else after
@@ -908,13 +911,11 @@ def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
         replace(each, virtual="configured") if each.name.lower() in virtual else each for each in after.columns
     )
     name = TableName(change.database, change.table)
-    of_table = TableChange(change, name, LOAD, columns, (clause,), None, after.charset, after.notes)
+    of_table = TableChange(change, name, LOAD, columns, (clause,))
     if (previous := live.get(name)) is not None:
         yield next_version(previous, of_table, "drop", note="from here on its rows are those of the dump")
-    matched = first_columns(columns, (clause,))
-    unique_keys = unique_keys_after((), matched.columns, (clause,))
     note = join_notes(*after.notes)
-    yield first_version(of_table, live, matched, unique_keys, change.commit_ts, note, clause.partitioning)
+    yield first_version(of_table, live, columns, after, change.commit_ts, note, None, after.charset)
 
 
 def _same_family(known: ColumnType, shown: ColumnType) -> bool:

@@ -439,7 +439,7 @@ class DumpSource:
         stored = [
             each.name
             for each in definition.columns
-            if each.generated == "stored"
+            if each.stored_as is not None
             and each.name.lower() not in virtual
             and any(each.name not in file.notation.columns for file in table.files)
         ]

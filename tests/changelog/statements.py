@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
-from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, CreateTable, Partitioning
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, PartitionBy, Partitioning
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text
@@ -80,9 +80,9 @@ def declared(text: str, *, backslash_escapes: bool = True) -> ColumnDefinition:
 
 def partitioned_by(clause: str) -> Partitioning:
     """The partitioning of a table of `a` and `b`."""
-    (create,) = parse(f"CREATE TABLE t (a INT, b INT) PARTITION BY {clause}")
-    assert isinstance(create, CreateTable) and create.partitioning is not None
-    return create.partitioning
+    (partitioned,) = parse(f"ALTER TABLE t PARTITION BY {clause}")
+    assert isinstance(partitioned, PartitionBy) and partitioned.partitioning is not None
+    return partitioned.partitioning
 
 
 def shown_columns(version: TableVersion) -> tuple[SourceColumn, ...]:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from cdc_lakehouse.changelog.column_matching import clauses_of
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.observed_schema import Statement, schema_changes
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
+from cdc_lakehouse.changelog.versions import clauses_of
 from tests.changelog.ddl.cases import cases
 from tests.changelog.statements import ADD, CREATE, MODIFY, columns, files_of, in_any_case, in_odd_case, verdicts
 
@@ -110,13 +110,13 @@ def _tables_before(clauses: Sequence[ddl.Clause]) -> dict[TableName, str]:
     found: dict[ddl.TableRef, str] = {}
     made: set[ddl.TableRef] = set()
     own = ddl.TableRef(None, "t")
-    for clause in clauses or [ddl.NoEffect(own, "other", "")]:
+    for clause in clauses or [ddl.NoEffect(own, "other")]:
         match clause:
-            case ddl.CreateTable() | ddl.CreateTableAsSelect():
+            case ddl.CreateTable(_, _, None):
                 pass
             case ddl.NoEffect(_, "create_view" | "drop_view"):
                 pass
-            case ddl.CreateTableLike(_, source):
+            case ddl.CreateTable(_, _, source) if source is not None:
                 found[source] = PARTITIONS
             case ddl.RenameTable(table, new_name):
                 found |= {} if table in made else {table: PARTITIONS}

@@ -1,8 +1,13 @@
-"""Compute the columns of a table after a statement, for logs that have only the statement, without columns and types.
+"""The columns and keys of a table after a statement: what its clauses do to each column, and which one it was before.
 
     >>> definition = parse("CREATE TABLE t (id SERIAL PRIMARY KEY, name CHAR(3))")[0]
     >>> [column.name for column in created(definition).columns]
     ['id', 'name']
+
+`altered` carries out the clauses. Where the log has the text of a statement alone, its columns are those after the
+statement. Where the source lists the columns (schema files), these decide which columns exist, and `altered` explains
+which of them existed before under another name; where the source numbers its columns, the numbers decide what the
+statement does not.
 
 A statement in a log was accepted by its source, whatever its version, modes and limits are. So nothing is validated
 here: a statement is applied as far as possible, and what does not fit (an unknown column) is left out with a note.
@@ -11,16 +16,25 @@ Applying the same statement twice leaves the same columns. Names of columns are 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition, Position, Value
+from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
 from cdc_lakehouse.changelog.ddl.definitions import of_bytes
-from cdc_lakehouse.changelog.defaults import default_text
-from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, charset_of
-from cdc_lakehouse.changelog.schema import SourceColumn, TableVersion
+from cdc_lakehouse.changelog.ddl.lexer import name_value, tokenize
+from cdc_lakehouse.changelog.defaults import default_text, initial_default
+from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, type_change
+from cdc_lakehouse.changelog.schema import (
+    Column,
+    InitialDefault,
+    SourceColumn,
+    TableForeignKey,
+    TableUniqueKey,
+    TableVersion,
+)
 from cdc_lakehouse.errors import DdlError
 
 # Display widths of integers, signed and unsigned (information_schema of MySQL 8.0.12).
@@ -38,40 +52,59 @@ _USUAL_CHARSET: Final = "utf8mb4"
 """The default character set of servers from MySQL 8.0 on, and of TiDB."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedColumns:
-    """Columns after a statement, as a schema file would list them. `charset` is the table's default character set, None
-    where it is unknown; `notes` say what did not fit."""
-
-    columns: tuple[SourceColumn, ...]
-    charset: str | None = None
-    notes: tuple[str, ...] = ()
+_GENERATED: Final = "_ibfk_"
+"""Between the table and a number in MySQL's name for a foreign key that has none."""
 
 
-def created(definition: ddl.CreateTable) -> AppliedColumns:
-    """Return the columns of a CREATE TABLE that lists them."""
-    charset = charset_of(definition.charset, definition.collation)
-    columns = [_Draft(_column(each, charset)) for each in definition.columns]
-    key = () if definition.primary_key is None else definition.primary_key.columns
-    return AppliedColumns(_with_primary_key(columns, key), charset)
+@dataclass(eq=False, slots=True)
+class AlteredColumn:
+    """A column after a statement, as a schema file would list it. `was` is the column before, None for a new one;
+    `definition` is its declaration in the statement. `is_added` says that the statement adds it, `is_stated` that it
+    names the earlier column."""
+
+    column: SourceColumn
+    was: Column | None = None
+    definition: ColumnDefinition | None = None
+    is_added: bool = False
+    is_stated: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.column.name.lower()
+
+    def has_been(self, name: str) -> bool:
+        return name.lower() == (self.name if self.was is None else self.was.name.lower())
 
 
-def created_from_query(clause: ddl.CreateTableAsSelect) -> AppliedColumns:
-    """Return the columns of a CREATE TABLE … SELECT.
+@dataclass(slots=True)
+class Altered:
+    """The columns after a statement. `dropped` are the names of those that it drops; `charset` is the table's default
+    character set, None where it is unknown; `notes` say what did not fit."""
+
+    after: list[AlteredColumn]
+    charset: str | None
+    dropped: set[str] = field(default_factory=set[str])
+    notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def columns(self) -> tuple[SourceColumn, ...]:
+        return tuple(each.column for each in self.after)
+
+
+def created(table: ddl.CreateTable) -> Altered:
+    """Return the columns of a CREATE TABLE that lists them, or that has a query.
 
     Raises DdlError where the query has columns that the statement does not define: only the server knows their types.
     """
-    definition = clause.definition
-    defined = {column.name.lower(): column for column in definition.columns}
-    unknown = [name for name in clause.selected or () if name.lower() not in defined]
-    if clause.selected is None or not defined or unknown:
+    defined = {clause.column.name.lower(): clause for clause in table.clauses if isinstance(clause, ddl.AddColumn)}
+    selected = {(name or "").lower(): name or "" for name in table.selected}
+    if not selected.keys() <= defined.keys():
         raise DdlError("the query has columns whose types are not in the statement")
-    selected = {name.lower(): name for name in clause.selected}
     # Columns that the query does not fill come first, the others in the query's order and spelling (MySQL, "CREATE
     # TABLE ... SELECT").
-    first = [column for column in definition.columns if column.name.lower() not in selected]
-    filled = [replace(defined[folded], name=name) for folded, name in selected.items()]
-    return created(replace(definition, columns=(*first, *filled)))
+    filled = [defined.pop(folded) for folded in selected]
+    named = [replace(each, column=replace(each.column, name=selected[each.column.name.lower()])) for each in filled]
+    return altered(None, [clause for clause in table.clauses if clause not in filled] + named)
 
 
 def columns_of(table: TableVersion) -> tuple[SourceColumn, ...]:
@@ -82,206 +115,135 @@ def columns_of(table: TableVersion) -> tuple[SourceColumn, ...]:
     )
 
 
-def altered(table: TableVersion, clauses: Sequence[ddl.Clause]) -> AppliedColumns:
-    """Return the columns after one ALTER TABLE (or CREATE or DROP INDEX), given all of its clauses.
+def altered(table: TableVersion | None, clauses: Sequence[ddl.Clause]) -> Altered:
+    """Return the columns after one ALTER TABLE (or CREATE or DROP INDEX), given all of its clauses. A table of None has
+    none yet.
 
     Names in CHANGE, MODIFY, RENAME COLUMN and DROP are those before the statement; AFTER and new keys use the names
     after it (MySQL reference manual, "ALTER TABLE Statement").
     """
-    plan = _Plan({column.name.lower() for column in table.columns})
+    statement = _Statement(table, clauses)
     for clause in clauses:
-        plan.leave(clause)
-    for clause in clauses:
-        plan.add(clause)
-    charset = plan.charset or table.charset
-    columns = _columns_in_place(table, plan, charset)
-    for placed in plan.definitions:
-        _place(columns, placed, plan, charset)
-    before = [column.name for column in table.columns if column.id in table.primary_key]
-    kept = [] if plan.drops_primary_key else _kept_key(before, columns)
-    return AppliedColumns(_with_primary_key(columns, plan.primary_key or kept), charset, tuple(plan.notes))
+        statement.carry_out(clause)
+    return statement.result()
 
 
-# --- What the clauses of an ALTER TABLE say ---
+class _Statement:
+    """One statement while its clauses are carried out."""
 
+    def __init__(self, table: TableVersion | None, clauses: Sequence[ddl.Clause]) -> None:
+        charsets = [clause for clause in clauses if isinstance(clause, ddl.SetTableCharset)]
+        charset = next((clause.charset for clause in reversed(charsets) if clause.charset), None)
+        self._forced = charset if any(clause.convert for clause in charsets) else None
+        self._before: dict[str, AlteredColumn] = {}
+        for column, was in () if table is None else zip(columns_of(table), table.columns, strict=True):
+            kept = column if self._forced is None else replace(column, type=_converted(column.type, self._forced))
+            self._before[was.name.lower()] = AlteredColumn(kept, was)
+        self._found = Altered([*self._before.values()], charset if charset or table is None else table.charset)
+        self._leaving = set(map(_left_name, clauses))
+        self._defined: list[tuple[AlteredColumn, str | None]] = []
+        self._key = [name for each in clauses if isinstance(each, ddl.AddPrimaryKey) for name in each.key.columns]
+        is_dropped = any(isinstance(each, ddl.DropKey) and each.drops_primary_key for each in clauses)
+        old_key = [name for name, each in self._before.items() if each.column.primary_key]
+        self._kept_key = [] if is_dropped else old_key
 
-@dataclass(slots=True)
-class _Draft:
-    """A column while a statement is applied. `was` is its name before, in lower case; None for a new column."""
-
-    column: SourceColumn
-    was: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.column.name.lower()
-
-
-@dataclass(slots=True)
-class _Placed:
-    """A column definition and its position. `was` is the column's name before; None for a new column."""
-
-    definition: ColumnDefinition
-    was: str | None
-    position: Position | None
-    draft: _Draft | None = None
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The clauses by their effect. `known` are the column names before the statement, `left` those that it removes."""
-
-    known: set[str]
-    left: set[str] = field(default_factory=set[str])
-    drops: set[str] = field(default_factory=set[str])
-    renames: dict[str, str] = field(default_factory=dict[str, str])
-    defaults: dict[str, Value | None] = field(default_factory=dict[str, Value | None])
-    definitions: list[_Placed] = field(default_factory=list[_Placed])
-    primary_key: list[str] = field(default_factory=list[str])
-    drops_primary_key: bool = False
-    charset: str | None = None
-    converts: bool = False
-    notes: list[str] = field(default_factory=list[str])
-
-    def leave(self, clause: ddl.Clause) -> None:
+    def carry_out(self, clause: ddl.Clause) -> None:
         match clause:
-            case ddl.DropColumn(_, name):
-                self.left.add(name.lower())
-            case ddl.RenameColumn(_, name, new_name):
-                self.left |= {name.lower()} - {new_name.lower()}
-            case ddl.ChangeColumn(_, name, column):
-                self.left |= {name.lower()} - {column.name.lower()}
-            case _:
-                pass
-
-    def add(self, clause: ddl.Clause) -> None:
-        match clause:
-            case ddl.AddColumn(_, column, position, lenient):
-                name = column.name.lower()
-                there = name in self.known and name not in self.left
-                if not (there and lenient):
-                    self._define(column, name if there else None, position)
-            case ddl.ModifyColumn(_, column, position, lenient):
-                self._redefine(column, column.name, position, lenient)
-            case ddl.ChangeColumn(_, name, column, position, lenient):
-                self._redefine(column, name, position, lenient)
+            case ddl.AddColumn(_, definition, position, lenient):
+                name = definition.name.lower()
+                column = None if name in self._leaving else self._before.get(name)
+                if column is None or not lenient:
+                    column = self._define(column, definition, position)
+                column.is_added = True
+            case ddl.ModifyColumn(_, name, definition, position, lenient):
+                column = self._before.get(name.lower()) or self._before.get(definition.name.lower())
+                if column is not None or self._known(name, lenient=lenient) or not lenient:
+                    self._define(column, definition, position).is_stated = True
             case ddl.DropColumn(_, name, lenient):
-                self.drops.add(name.lower())
-                self._note_unknown(name, lenient=lenient)
+                self._found.dropped.add(name.lower())
+                self._known(name, lenient=lenient)
             case ddl.RenameColumn(_, name, new_name, lenient):
-                self.renames[name.lower()] = new_name
-                self._note_unknown(name, lenient=lenient or new_name.lower() in self.known)
+                if column := self._known(name, lenient=lenient or new_name.lower() in self._before):
+                    column.column, column.is_stated = replace(column.column, name=new_name), True
             case ddl.SetColumnDefault(_, name, default):
-                self.defaults[name.lower()] = default
-            case ddl.DropColumnDefault(_, name):
-                self.defaults[name.lower()] = None
+                if (column := self._before.get(name.lower())) and column.definition is None:
+                    column.column = replace(column.column, default=default_text(default, column.column.type))
             case _:
-                self._add_of_table(clause)
+                pass  # It changes no column.
 
-    def _add_of_table(self, clause: ddl.Clause) -> None:
-        match clause:
-            case ddl.SetTableCharset(_, charset, collation, convert):
-                self.charset = charset_of(charset, collation) or self.charset
-                self.converts = self.converts or convert
-            case ddl.AddPrimaryKey(_, key):
-                self.primary_key += key.columns
-            case ddl.DropPrimaryKey():
-                self.drops_primary_key = True
-            case ddl.DropIndex() | ddl.DropConstraint() if clause.drops_primary_key:
-                self.drops_primary_key = True
-            case _:
-                pass  # It changes no column and no primary key.
+    def _known(self, name: str, *, lenient: bool) -> AlteredColumn | None:
+        if name.lower() not in self._before and not lenient:
+            self._found.notes.append(f"the statement names column {name}, which is not known")
+        return self._before.get(name.lower())
 
-    def _define(self, column: ColumnDefinition, was: str | None, position: Position | None) -> None:
-        self.definitions.append(_Placed(column, was, position))
-        if column.primary_key:
-            self.primary_key.append(column.name)
+    def _define(
+        self, column: AlteredColumn | None, definition: ColumnDefinition, position: str | None
+    ) -> AlteredColumn:
+        source = _declared(definition, self._found.charset, self._forced)
+        column = column or AlteredColumn(source)
+        column.column, column.definition = source, definition
+        self._defined.append((column, position))
+        self._key += [definition.name] * definition.primary_key
+        return column
 
-    def _redefine(self, column: ColumnDefinition, name: str, position: Position | None, lenient: bool) -> None:
-        for was in (name.lower(), column.name.lower()):
-            if was in self.known:
-                self._define(column, was, position)
-                return
-        self._note_unknown(name, lenient=lenient)
-        if not lenient:
-            self._define(column, None, position)
-
-    def _note_unknown(self, name: str, *, lenient: bool) -> None:
-        if name.lower() not in self.known and not lenient:
-            self.notes.append(f"the statement names column {name}, which is not known")
+    def result(self) -> Altered:
+        found = self._found
+        found.after = [column for name, column in self._before.items() if name not in found.dropped]
+        for column, position in self._defined:
+            _place(found, column, position)
+        # A server looks for a key's names before the statement: a column that is dropped and added again under its name
+        # is in the key again.
+        kept = ([each.name for each in found.after if each.has_been(name)][:1] for name in self._kept_key)
+        _set_primary_key(found.after, {name.lower() for name in self._key or itertools.chain.from_iterable(kept)})
+        return found
 
 
-def _columns_in_place(table: TableVersion, plan: _Plan, charset: str | None) -> list[_Draft]:
-    """Return the columns that stay, redefined and renamed, in their old order."""
-    placed = {each.was: each for each in plan.definitions if each.was is not None}
-    forced = plan.charset if plan.converts else None
-    columns: list[_Draft] = []
-    for column in columns_of(table):
-        name = column.name.lower()
-        if name in plan.drops:
-            continue
-        if name in placed:
-            draft = placed[name].draft = _Draft(_column(placed[name].definition, charset, forced), name)
-        else:
-            kept = column if forced is None else replace(column, type=_converted(column.type, forced))
-            if name in plan.defaults:
-                kept = replace(kept, default=default_text(plan.defaults[name], kept.type))
-            draft = _Draft(replace(kept, name=plan.renames.get(name, column.name)), name)
-        columns.append(draft)
-    return columns
+def _left_name(clause: ddl.Clause) -> str | None:
+    """Return the name, in lower case, that no column has after a clause."""
+    match clause:
+        case ddl.DropColumn(_, name):
+            return name.lower()
+        case ddl.RenameColumn(_, name, new_name) if name.lower() != new_name.lower():
+            return name.lower()
+        case ddl.ModifyColumn(_, name, column) if name.lower() != column.name.lower():
+            return name.lower()
+        case _:
+            return None
 
 
-def _place(columns: list[_Draft], placed: _Placed, plan: _Plan, charset: str | None) -> None:
+def _place(found: Altered, column: AlteredColumn, position: str | None) -> None:
     """Put a defined column at its position. Without one, an old column stays where it is and a new one goes to the
     end."""
-    draft = placed.draft
-    if draft is None:
-        draft = _Draft(_column(placed.definition, charset, plan.charset if plan.converts else None))
-        if any(each.name == draft.name for each in columns):
-            return  # Two clauses add it.
-    elif placed.position is None:
-        return
+    if column in found.after:
+        if position is None:
+            return
+        found.after.remove(column)
     else:
-        columns.remove(draft)
-    match placed.position:
-        case None:
-            place = len(columns)
-        case ddl.First():
-            place = 0
-        case ddl.After(name):
-            places = [place for place, each in enumerate(columns, start=1) if each.name == name.lower()]
-            place = places[0] if places else len(columns)
-            if not places:
-                plan.notes.append(f"the statement names column {name}, which is not known")
-    columns.insert(place, draft)
+        column.was = None
+        if any(each.name == column.name for each in found.after):
+            return  # Two clauses add it.
+    place = 0 if position == ddl.FIRST else len(found.after)
+    if position:
+        places = [place for place, each in enumerate(found.after, start=1) if each.name == position.lower()]
+        place = places[0] if places else place
+        if not places:
+            found.notes.append(f"the statement names column {position}, which is not known")
+    found.after.insert(place, column)
 
 
-def _kept_key(before: Iterable[str], columns: Sequence[_Draft]) -> list[str]:
-    """Return the names of a primary key's columns after a statement. A server looks for their names before it: a column
-    that is dropped and added again under its name is in the key again."""
-    found: list[str] = []
-    for name in before:
-        name_now = (each.column.name for each in columns if name.lower() == (each.was or each.name))
-        found += [first] if (first := next(name_now, None)) is not None else []
-    return found
-
-
-def _with_primary_key(columns: Sequence[_Draft], key: Iterable[str]) -> tuple[SourceColumn, ...]:
+def _set_primary_key(columns: Iterable[AlteredColumn], names: set[str]) -> None:
     """Mark the columns of the primary key, and make them NOT NULL, which the statement need not say."""
-    names = {name.lower() for name in key}
-    return tuple(
-        replace(each.column, primary_key=each.name in names, nullable=each.column.nullable and each.name not in names)
-        for each in columns
-    )
+    for each in columns:
+        nullable = each.column.nullable and each.name not in names
+        each.column = replace(each.column, primary_key=each.name in names, nullable=nullable)
 
 
 # --- Columns and types as a server keeps them ---
 
 
-def _column(definition: ColumnDefinition, charset: str | None, forced: str | None = None) -> SourceColumn:
+def _declared(definition: ColumnDefinition, charset: str | None, forced: str | None) -> SourceColumn:
     """Return the column as a table with that default character set has it. `forced` overrides the column's own."""
-    own = charset_of(definition.type.charset, definition.collation)
-    kind = server_type(definition.type, forced or own or charset)
+    kind = server_type(definition.type, forced or definition.type.charset or charset)
     nullable = definition.nullable is not False and not definition.auto_increment and not definition.primary_key
     return SourceColumn(definition.name, kind, nullable, default=default_text(definition.default, kind))
 
@@ -334,3 +296,231 @@ def _converted(kind: ColumnType, charset: str) -> ColumnType:
 
 def _character_bytes(kind: ColumnType) -> int:
     return _WIDE.get(kind.charset or _USUAL_CHARSET, 1) if kind.name in TEXTS else 1
+
+
+# --- Columns with identities ---
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedColumns:
+    """Columns after a change. `notes` are warnings; `hold` says why the columns cannot be determined."""
+
+    columns: tuple[Column, ...]
+    next_id: int
+    notes: tuple[str, ...] = ()
+    hold: str | None = None
+
+
+def first_columns(shown: Sequence[SourceColumn], after: Altered, like: Sequence[Column] = ()) -> MatchedColumns:
+    """Give ids to the columns of a new table, or of one that was unknown until now, as the source lists them. `like`
+    are the columns of the table that it was created LIKE."""
+    explained = {each.name: each for each in after.after}
+    models = {column.name.lower(): column for column in like}
+    columns = tuple(
+        _column(id, each, explained.get(each.name.lower()), models.get(each.name.lower()), InitialDefault())
+        for id, each in enumerate(shown, start=1)
+    )
+    return MatchedColumns(columns, len(columns) + 1)
+
+
+def match_columns(
+    previous: TableVersion, shown: Sequence[SourceColumn], after: Altered, *, is_understood: bool
+) -> MatchedColumns:
+    """Match the source's columns after a change (`shown`) to the table's `previous` columns."""
+    names = {column.name.lower() for column in shown}
+    if not is_understood and _ambiguous(previous.columns, shown, names):
+        return MatchedColumns(
+            previous.columns, previous.next_id, (), "columns went and came, and the statement that would tell a rename"
+            " from a drop and an add cannot be understood",
+        )  # fmt: skip
+    explained = {each.name: each for each in after.after}
+    by_source = {column.source_id: column for column in previous.columns if column.source_id is not None}
+    next_id = previous.next_id
+    used: set[int] = set()
+    notes: list[str] = []
+    hold: str | None = None
+    columns: list[Column] = []
+    for column in shown:
+        known = explained.get(column.name.lower())
+        old = None if known is None else known.was
+        if column.source_id is not None and not (known is not None and (known.is_added or known.is_stated)):
+            # A name alone is no proof: columns may have exchanged theirs in a statement that is not known.
+            old = by_source.get(column.source_id, old)
+        if old is not None and old.id not in used:
+            used.add(old.id)
+            columns.append(_column(old.id, column, known, old, old.initial))
+            continue
+        if is_understood and not (known is not None and known.is_added):
+            notes.append(f"column {column.name} appears, though no statement in the log adds it")
+        initial, unknown = initial_default(column, None if known is None else known.definition)
+        hold = hold or unknown
+        columns.append(_column(next_id, column, known, None, initial))
+        next_id += 1
+    lost = [each.name for each in previous.columns if each.id not in used and each.name.lower() not in after.dropped]
+    if lost and is_understood:
+        notes.append(f"columns {', '.join(lost)} are gone, though no statement in the log drops them")
+    return MatchedColumns(tuple(columns), next_id, tuple(notes), hold)
+
+
+def _ambiguous(previous: Sequence[Column], shown: Sequence[SourceColumn], names: set[str]) -> bool:
+    if all(column.source_id is not None for column in (*previous, *shown)):
+        return False
+    old_names = {column.name.lower() for column in previous}
+    return bool(old_names - names) and bool(names - old_names)
+
+
+def _column(
+    id: int, column: SourceColumn, known: AlteredColumn | None, model: Column | None, initial: InitialDefault
+) -> Column:
+    """Build the column that the source shows, completed by its definition in the statement, else by the `model`: the
+    column before the change, or the one that it was created LIKE."""
+    definition = None if known is None else known.definition
+    kind = column.type
+    # Virtual generated columns and the hidden columns of expression indexes are in schema files, but never in rows.
+    is_carried = column.virtual is None and not column.name.lower().startswith("_v$_")
+    if known is not None and definition is not None:
+        # A definition without a comment removes the earlier comment (MySQL).
+        comment, elements, charset = definition.comment or None, definition.type.elements, known.column.type.charset
+        is_carried &= not definition.virtual
+        computed_as = None if definition.stored_as is None else _comparable(definition.stored_as)
+    else:
+        comment, computed_as, elements, charset = None, None, (), None
+    if model is not None:
+        if definition is None:
+            comment, computed_as, is_carried = model.comment, model.computed_as, is_carried and model.carried
+        charset = charset or model.type.charset
+        elements = elements or (model.type.elements if model.type.name == kind.name else ())
+    if kind.charset is None and kind.name in TEXTS | LABELS:
+        kind = replace(kind, charset=charset)
+    if kind.name in LABELS and not kind.elements:
+        kind = replace(kind, elements=elements)
+    return Column(
+        id, column.name, kind, column.nullable, initial, column.source_id, is_carried, column.default, comment,
+        computed_as,
+    )  # fmt: skip
+
+
+def _comparable(expression: str) -> str:
+    """Return an expression in one of its spellings: without comments, quotes of names, letter case and parentheses
+    around it."""
+    words = [name_value(t).lower() if t.kind in ("word", "name") else t.text for t in tokenize(expression)[1]]
+    text = " ".join(words).strip()
+    while text.startswith("( ") and text.endswith(" )") and "(" not in text[1:] and ")" not in text[:-1]:
+        text = text[2:-2]
+    return text
+
+
+def unlogged(
+    previous: Sequence[Column], columns: Sequence[Column], after: Altered, clauses: Sequence[ddl.Clause]
+) -> str | None:
+    """Return why the rows after the clauses cannot be computed from the rows before them; None where they can.
+
+    The server numbers the rows of a new AUTO_INCREMENT column in an order of its own, and those where an older one is
+    NULL. It computes a stored generated column for all rows where the column, its expression, its type, or the type of
+    a column that the expression names is new. Rows do not have what was a virtual column."""
+    old = {column.id: column for column in previous}
+    definitions = {each.name: each.definition for each in after.after}
+    retyped = {
+        column.name.lower() for column in columns
+        if column.id in old and type_change(old[column.id].type, column.type) != "none"
+    }  # fmt: skip
+    for column in columns:
+        was, name = old.get(column.id), column.name.lower()
+        definition = definitions.get(name)
+        if definition is not None and definition.auto_increment and (was is None or was.nullable):
+            return f"the server numbers its rows in column {column.name}, and the log does not say how"
+        words = {name, *(column.computed_as or "").split()}
+        is_same = was is not None and was.computed_as == column.computed_as and not words & retyped
+        if (column.computed_as is not None and not is_same) or (was is not None and column.carried > was.carried):
+            return f"the server computes column {column.name} for all rows, and its values are not in the log"
+    return next((clause.reason for clause in clauses if isinstance(clause, ddl.UnloggedRows)), None)
+
+
+def unique_keys_after(
+    unique_keys: tuple[TableUniqueKey, ...], columns: Sequence[Column], clauses: Sequence[ddl.Clause]
+) -> tuple[TableUniqueKey, ...]:
+    """Return the unique keys after the clauses are applied. Keys with prefixes or expressions identify no row and are
+    left out. A key loses the columns that are dropped."""
+    present = {column.id for column in columns}
+    keys = [TableUniqueKey(key.name, tuple(id for id in key.columns if id in present)) for key in unique_keys]
+    keys = [key for key in keys if key.columns]
+    for clause in clauses:  # A statement drops and renames the keys that were there, wherever that stands in it.
+        match clause:
+            case ddl.DropKey(_, "drop_index" | "check_constraint", name):
+                keys = [key for key in keys if key.name.lower() != name.lower()]
+            case ddl.RenameIndex(_, name, new_name):
+                keys = [TableUniqueKey(new_name, k.columns) if k.name.lower() == name.lower() else k for k in keys]
+            case _:
+                pass
+    for clause in clauses:
+        match clause:
+            case ddl.AddUniqueKey(_, unique):
+                keys += _unique_key(unique, columns, keys)
+            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, _, column) if column.unique:
+                keys += _unique_key(ddl.Key(None, (ddl.KeyPart(column.name),)), columns, keys)
+            case _:
+                pass
+    return tuple(keys)
+
+
+def foreign_keys_after(
+    keys: Sequence[TableForeignKey], table: str, clauses: Sequence[ddl.Clause]
+) -> tuple[TableForeignKey, ...]:
+    """Return the foreign keys of a table of that name after the clauses are applied."""
+    prefix = f"{table}{_GENERATED}".lower()
+
+    def stored(name: str) -> str:
+        folded = name.lower()
+        return folded.removeprefix(table.lower()) if folded.startswith(prefix) else folded
+
+    dropped = {
+        stored(each.name) for each in clauses
+        if isinstance(each, ddl.DropKey) and each.kind in ("foreign_key", "check_constraint")
+    }  # fmt: skip
+    after = [key for key in keys if key.name not in dropped]
+    for clause in clauses:
+        match clause:
+            case ddl.AddForeignKey(_, key):
+                pass
+            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, _, column) if column.references is not None:
+                key = column.references
+            case _:
+                continue
+        numbers = (each.name.removeprefix(_GENERATED) for each in after if each.name.startswith(_GENERATED))
+        last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+        name = f"{_GENERATED}{last + 1}" if key.name is None else stored(key.name)
+        after.append(TableForeignKey(name, key.actions))
+    return tuple(after)
+
+
+def _unique_key(unique: ddl.Key, columns: Sequence[Column], others: Sequence[TableUniqueKey]) -> list[TableUniqueKey]:
+    """Return a list with the key, named unlike the `others`; an empty list when it does not identify rows or already
+    exists."""
+    ids = {column.name.lower(): column.id for column in columns}
+    if unique.has_expression or any(part.length is not None for part in unique.parts):
+        return []
+    parts = tuple(ids[name.lower()] for name in unique.columns if name.lower() in ids)
+    there = {key.name.lower() for key in others}
+    if len(parts) != len(unique.columns) or (unique.name or "").lower() in there:
+        return []
+    return [TableUniqueKey(unique.name or key_name(unique.columns[0], (key.name for key in others)), parts)]
+
+
+def key_name(first: str, taken: Iterable[str]) -> str:
+    """Return MySQL's name for a key that has none: the name of its first column, then with the suffix _2, _3 …"""
+    names = {name.lower() for name in taken}
+    own = (first if number == 1 else f"{first}_{number}" for number in itertools.count(1))
+    return next(name for name in own if name.lower() not in names)
+
+
+def handle_key(
+    primary: Iterable[int], unique_keys: Sequence[TableUniqueKey], columns: Sequence[Column]
+) -> tuple[int, ...]:
+    """Return the ids of the columns that identify a row: the primary key, else the shortest unique key without NULL (as
+    TiCDC chooses)."""
+    key = tuple(primary)
+    if key:
+        return key
+    not_null = {column.id for column in columns if not column.nullable}
+    candidates = [unique.columns for unique in unique_keys if not_null.issuperset(unique.columns)]
+    return min(candidates, key=len, default=())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeVar, dataclass_transform
+from typing import ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
@@ -90,9 +90,7 @@ class ForeignKey:
     actions: str | None = None
 
 
-# --- Columns ---
-
-Generated = Literal["virtual", "stored"]
+# --- Columns and keys ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +98,8 @@ class ColumnDefinition:
     """A column's declaration.
 
     `nullable` is None where neither NULL nor NOT NULL is given; a primary key or SERIAL still means NOT NULL (for
-    SERIAL it is set here). `default` is None without a DEFAULT clause. `expression` is the text of a generated column.
-    `collation` is in lower case.
+    SERIAL it is set here). `default` is None without a DEFAULT clause. `virtual` says that it is a virtual generated
+    column, `stored_as` is the expression of a stored one. `collation` is in lower case.
     """
 
     name: str
@@ -111,72 +109,46 @@ class ColumnDefinition:
     primary_key: bool = False
     unique: bool = False
     auto_increment: bool = False
-    generated: Generated | None = None
-    expression: str | None = None
+    virtual: bool = False
+    stored_as: str | None = None
     comment: str | None = None
     collation: str | None = None
     references: ForeignKey | None = None
     versioned: bool = False
 
     @property
-    def stored_as(self) -> str | None:
-        """The expression of a stored generated column; None for any other column."""
-        return self.expression if self.generated == "stored" else None
+    def generated(self) -> bool:
+        return self.virtual or self.stored_as is not None
 
 
-@dataclass(frozen=True, slots=True)
-class First:
-    """FIRST: before all other columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class After:
-    """AFTER a column."""
-
-    column: str
-
-
-Position = First | After
-
-
-# --- Keys ---
+FIRST: Final = ""
+"""The position before all other columns; any other one is the name of the column before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """A column, or the first `length` characters or bytes of it; `column` is None for an expression."""
+    """A column, or the first `length` characters or bytes of it. `column` is None for an expression, and for the
+    condition of a key that holds only some rows."""
 
     column: str | None
     length: int | None = None
-    expression: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class PrimaryKey:
-    parts: tuple[KeyPart, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(part.column for part in self.parts if part.column is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class UniqueKey:
-    """A unique key. With `has_expression`, `columns` are only the parts that are columns."""
+class Key:
+    """A primary or a unique key. `name` is None where the statement has none."""
 
     name: str | None
     parts: tuple[KeyPart, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The parts that are columns."""
         return tuple(part.column for part in self.parts if part.column is not None)
 
     @property
     def has_expression(self) -> bool:
         return any(part.column is None for part in self.parts)
-
-
-Key = PrimaryKey | UniqueKey
 
 
 # --- Partitions ---
@@ -259,14 +231,11 @@ NoEffectKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class NoEffect:
-    """A clause that changes no row and no column of a table. `text` is its text without comments.
-
-    `table` is None where the statement does not concern a table: a view, a user, a placement policy.
-    """
+    """A clause that changes no row and no column of a table. `table` is None where the statement does not concern a
+    table: a view, a user, a placement policy."""
 
     table: TableRef | None
     kind: NoEffectKind
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +254,10 @@ class UnloggedRows:
 
 @_clause("add_column")
 class AddColumn(_OfTable):
+    """Without a `position` the column comes last."""
+
     column: ColumnDefinition
-    position: Position | None = None
+    position: str | None = None
     if_not_exists: bool = False
 
 
@@ -296,41 +267,30 @@ class DropColumn(_OfTable):
     if_exists: bool = False
 
 
-@_clause("rename_column")
+@_clause("modify_column")
 class RenameColumn(_OfTable):
     name: str
     new_name: str
     if_exists: bool = False
 
 
-@_clause("change_column")
-class ChangeColumn(_OfTable):
-    """CHANGE `name`: the definition holds the new name. Without a `position` the column stays in place."""
+@_clause("modify_column")
+class ModifyColumn(_OfTable):
+    """CHANGE and MODIFY of the column `name`: the definition holds the new one. Without a `position` the column stays
+    in place."""
 
     name: str
     column: ColumnDefinition
-    position: Position | None = None
-    if_exists: bool = False
-
-
-@_clause("modify_column")
-class ModifyColumn(_OfTable):
-    """MODIFY. Without a `position` the column stays in place."""
-
-    column: ColumnDefinition
-    position: Position | None = None
+    position: str | None = None
     if_exists: bool = False
 
 
 @_clause("alter_default")
 class SetColumnDefault(_OfTable):
-    name: str
-    default: Value
+    """SET DEFAULT; `default` is None for DROP DEFAULT."""
 
-
-@_clause("alter_default")
-class DropColumnDefault(_OfTable):
     name: str
+    default: Value | None
 
 
 # --- Keys ---
@@ -338,35 +298,12 @@ class DropColumnDefault(_OfTable):
 
 @_clause("add_primary_key")
 class AddPrimaryKey(_OfTable):
-    key: PrimaryKey
-
-
-@_clause("drop_primary_key")
-class DropPrimaryKey(_OfTable):
-    pass
+    key: Key
 
 
 @_clause("add_index")
 class AddUniqueKey(_OfTable):
-    key: UniqueKey
-
-
-@_clause("drop_index")
-class DropIndex(_OfTable):
-    """DROP INDEX, also of a unique key. MySQL and TiDB accept the name PRIMARY for the primary key."""
-
-    name: str
-    if_exists: bool = False
-
-    @property
-    def drops_primary_key(self) -> bool:
-        return self.name.lower() == "primary"
-
-
-@_clause("rename_index")
-class RenameIndex(_OfTable):
-    name: str
-    new_name: str
+    key: Key
 
 
 @_clause("foreign_key")
@@ -374,20 +311,24 @@ class AddForeignKey(_OfTable):
     key: ForeignKey
 
 
-@_clause("foreign_key")
-class DropForeignKey(_OfTable):
-    name: str
+@dataclass(frozen=True, slots=True)
+class DropKey:
+    """DROP of a key or constraint. Without a word for the kind (`check_constraint`) it can be a check or a key of any
+    kind. MySQL and TiDB accept the name PRIMARY for the primary key."""
 
-
-@_clause("check_constraint")
-class DropConstraint(_OfTable):
-    """DROP CONSTRAINT of a check, a foreign key, a unique key or, as PRIMARY, the primary key (MySQL 8.0.19)."""
-
+    table: TableRef
+    kind: Literal["drop_primary_key", "drop_index", "foreign_key", "check_constraint"]
     name: str
 
     @property
     def drops_primary_key(self) -> bool:
-        return self.name.lower() == "primary"
+        return self.kind != "foreign_key" and self.name.lower() == "primary"
+
+
+@_clause("rename_index")
+class RenameIndex(_OfTable):
+    name: str
+    new_name: str
 
 
 # --- Partitions ---
@@ -399,13 +340,11 @@ class AddPartitions(_OfTable):
 
     partitions: tuple[Partition, ...] = ()
     count: int | None = None
-    if_not_exists: bool = False
 
 
 @_clause("drop_partition")
 class DropPartitions(_OfTable):
     names: tuple[str, ...]
-    if_exists: bool = False
 
 
 @_clause("truncate_partition")
@@ -440,12 +379,9 @@ class CoalescePartitions(_OfTable):
 
 @_clause("reorganize_partition")
 class PartitionBy(_OfTable):
-    partitioning: Partitioning
+    """PARTITION BY; `partitioning` is None for REMOVE PARTITIONING."""
 
-
-@_clause("reorganize_partition")
-class RemovePartitioning(_OfTable):
-    pass
+    partitioning: Partitioning | None
 
 
 # --- Character sets ---
@@ -459,7 +395,6 @@ class SetTableCharset(_OfTable):
     """
 
     charset: str | None = None
-    collation: str | None = None
     convert: bool = False
 
 
@@ -468,55 +403,44 @@ class SetTableCharset(_OfTable):
 
 @_clause("create_table")
 class CreateTable(_OfTable):
-    """CREATE TABLE with its columns.
+    """CREATE TABLE: `clauses` are those of an ALTER TABLE that makes it of an empty table, in order.
 
-    Keys include those that are declared at a column: MySQL before 9.0 ignores such foreign keys. `charset` and
-    `collation` are the table's own, in lower case; columns without one inherit it. `versioned` is MariaDB's WITH SYSTEM
-    VERSIONING, of the table or of a column.
+    `like` is the table whose columns and keys it has. `selected` are the names of a query's columns, None of those
+    whose name the text does not give: `SELECT *` has one such name. Without a query it is empty.
     """
 
-    columns: tuple[ColumnDefinition, ...]
-    primary_key: PrimaryKey | None = None
-    unique_keys: tuple[UniqueKey, ...] = ()
-    partitioning: Partitioning | None = None
-    if_not_exists: bool = False
-    temporary: bool = False
-    charset: str | None = None
-    comment: str | None = None
-    collation: str | None = None
-    foreign_keys: tuple[ForeignKey, ...] = ()
-    versioned: bool = False
-
-
-@_clause("create_table_like")
-class CreateTableLike(_OfTable):
-    source: TableRef
+    clauses: tuple[Clause, ...] = ()
+    like: TableRef | None = None
+    selected: tuple[str | None, ...] = ()
     if_not_exists: bool = False
     temporary: bool = False
 
-
-@_clause("create_table_as_select")
-class CreateTableAsSelect(_Clause):
-    """CREATE TABLE from a query. `definition` holds what the statement declares; the query may add columns.
-
-    `selected` are the names of the query's columns, None where its text does not give them (`SELECT *`).
-    """
-
-    definition: CreateTable
-    selected: tuple[str, ...] | None = None
+    @property
+    def columns(self) -> tuple[ColumnDefinition, ...]:
+        return tuple(clause.column for clause in self.clauses if isinstance(clause, AddColumn))
 
     @property
-    def table(self) -> TableRef:
-        return self.definition.table
-
-    @property
-    def temporary(self) -> bool:
-        return self.definition.temporary
+    def keys(self) -> tuple[list[Key], list[Key]]:
+        """The primary key, if there is one, and the unique keys; those that are declared at a column too."""
+        primary: list[Key] = []
+        unique: list[Key] = []
+        for clause in self.clauses:
+            match clause:
+                case AddPrimaryKey(_, key):
+                    primary.append(key)
+                case AddUniqueKey(_, key):
+                    unique.append(key)
+                case AddColumn(_, column):
+                    key = Key(None, (KeyPart(column.name),))
+                    primary += [key] * column.primary_key
+                    unique += [key] * column.unique
+                case _:
+                    pass
+        return primary, unique
 
 
 @_clause("drop_table")
 class DropTable(_OfTable):
-    if_exists: bool = False
     temporary: bool = False
 
 
@@ -530,7 +454,6 @@ class RenameTable(_OfTable):
     """One pair of RENAME TABLE, whose pairs apply from left to right, or ALTER TABLE ... RENAME."""
 
     new_name: TableRef
-    if_exists: bool = False
 
 
 @_clause("flashback_recover")
@@ -564,15 +487,11 @@ class Flashback(_Clause):
 @_clause("create_database")
 class CreateDatabase(_Clause):
     name: str
-    if_not_exists: bool = False
-    charset: str | None = None
-    collation: str | None = None
 
 
 @_clause("drop_database")
 class DropDatabase(_Clause):
     name: str
-    if_exists: bool = False
 
 
 @_clause("use_database")
@@ -584,15 +503,14 @@ class UseDatabase(_Clause):
 
 # Clauses of ALTER TABLE, and of CREATE and DROP INDEX: they change a table that exists.
 TableClause = (
-    AddColumn | DropColumn | RenameColumn | ChangeColumn | ModifyColumn | SetColumnDefault | DropColumnDefault
-    | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | DropIndex | RenameIndex | DropConstraint
-    | AddForeignKey | DropForeignKey | UnloggedRows
+    AddColumn | DropColumn | RenameColumn | ModifyColumn | SetColumnDefault
+    | AddPrimaryKey | AddUniqueKey | AddForeignKey | DropKey | RenameIndex | UnloggedRows
     | AddPartitions | DropPartitions | TruncatePartitions | ExchangePartition | ReorganizePartitions
-    | CoalescePartitions | PartitionBy | RemovePartitioning | SetTableCharset | NoEffect
+    | CoalescePartitions | PartitionBy | SetTableCharset | NoEffect
 )  # fmt: skip
 StatementClause = (
-    CreateTable | CreateTableLike | CreateTableAsSelect | DropTable | TruncateTable | RenameTable | RecoverTable
-    | RecoverDatabase | Flashback | CreateDatabase | DropDatabase | UseDatabase
+    CreateTable | DropTable | TruncateTable | RenameTable | RecoverTable | RecoverDatabase | Flashback
+    | CreateDatabase | DropDatabase | UseDatabase
 )  # fmt: skip
 Clause = TableClause | StatementClause
 Clauses = tuple[Clause, ...]
@@ -606,11 +524,9 @@ def tables_of(clause: Clause) -> tuple[TableRef, ...]:
         case Flashback(_, _, tables):
             return tables
         case (
-            NoEffect() | CreateTable() | CreateTableLike() | CreateTableAsSelect() | RecoverTable() | RecoverDatabase()
-            | CreateDatabase() | DropDatabase() | UseDatabase()
+            NoEffect() | CreateTable() | RecoverTable() | RecoverDatabase() | CreateDatabase() | DropDatabase()
+            | UseDatabase() | DropTable(_, True)
         ):  # fmt: skip
-            return ()
-        case DropTable(_, _, True):
             return ()
         case _:
             return (clause.table,)

@@ -19,19 +19,25 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import (
-    After,
     ColumnDefinition,
-    First,
     ForeignKey,
     NoEffect,
     NoEffectKind,
-    Position,
     SetTableCharset,
     TableRef,
     UnloggedRows,
 )
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, bytes_value
-from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, TEXTS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import (
+    BLOBS,
+    GEOMETRIES,
+    INTEGERS,
+    LABELS,
+    TEMPORALS,
+    TEXTS,
+    ColumnType,
+    charset_of,
+)
 
 # Literals, defaults and partition bounds in DDL.
 
@@ -173,17 +179,14 @@ _INDEX_KINDS: Final = _RESERVED_KINDS | {"VECTOR", "COLUMNAR"}
 _CREATED_KINDS: Final = _INDEX_KINDS | {"UNIQUE"}
 
 
-Element = ddl.Key | ddl.ForeignKey | ddl.NoEffectKind
-"""A key, or the kind of an index or a constraint that changes no row."""
-
-
-def read_key_element(cursor: Cursor) -> Element | None:
-    """Read a key or a constraint; return None and consume nothing where neither is at the cursor."""
+def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
+    """Read a key or a constraint as the clause that adds it; return None and consume nothing where neither is at the
+    cursor."""
     # MariaDB: a period of the system's time is its row_start and row_end, any other one a check; both change no row.
     if cursor.accept("PERIOD", "FOR") or cursor.accept("PERIOD", "IF", "NOT", "EXISTS", "FOR"):
         cursor.name("a period")
         cursor.parenthesized()
-        return "check_constraint"
+        return NoEffect(table, "check_constraint")
     symbol = None
     if cursor.accept("CONSTRAINT"):
         cursor.if_not_exists()
@@ -193,48 +196,30 @@ def read_key_element(cursor: Cursor) -> Element | None:
     match cursor.accept_any(_CONSTRAINTS):
         case "PRIMARY":
             cursor.expect("KEY")
-            return ddl.PrimaryKey(_read_index(cursor)[1])
+            return ddl.AddPrimaryKey(table, _read_key(cursor))
         case "UNIQUE":
             cursor.accept_any(_INDEX_WORDS)
-            name, parts = _read_index(cursor)
-            return ddl.UniqueKey(symbol if name is None else name, parts)
+            key = _read_key(cursor)
+            return ddl.AddUniqueKey(table, ddl.Key(symbol if key.name is None else key.name, key.parts))
         case "FOREIGN":
             cursor.expect("KEY")
             name = _read_key_name(cursor)
             _read_key_parts(cursor)
             cursor.expect("REFERENCES")
-            return ddl.ForeignKey(symbol or name, read_references(cursor))
+            return ddl.AddForeignKey(table, ddl.ForeignKey(symbol or name, read_references(cursor)))
         case "CHECK":
             skip_check(cursor)
-            return "check_constraint"
+            return NoEffect(table, "check_constraint")
         case _:
             pass
-    if not _at_index(cursor):
+    word = cursor.token.word
+    needs_word = word not in _INDEX_WORDS and word not in _RESERVED_KINDS
+    if needs_word and not (word in _INDEX_KINDS and cursor.next_token.word in _INDEX_WORDS):
         return None
     cursor.accept_any(_INDEX_KINDS)
     cursor.accept_any(_INDEX_WORDS)
-    _read_index(cursor)
-    return "add_index"
-
-
-def _at_index(cursor: Cursor) -> bool:
-    word = cursor.token.word
-    if word in _INDEX_WORDS or word in _RESERVED_KINDS:
-        return True
-    return word in _INDEX_KINDS and cursor.next_token.word in _INDEX_WORDS
-
-
-def added(cursor: Cursor, table: ddl.TableRef, element: Element) -> ddl.Clause:
-    """Return the clause that adds the key or constraint just read."""
-    match element:
-        case ddl.PrimaryKey():
-            return ddl.AddPrimaryKey(table, element)
-        case ddl.UniqueKey():
-            return ddl.AddUniqueKey(table, element)
-        case ddl.ForeignKey():
-            return ddl.AddForeignKey(table, element)
-        case _:
-            return cursor.no_effect(table, element)
+    _read_key(cursor)
+    return NoEffect(table, "add_index")
 
 
 def read_create_index(cursor: Cursor) -> ddl.Clause | None:
@@ -253,15 +238,12 @@ def read_create_index(cursor: Cursor) -> ddl.Clause | None:
     cursor.expect("ON")
     table = cursor.table_name()
     parts = _read_key_parts(cursor) + _read_condition(cursor)
-    if kind == "UNIQUE":
-        return ddl.AddUniqueKey(table, ddl.UniqueKey(name, parts))
-    return cursor.no_effect(table, "add_index")
+    return ddl.AddUniqueKey(table, ddl.Key(name, parts)) if kind == "UNIQUE" else NoEffect(table, "add_index")
 
 
-def _read_index(cursor: Cursor) -> tuple[str | None, tuple[ddl.KeyPart, ...]]:
+def _read_key(cursor: Cursor) -> ddl.Key:
     """Read [IF NOT EXISTS] [name] [USING type] (parts) and options."""
-    name = _read_key_name(cursor)
-    return name, _read_key_parts(cursor) + _read_condition(cursor)
+    return ddl.Key(_read_key_name(cursor), _read_key_parts(cursor) + _read_condition(cursor))
 
 
 def _read_key_name(cursor: Cursor) -> str | None:
@@ -284,7 +266,8 @@ def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
 
 def _key_part(cursor: Cursor) -> ddl.KeyPart:
     if cursor.at("("):
-        part = ddl.KeyPart(None, expression=cursor.parenthesized())
+        cursor.parenthesized()
+        part = ddl.KeyPart(None)
     else:
         name = cursor.column_name()
         length = None
@@ -302,10 +285,9 @@ def _read_condition(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
     cursor.skip_clause("WHERE")
     if not cursor.accept("WHERE"):
         return ()
-    condition = cursor.skip_clause()
-    if not condition:
+    if not cursor.skip_clause():
         raise cursor.expected("a condition")
-    return (ddl.KeyPart(None, expression=condition),)
+    return (ddl.KeyPart(None),)
 
 
 # --- Constraints, at a column too ---
@@ -359,14 +341,16 @@ def read_definition(cursor: Cursor, name: str) -> ColumnDefinition:
             _SKIPPED[word](cursor)
         else:
             break
-    kind = of_bytes(kind) if said.get("collation") == "binary" else kind
-    return ColumnDefinition(name, kind, **said)
+    collation = said.pop("collation", None)
+    if kind.name in TEXTS | LABELS:
+        kind = replace(kind, charset=charset_of(kind.charset, collation))
+    return ColumnDefinition(name, of_bytes(kind) if collation == "binary" else kind, **said)
 
 
-def read_position(cursor: Cursor) -> Position | None:
+def read_position(cursor: Cursor) -> str | None:
     if cursor.accept("FIRST"):
-        return First()
-    return After(cursor.column_name()) if cursor.accept("AFTER") else None
+        return ddl.FIRST
+    return cursor.column_name() if cursor.accept("AFTER") else None
 
 
 # --- Attributes: each function is called after the first word, and returns fields of a ColumnDefinition ---
@@ -411,7 +395,7 @@ def _as(cursor: Cursor) -> dict[str, Any]:
         return {}
     expression = cursor.parenthesized()
     stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
-    return {"expression": expression, "generated": "stored" if stored else "virtual"}
+    return {"stored_as": expression} if stored else {"virtual": True}
 
 
 def _versioned(cursor: Cursor) -> dict[str, Any]:
@@ -622,17 +606,17 @@ _OPTIONS: Final[dict[tuple[str, ...], tuple[NoEffectKind, Callable[[str], str | 
 
 def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect | UnloggedRows | None:
     """Read the option at the cursor; return None and consume nothing where there is none."""
-    cursor.clause_start = cursor.position
+    start = cursor.position
     cursor.accept_any(("DEFAULT", "FORCE"))
     if cursor.accept_charset():
-        return SetTableCharset(table, cursor.charset_name(), _read_collation(cursor))
+        return SetTableCharset(table, _read_charset(cursor))
     if cursor.accept("COLLATE"):
-        return SetTableCharset(table, collation=cursor.charset_name())
+        return SetTableCharset(table, charset_of(None, cursor.charset_name()))
     if cursor.accept("WITH", "SYSTEM", "VERSIONING"):
         return UnloggedRows(table, *VERSIONED)
     option = cursor.accept_longest(_OPTIONS)
     if option is None:
-        cursor.position = cursor.clause_start
+        cursor.position = start
         return None
     kind, unlogged = option
     cursor.accept("SET")  # PLACEMENT POLICY SET DEFAULT
@@ -643,12 +627,13 @@ def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect |
         cursor.expect("INTERVAL")
         cursor.word_or_string("a number")
         cursor.name("a unit of time")
-    return cursor.no_effect(table, kind)
+    return NoEffect(table, kind)
 
 
-def _read_collation(cursor: Cursor) -> str | None:
+def _read_charset(cursor: Cursor) -> str | None:
+    charset = cursor.charset_name()
     said = cursor.accept("COLLATE") or cursor.accept("DEFAULT", "COLLATE")
-    return cursor.charset_name() if said else None
+    return charset_of(charset, cursor.charset_name() if said else None)
 
 
 def read_conversion(cursor: Cursor, table: TableRef) -> SetTableCharset:
@@ -656,4 +641,4 @@ def read_conversion(cursor: Cursor, table: TableRef) -> SetTableCharset:
     cursor.expect("TO")
     if not cursor.accept_charset():
         raise cursor.expected("CHARACTER SET")
-    return SetTableCharset(table, cursor.charset_name(), _read_collation(cursor), convert=True)
+    return SetTableCharset(table, _read_charset(cursor), convert=True)

@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from cdc_lakehouse.changelog.ddl.clauses import NoEffect, NoEffectKind, TableRef
+from cdc_lakehouse.changelog.ddl.clauses import TableRef
 from cdc_lakehouse.errors import DdlError
 
 _SHOWN: Final = 200
@@ -255,8 +255,6 @@ class Cursor:
         self._mode = mode
         self._text, self._tokens = tokenize(statement, mode)
         self.position = 0
-        self.clause_start = 0
-        """The position of the first word of the clause that is being read."""
 
     @property
     def token(self) -> Token:
@@ -446,10 +444,6 @@ class Cursor:
             self.position += 1
             self.skip_until(ends)
         return self.text_between(start, self.position)
-
-    def no_effect(self, table: TableRef | None, kind: NoEffectKind) -> NoEffect:
-        """Return the clause that ends here as one that changes no row."""
-        return NoEffect(table, kind, self.text_between(self.clause_start, self.position))
 
     # --- What many clauses share ---
 

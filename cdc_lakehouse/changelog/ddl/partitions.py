@@ -23,24 +23,6 @@ _OPTIONS: Final = (
 )  # fmt: skip
 
 
-def read_partition_by(cursor: Cursor) -> ddl.Partitioning | None:
-    """Read the rest of PARTITION BY; None for MariaDB's SYSTEM_TIME, which distributes the past of rows."""
-    if cursor.accept("SYSTEM_TIME"):
-        cursor.skip_until(())
-        return None
-    method, expression, columns = _read_method(cursor)
-    interval = _read_interval(cursor)
-    count = cursor.integer() if cursor.accept("PARTITIONS") else None
-    if cursor.accept("SUBPARTITION", "BY"):
-        _read_method(cursor)
-        if cursor.accept("SUBPARTITIONS"):
-            cursor.integer()
-    partitions = _read_partitions(cursor) if cursor.at("(") else ()
-    if cursor.accept("UPDATE", "INDEXES"):
-        cursor.parenthesized()
-    return ddl.Partitioning(method, expression, columns, count, partitions, interval)
-
-
 def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, ...]]:
     method = cursor.accept_longest(_METHODS)
     if method is None:
@@ -143,12 +125,11 @@ _NOT_REPLICATED: Final = ("LOCAL", "NO_WRITE_TO_BINLOG")
 
 
 def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    if_not_exists = cursor.if_not_exists()
+    cursor.if_not_exists()
     cursor.accept_any(_NOT_REPLICATED)
     if cursor.accept("PARTITIONS"):
-        return (ddl.AddPartitions(table, count=cursor.integer(), if_not_exists=if_not_exists),)
-    partitions = _read_partitions(cursor) if cursor.at("(") else ()
-    return (ddl.AddPartitions(table, partitions, None, if_not_exists),)
+        return (ddl.AddPartitions(table, count=cursor.integer()),)
+    return (ddl.AddPartitions(table, _read_partitions(cursor) if cursor.at("(") else ()),)
 
 
 def _names(cursor: Cursor) -> tuple[str, ...]:
@@ -160,8 +141,8 @@ def _names_or_all(cursor: Cursor) -> tuple[str, ...] | None:
 
 
 def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    if_exists = cursor.if_exists()
-    return (ddl.DropPartitions(table, _names(cursor), if_exists),)
+    cursor.if_exists()
+    return (ddl.DropPartitions(table, _names(cursor)),)
 
 
 def _exchange(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -187,9 +168,22 @@ def _coalesce(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (ddl.CoalescePartitions(table, cursor.integer()),)
 
 
-def _partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    scheme = read_partition_by(cursor)
-    return (ddl.UnloggedRows(table, *VERSIONED) if scheme is None else ddl.PartitionBy(table, scheme),)
+def read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    """Read the rest of PARTITION BY."""
+    if cursor.accept("SYSTEM_TIME"):  # MariaDB's, which distributes the past of rows
+        cursor.skip_until(())
+        return (ddl.UnloggedRows(table, *VERSIONED),)
+    method, expression, columns = _read_method(cursor)
+    interval = _read_interval(cursor)
+    count = cursor.integer() if cursor.accept("PARTITIONS") else None
+    if cursor.accept("SUBPARTITION", "BY"):
+        _read_method(cursor)
+        if cursor.accept("SUBPARTITIONS"):
+            cursor.integer()
+    partitions = _read_partitions(cursor) if cursor.at("(") else ()
+    if cursor.accept("UPDATE", "INDEXES"):
+        cursor.parenthesized()
+    return (ddl.PartitionBy(table, ddl.Partitioning(method, expression, columns, count, partitions, interval)),)
 
 
 def _partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -198,7 +192,7 @@ def _partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if not (cursor.accept("PLACEMENT", "POLICY") or cursor.accept("ATTRIBUTES")):
         raise cursor.expected("PLACEMENT POLICY or ATTRIBUTES")
     cursor.skip_clause()
-    return (cursor.no_effect(table, "placement_tiflash_ttl_etc"),)
+    return (ddl.NoEffect(table, "placement_tiflash_ttl_etc"),)
 
 
 def _maintain(kind: ddl.NoEffectKind, unlogged: str | None = None) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
@@ -208,7 +202,7 @@ def _maintain(kind: ddl.NoEffectKind, unlogged: str | None = None) -> Callable[[
         cursor.accept_any(_NOT_REPLICATED)
         _names_or_all(cursor)
         cursor.skip_until(())
-        return (cursor.no_effect(table, kind) if unlogged is None else ddl.UnloggedRows(table, kind, unlogged),)
+        return (ddl.NoEffect(table, kind) if unlogged is None else ddl.UnloggedRows(table, kind, unlogged),)
 
     return read
 
@@ -227,8 +221,8 @@ PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], 
     ("EXCHANGE", "PARTITION"): _exchange,
     ("REORGANIZE", "PARTITION"): _reorganize,
     ("COALESCE", "PARTITION"): _coalesce,
-    ("REMOVE", "PARTITIONING"): lambda _, table: (ddl.RemovePartitioning(table),),
-    ("PARTITION", "BY"): _partition_by,
+    ("REMOVE", "PARTITIONING"): lambda _, table: (ddl.PartitionBy(table, None),),
+    ("PARTITION", "BY"): read_partition_by,
     ("PARTITION",): _partition_option,
     ("COMPACT", "PARTITION"): _maintain("placement_tiflash_ttl_etc"),
     **{(verb, "PARTITION"): _maintain("partition_maintenance") for verb in _MAINTENANCE},

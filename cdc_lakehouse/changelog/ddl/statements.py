@@ -16,15 +16,14 @@ and the table, and add it to `_CLAUSES`. A statement with any other clause is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, TypeGuard
+from typing import Final, Literal, TypeGuard
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.definitions import (
     UNVERSIONED,
     VERSIONED,
-    added,
     read_column,
     read_conversion,
     read_create_index,
@@ -40,60 +39,36 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 # CREATE TABLE: MySQL reference manual, "CREATE TABLE Statement", and its LIKE and SELECT forms.
 
+_KeyKind = Literal["drop_index", "foreign_key", "check_constraint"]
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
-def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.Clause:
+def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.CreateTable:
     """Read the rest of a statement after CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
     table = cursor.table_name()
     in_parentheses = cursor.accept("(", "LIKE")
     if in_parentheses or cursor.accept("LIKE"):
-        like = ddl.CreateTableLike(table, cursor.table_name(), if_not_exists, temporary)
+        like = cursor.table_name()
         if in_parentheses:
             cursor.expect(")")
-        return like
-    columns: list[ddl.ColumnDefinition] = []
-    keys: list[ddl.Key | ddl.ForeignKey] = []
+        return ddl.CreateTable(table, like=like, if_not_exists=if_not_exists, temporary=temporary)
+    clauses: list[ddl.Clause] = []
     if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
-        cursor.enclosed(lambda: _read_element(cursor, columns, keys))
-    partitioning, charset, collation, comment, versioned = _read_options(cursor, table)
-    primary = next((key for key in keys if isinstance(key, ddl.PrimaryKey)), None)
-    unique = tuple(key for key in keys if isinstance(key, ddl.UniqueKey))
-    foreign_keys = tuple(key for key in keys if isinstance(key, ddl.ForeignKey))
-    created = ddl.CreateTable(
-        table, tuple(columns), primary, unique, partitioning, if_not_exists, temporary, charset, comment,
-        collation, foreign_keys, versioned or any(column.versioned for column in columns),
-    )  # fmt: skip
+        clauses += cursor.enclosed(lambda: read_key_element(cursor, table) or ddl.AddColumn(table, read_column(cursor)))
+    if any(isinstance(clause, ddl.AddColumn) and clause.column.versioned for clause in clauses):
+        clauses.append(ddl.UnloggedRows(table, *VERSIONED))
+    clauses += _read_options(cursor, table)
     start = cursor.position
-    if _skip_query(cursor):
-        return ddl.CreateTableAsSelect(created, _selected_names(cursor.tokens_from(start)))
-    return created
+    selected = _selected_names(cursor.tokens_from(start)) if _skip_query(cursor) else ()
+    return ddl.CreateTable(table, tuple(clauses), None, selected, if_not_exists, temporary)
 
 
-def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: list[ddl.Key | ddl.ForeignKey]) -> None:
-    element = read_key_element(cursor)
-    if element is None:
-        column = read_column(cursor)
-        columns.append(column)
-        part = (ddl.KeyPart(column.name),)
-        keys += [ddl.PrimaryKey(part)] if column.primary_key else []
-        keys += [ddl.UniqueKey(None, part)] if column.unique else []
-        keys += [] if column.references is None else [column.references]
-    elif not isinstance(element, str):
-        keys.append(element)
-
-
-def _read_options(
-    cursor: Cursor, table: ddl.TableRef
-) -> tuple[ddl.Partitioning | None, str | None, str | None, str | None, bool]:
-    """Read the options after the columns; return partitioning, character set, collation, comment, and whether the table
-    has system versioning."""
-    partitioning = charset = collation = comment = None
-    versioned = False
+def _read_options(cursor: Cursor, table: ddl.TableRef) -> Iterator[ddl.Clause]:
+    """Yield the options after the columns."""
     while True:
         if cursor.accept("PARTITION", "BY"):
-            partitioning = read_partition_by(cursor)
+            yield from read_partition_by(cursor, table)
         elif cursor.accept("ON", "COMMIT"):
             cursor.expect_any(("DELETE", "PRESERVE"), "DELETE or PRESERVE")
             cursor.expect("ROWS")
@@ -102,18 +77,12 @@ def _read_options(
             pass
         else:
             separated = cursor.accept(",")
-            if cursor.accept("COMMENT"):
-                cursor.accept("=")
-                comment = cursor.string()
-                continue
             option = read_option(cursor, table)
-            if isinstance(option, ddl.SetTableCharset):
-                charset, collation = option.charset or charset, option.collation or collation
-            versioned |= isinstance(option, ddl.UnloggedRows) and option.versioned is True
             if option is None and separated:
                 raise cursor.expected("a table option")
             if option is None:
-                return partitioning, charset, collation, comment, versioned
+                return
+            yield option
 
 
 # --- The query of CREATE TABLE ... SELECT ---
@@ -137,21 +106,16 @@ def _skip_query(cursor: Cursor) -> bool:
     return False
 
 
-def _selected_names(query: list[Token]) -> tuple[str, ...] | None:
-    """Return the names of a query's columns; None where a star or an expression without an alias stands for one."""
+def _selected_names(query: list[Token]) -> tuple[str | None, ...]:
+    """Return the names of a query's columns; None for a star or an expression without an alias, and for all columns of
+    a query that is not a SELECT."""
     begin = next((place for place, token in enumerate(query) if token.word not in ("IGNORE", "REPLACE", "AS", "(")), 0)
     if not query or query[begin].word != "SELECT":
-        return None
+        return (None,)
     begin += 1
     while begin < len(query) and query[begin].word in _MODIFIERS:
         begin += 1
-    names: list[str] = []
-    for item in _items(query[begin:]):
-        name = _name(item)
-        if name is None:
-            return None
-        names.append(name)
-    return tuple(names)
+    return tuple(_name(item) for item in _items(query[begin:]))
 
 
 def _items(tokens: list[Token]) -> list[list[Token]]:
@@ -185,11 +149,13 @@ def read_alter_ignore(cursor: Cursor) -> ddl.Clauses:
 
 
 def _fits_rows(clause: ddl.Clause) -> TypeGuard[_Fitting]:
-    return isinstance(clause, _Fitting) and (not isinstance(clause, ddl.AddColumn) or _is_key(clause.column))
-
-
-def _is_key(column: ddl.ColumnDefinition) -> bool:
-    return column.unique or column.primary_key
+    match clause:
+        case ddl.AddColumn(_, column):
+            return column.unique or column.primary_key
+        case ddl.PartitionBy(_, None):
+            return False
+        case _:
+            return isinstance(clause, _Fitting)
 
 
 def read_alter_table(cursor: Cursor) -> ddl.Clauses:
@@ -230,27 +196,20 @@ def _read_clauses(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 
 def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    element = read_key_element(cursor)
-    if element is not None:
-        return (added(cursor, table, element),)
+    if element := read_key_element(cursor, table):
+        return (element,)
     if cursor.accept("STATS_EXTENDED"):  # TiDB
         cursor.if_not_exists()
         cursor.name("extended statistics")
         cursor.expect_any(("CARDINALITY", "DEPENDENCY", "CORRELATION"), "a kind of statistics")
         cursor.skip_clause()
-        return (cursor.no_effect(table, "table_option"),)
+        return (ddl.NoEffect(table, "table_option"),)
     cursor.accept("COLUMN")
     if_not_exists = cursor.if_not_exists()
-
-    def read_element() -> ddl.Clause:
-        cursor.clause_start = cursor.position
-        element = read_key_element(cursor)
-        if element is not None:
-            return added(cursor, table, element)
-        return ddl.AddColumn(table, read_column(cursor), None, if_not_exists)
-
     if cursor.at("("):
-        return cursor.enclosed(read_element)
+        return cursor.enclosed(
+            lambda: read_key_element(cursor, table) or ddl.AddColumn(table, read_column(cursor), None, if_not_exists)
+        )
     column = read_column(cursor)
     return (ddl.AddColumn(table, column, read_position(cursor), if_not_exists),)
 
@@ -263,19 +222,12 @@ def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (ddl.DropColumn(table, name, if_exists),)
 
 
-def _drop_index_clause(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    if_exists = cursor.if_exists()
-    return (ddl.DropIndex(table, cursor.name("an index"), if_exists),)
+def _drop_key(kind: _KeyKind, what: str) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
+    def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+        cursor.if_exists()
+        return (ddl.DropKey(table, kind, cursor.name(what)),)
 
-
-def _drop_foreign_key(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    cursor.if_exists()
-    return (ddl.DropForeignKey(table, cursor.name("a foreign key")),)
-
-
-def _drop_constraint(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    cursor.if_exists()
-    return (ddl.DropConstraint(table, cursor.name("a constraint")),)
+    return read
 
 
 # --- CHANGE, MODIFY, ALTER, RENAME ---
@@ -286,14 +238,14 @@ def _change(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if_exists = cursor.if_exists()
     name = cursor.column_name()
     column = read_column(cursor)
-    return (ddl.ChangeColumn(table, name, column, read_position(cursor), if_exists),)
+    return (ddl.ModifyColumn(table, name, column, read_position(cursor), if_exists),)
 
 
 def _modify(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     column = read_definition(cursor, cursor.column_name())
-    return (ddl.ModifyColumn(table, column, read_position(cursor), if_exists),)
+    return (ddl.ModifyColumn(table, column.name, column, read_position(cursor), if_exists),)
 
 
 def _alter_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -301,10 +253,10 @@ def _alter_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.if_exists()
     name = cursor.column_name()
     if cursor.accept("DROP", "DEFAULT"):
-        return (ddl.DropColumnDefault(table, name),)
+        return (ddl.SetColumnDefault(table, name, None),)
     cursor.expect("SET")
     if cursor.accept_any(("VISIBLE", "INVISIBLE")):
-        return (cursor.no_effect(table, "alter_default"),)
+        return (ddl.NoEffect(table, "alter_default"),)
     cursor.expect("DEFAULT")
     return (ddl.SetColumnDefault(table, name, read_default(cursor)),)
 
@@ -334,7 +286,7 @@ def _rename_index(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 def _clause_without_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], tuple[ddl.NoEffect]]:
     def read(cursor: Cursor, table: ddl.TableRef) -> tuple[ddl.NoEffect]:
         cursor.skip_clause()
-        return (cursor.no_effect(table, kind),)
+        return (ddl.NoEffect(table, kind),)
 
     return read
 
@@ -359,7 +311,7 @@ def _order_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.accept_any(("ASC", "DESC"))
 
     cursor.listed(skip_column)
-    return (cursor.no_effect(table, "table_option"),)
+    return (ddl.NoEffect(table, "table_option"),)
 
 
 def _drop_statistics(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -367,7 +319,7 @@ def _drop_statistics(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     column."""
     cursor.if_exists()
     cursor.name("extended statistics")
-    return (cursor.no_effect(table, "table_option"),)
+    return (ddl.NoEffect(table, "table_option"),)
 
 
 def _alter_partition(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -376,7 +328,7 @@ def _alter_partition(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
     cursor.expect("PLACEMENT", "POLICY")
     cursor.skip_clause()
-    return (cursor.no_effect(table, "placement_tiflash_ttl_etc"),)
+    return (ddl.NoEffect(table, "placement_tiflash_ttl_etc"),)
 
 
 _NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
@@ -404,9 +356,8 @@ _NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
 }  # fmt: skip
 _IGNORED: Final = "it removes or cuts the rows that do not fit, and the log does not say which"
 _Fitting = (
-    ddl.AddColumn | ddl.AddPartitions | ddl.AddPrimaryKey | ddl.AddUniqueKey | ddl.ChangeColumn
-    | ddl.CoalescePartitions | ddl.ExchangePartition | ddl.ModifyColumn | ddl.PartitionBy | ddl.ReorganizePartitions
-    | ddl.SetTableCharset
+    ddl.AddColumn | ddl.AddPartitions | ddl.AddPrimaryKey | ddl.AddUniqueKey | ddl.CoalescePartitions
+    | ddl.ExchangePartition | ddl.ModifyColumn | ddl.PartitionBy | ddl.ReorganizePartitions | ddl.SetTableCharset
 )  # fmt: skip
 _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
     **{tuple(words.split()): _clause_without_effect(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
@@ -421,11 +372,11 @@ _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Claus
     ("CHANGE",): _change,
     ("CONVERT",): lambda cursor, table: (read_conversion(cursor, table),),
     ("DROP",): _drop,
-    ("DROP", "CONSTRAINT"): _drop_constraint,
-    ("DROP", "FOREIGN", "KEY"): _drop_foreign_key,
-    ("DROP", "INDEX"): _drop_index_clause,
-    ("DROP", "KEY"): _drop_index_clause,
-    ("DROP", "PRIMARY", "KEY"): lambda _, table: (ddl.DropPrimaryKey(table),),
+    ("DROP", "CONSTRAINT"): _drop_key("check_constraint", "a constraint"),
+    ("DROP", "FOREIGN", "KEY"): _drop_key("foreign_key", "a foreign key"),
+    ("DROP", "INDEX"): _drop_key("drop_index", "an index"),
+    ("DROP", "KEY"): _drop_key("drop_index", "an index"),
+    ("DROP", "PRIMARY", "KEY"): lambda _, table: (ddl.DropKey(table, "drop_primary_key", "PRIMARY"),),
     ("DROP", "STATS_EXTENDED"): _drop_statistics,
     ("LOCK",): _execution,
     ("MODIFY",): _modify,
@@ -489,10 +440,10 @@ def _create_table(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
 
 
 def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
-    if_exists = cursor.if_exists()
+    cursor.if_exists()
     names = cursor.listed(cursor.table_name)
     cursor.accept_any(("RESTRICT", "CASCADE"))
-    return tuple(ddl.DropTable(name, if_exists, temporary) for name in names)
+    return tuple(ddl.DropTable(name, temporary) for name in names)
 
 
 def _truncate(cursor: Cursor) -> ddl.Clauses:
@@ -501,12 +452,12 @@ def _truncate(cursor: Cursor) -> ddl.Clauses:
 
 
 def _rename_tables(cursor: Cursor) -> ddl.Clauses:
-    if_exists = cursor.if_exists()
+    cursor.if_exists()
 
     def read_pair() -> ddl.RenameTable:
         name = cursor.table_name()
         cursor.expect("TO")
-        return ddl.RenameTable(name, cursor.table_name(), if_exists)
+        return ddl.RenameTable(name, cursor.table_name())
 
     return cursor.listed(read_pair)
 
@@ -559,39 +510,27 @@ def _accept_time(cursor: Cursor) -> bool:
 
 
 def _drop_index(cursor: Cursor) -> ddl.Clauses:
-    if_exists = cursor.if_exists()
+    cursor.if_exists()
     name = cursor.name("an index")
     cursor.expect("ON")
     table = cursor.table_name()
     cursor.skip_clause()
-    return (ddl.DropIndex(table, name, if_exists),)
+    return (ddl.DropKey(table, "drop_index", name),)
 
 
 # --- Databases and views ---
 
 
 def _create_database(cursor: Cursor) -> ddl.Clauses:
-    if_not_exists = cursor.if_not_exists()
+    cursor.if_not_exists()
     name = cursor.name("a database")
-    return (ddl.CreateDatabase(name, if_not_exists, *_database_charset(cursor)),)
+    cursor.skip_until(())
+    return (ddl.CreateDatabase(name),)
 
 
 def _drop_database(cursor: Cursor) -> ddl.Clauses:
-    if_exists = cursor.if_exists()
-    return (ddl.DropDatabase(cursor.name("a database"), if_exists),)
-
-
-def _database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
-    """Skip a database's options; return its character set and collation."""
-    charset = collation = None
-    while not (cursor.at_end or cursor.at(";")):
-        if cursor.accept_charset():
-            charset = cursor.charset_name()
-        elif cursor.accept("COLLATE"):
-            collation = cursor.charset_name()
-        else:
-            cursor.take()
-    return charset, collation
+    cursor.if_exists()
+    return (ddl.DropDatabase(cursor.name("a database")),)
 
 
 def _use(cursor: Cursor) -> ddl.Clauses:
@@ -606,7 +545,7 @@ def _create_view(cursor: Cursor) -> ddl.Clauses:
         cursor.parenthesized()
     cursor.expect("AS")
     cursor.skip_rest()
-    return (cursor.no_effect(None, "create_view"),)
+    return (ddl.NoEffect(None, "create_view"),)
 
 
 # --- CREATE and ALTER, where a definer may follow ---
@@ -620,9 +559,9 @@ def _create(cursor: Cursor) -> ddl.Clauses:
 
 def _create_or_replace(cursor: Cursor) -> ddl.Clauses:
     match _create(cursor):
-        case (ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect() as created,):
+        case (ddl.CreateTable() as created,):
             # MariaDB's OR REPLACE drops the existing table.
-            return ddl.DropTable(created.table, if_exists=True, temporary=created.temporary), created
+            return ddl.DropTable(created.table, created.temporary), created
         case clauses:
             return clauses
 
@@ -656,7 +595,7 @@ def _no_effect(kind: ddl.NoEffectKind, *, alone: bool = False) -> Statement:
 
     def read(cursor: Cursor) -> ddl.Clauses:
         cursor.skip_until(()) if alone else cursor.skip_rest()
-        return (cursor.no_effect(None, kind),)
+        return (ddl.NoEffect(None, kind),)
 
     return read
 
@@ -665,7 +604,7 @@ def _routine(cursor: Cursor) -> ddl.Clauses:
     # The body is a program that contains semicolons.
     while not cursor.at_end:
         cursor.take()
-    return (cursor.no_effect(None, "other"),)
+    return (ddl.NoEffect(None, "other"),)
 
 
 def _rows(read: Statement, words: Iterable[str]) -> dict[tuple[str, ...], Statement]:

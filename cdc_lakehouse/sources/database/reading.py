@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl import apply
-from cdc_lakehouse.changelog.ddl.clauses import CreateTable, KeyPart, UniqueKey
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable, Key, KeyPart
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, TEXTS, ColumnType
@@ -60,7 +60,7 @@ class TableDefinition:
             (clause,) = parse(self.statement)
         except DdlSyntaxError as error:
             raise SourceError(f"the CREATE TABLE: {error.message}", table=str(self.name), advice=_LEAVE_OUT) from None
-        if not isinstance(clause, CreateTable):
+        if not isinstance(clause, CreateTable) or not clause.columns:
             raise SourceError("the CREATE TABLE lists no columns", table=str(self.name), advice=_LEAVE_OUT)
         return clause
 
@@ -76,7 +76,7 @@ class TableDefinition:
     @functools.cached_property
     def types(self) -> dict[str, ColumnType]:
         """The types of the stored columns, in order."""
-        stored = {each.name for each in self.parsed.columns if each.generated != "virtual"}
+        stored = {each.name for each in self.parsed.columns if not each.virtual}
         return {each.name: each.type for each in apply.created(self.parsed).columns if each.name in stored}
 
     @property
@@ -93,15 +93,13 @@ class TableDefinition:
     @functools.cached_property
     def _chosen(self) -> tuple[tuple[str, ...], bool]:
         """The columns of a key, and whether they are the whole key."""
-        primary = self.parsed.primary_key
-        known = [] if primary is None else [primary.parts]
-        known += [key.parts for key in self.parsed.unique_keys if self._has_no_null(key)]
-        for parts in known:
-            if columns := self._in_order(parts):
-                return columns, len(columns) == len(parts)
+        primary, unique = self.parsed.keys
+        for key in primary + [key for key in unique if self._has_no_null(key)]:
+            if columns := self._in_order(key.parts):
+                return columns, len(columns) == len(key.parts)
         return (), False
 
-    def _has_no_null(self, key: UniqueKey) -> bool:
+    def _has_no_null(self, key: Key) -> bool:
         nullable = {each.name.lower() for each in self.parsed.columns if each.nullable is not False}
         return not key.has_expression and nullable.isdisjoint(column.lower() for column in key.columns)
 

@@ -209,7 +209,7 @@ class CreateStatement:
     @property
     def row_columns(self) -> tuple[str, ...]:
         """The names of the columns that rows have: tools do not dump generated ones."""
-        return tuple(column.name for column in self.definition.columns if column.generated is None)
+        return tuple(column.name for column in self.definition.columns if not column.generated)
 
 
 def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement:
@@ -225,7 +225,7 @@ def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement
         (clause,) = parse(found[0])
     except DdlSyntaxError as error:
         raise StatementError(f"the statement of the schema file: {error.message}", segment=file.path) from None
-    if not isinstance(clause, ddl.CreateTable):
+    if not isinstance(clause, ddl.CreateTable) or not clause.columns:
         raise StatementError("the statement of the schema file lists no columns", segment=file.path)
     return CreateStatement(found[0], clause)
 

@@ -47,12 +47,19 @@ NOT_UNDERSTOOD = {
 }
 
 
+# Kinds of the corpus that are one here, as TiDB has one number for them.
+ONE_KIND = {
+    "change_column": "modify_column", "rename_column": "modify_column",
+    "create_table_like": "create_table", "create_table_as_select": "create_table",
+}  # fmt: skip
+
+
 def digest(statement: str) -> str:
     return hashlib.sha256(statement.encode()).hexdigest()[:12]
 
 
 def kinds(clauses: tuple[Clause, ...]) -> list[str]:
-    """As the corpus names them: each kind once, in order; table options only where there is nothing else."""
+    """Each kind once, in order; table options only where there is nothing else."""
     found = list(dict.fromkeys(clause.kind for clause in clauses))
     return [kind for kind in found if kind != "table_option"] or found
 
@@ -71,7 +78,9 @@ def entries() -> list[dict[str, Any]]:
 def test_no_statement_gets_a_wrong_kind(entries: list[dict[str, Any]]) -> None:
     wrong: list[str] = []
     for entry in entries:
-        statement, expected = entry["sql"], CORRECTED.get(digest(entry["sql"]), entry["kinds"])
+        statement: str = entry["sql"]
+        labels: list[str] = CORRECTED.get(digest(statement), entry["kinds"])
+        expected = list(dict.fromkeys(ONE_KIND.get(kind, kind) for kind in labels))
         try:
             found = kinds(parse(statement))
         except DdlSyntaxError:

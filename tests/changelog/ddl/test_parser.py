@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, KeyPart, TableRef
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, Key, KeyPart, TableRef
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType
@@ -49,7 +49,7 @@ def test_partitioning_is_the_same_in_create_table() -> None:
         (clause,) = parse(f"{prefix}{definition}")
         (table,) = parse(f"CREATE TABLE t (a INT) /*!50100 PARTITION BY {definition} */")
         assert isinstance(clause, ddl.PartitionBy) and isinstance(table, ddl.CreateTable)
-        assert table.partitioning == clause.partitioning
+        assert table.clauses[-1] == clause
 
 
 ERRORS = [
@@ -151,18 +151,17 @@ def test_clauses_are_values() -> None:
 def test_a_primary_key_can_go_under_another_word() -> None:
     (index,) = parse("DROP INDEX `PRIMARY` ON t")
     (constraint,) = parse("ALTER TABLE t DROP CONSTRAINT `primary`")
-    assert isinstance(index, ddl.DropIndex) and index.drops_primary_key
-    assert isinstance(constraint, ddl.DropConstraint) and constraint.drops_primary_key
+    assert isinstance(index, ddl.DropKey) and index.drops_primary_key
+    assert isinstance(constraint, ddl.DropKey) and constraint.drops_primary_key
 
 
-def test_key_columns() -> None:
-    unique = ddl.UniqueKey("u", (KeyPart("a", 3), KeyPart(None, None, "b + 1")))
-    assert unique.columns == ("a",) and unique.has_expression
-    assert ddl.PrimaryKey((KeyPart("a"), KeyPart("b"))).columns == ("a", "b")
-
-
-def test_a_table_from_a_query_is_a_table() -> None:
-    (clause,) = parse("CREATE TEMPORARY TABLE d.t AS SELECT 1")
-    assert isinstance(clause, ddl.CreateTableAsSelect)
-    assert (clause.table, clause.temporary) == (TableRef("d", "t"), True)
-    assert (str(clause.table), str(TableRef(None, "t"))) == ("d.t", "t")
+def test_keys_of_a_table_are_those_of_its_columns_too() -> None:
+    (table,) = parse("CREATE TABLE t (a INT UNIQUE, b INT PRIMARY KEY, UNIQUE u (b, (a + 1)), KEY (a), UNIQUE (a(3)))")
+    primary, unique = table.keys if isinstance(table, ddl.CreateTable) else ([], [])
+    assert [key.columns for key in primary] == [("b",)]
+    assert unique == [
+        Key(None, (KeyPart("a"),)),
+        Key("u", (KeyPart("b"), KeyPart(None))),
+        Key(None, (KeyPart("a", 3),)),
+    ]
+    assert [(key.columns, key.has_expression) for key in unique] == [(("a",), False), (("b",), True), (("a",), False)]
