@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
     "cdc_lakehouse/assets": (2_457, 10),
-    "cdc_lakehouse/changelog": (6_356, 20),
+    "cdc_lakehouse/changelog": (6_010, 19),
     "cdc_lakehouse/commands": (3_640, 20),
     "cdc_lakehouse/config": (2_013, 8),
     "cdc_lakehouse/decoders": (6_624, 27),
@@ -23,9 +23,9 @@ BUDGETS = {
     "cdc_lakehouse/operate": (2_672, 10),
     "cdc_lakehouse/pipeline": (6_701, 22),
     "cdc_lakehouse/sample": (998, 3),
-    "cdc_lakehouse/sources": (6_771, 36),
+    "cdc_lakehouse/sources": (6_769, 36),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (42_724, 272),
+    "tests": (42_730, 272),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
