@@ -97,7 +97,8 @@ def find_tables(
     wanted = [each for each in found if table in (None, str(each.name))]
     if not wanted:
         known = ", ".join(str(each.name) for each in found) or "none"
-        raise ConfigurationError(f"no table {table or ''} is published", advice=f"published are: {known}")
+        said = "no table is" if table is None else f"no table {table} is"
+        raise ConfigurationError(f"{said} published", advice=f"published are: {known}")
     return wanted
 
 

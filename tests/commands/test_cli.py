@@ -21,9 +21,7 @@ from click.testing import CliRunner, Result
 from cdc_lakehouse.cli import main
 from tests import commands
 from tests.commands import HEAVY, imported_by
-from tests.kit import scripted_lake as script
 from tests.kit.lakes import TestLake
-from tests.kit.leases import lease_of
 from tests.kit.terminals import Terminal, find_home, log_lines, os_user, say, shown_by_progress
 from tests.pipeline import Sink
 
@@ -35,88 +33,6 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """A command with the configuration of `lake`, or another one."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     return partial(commands.call, config=tmp_path / "feed" / "lakehouse.yaml")
-
-
-def edited(lake: TestLake, where: str, value: object) -> Path:
-    """The lake's configuration with one other value; `where` is the path of its key."""
-    document = json.loads((lake.sink.parent / "lakehouse.yaml").read_text())
-    *parents, last = where.replace("[0]", ".0").split(".")
-    section = document
-    for step in parents:
-        section = section[int(step) if step.isdigit() else step]
-    section[last] = value
-    path = lake.sink.parent / "other.yaml"
-    path.write_text(json.dumps(document))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("command", "where", "value"),
-    [
-        ("run", "feeds[0].source.date_separator", "hour"),
-        ("status", "feeds[0].source.time_zone", "Mars/Olympus"),
-        ("run", "feeds[0].nmae", "typo"),
-        ("status", "feeds[0].tables", {"include": ["orders"]}),
-        ("run", "feeds[0].policy", {"quarantine": "drop"}),
-        ("status", "lake.catalog", {"type": "sql"}),
-    ],
-)
-def test_bad_configuration_is_2_and_names_the_key(
-    lake: TestLake, call: Call, command: str, where: str, value: object
-) -> None:
-    result = call(command, config=edited(lake, where, value))
-    assert result.exit_code == 2
-    assert where in result.stderr and "Traceback" not in result.output + result.stderr
-
-
-@pytest.mark.parametrize("command", ["run", "status", "show"])
-def test_missing_configuration_or_feed_is_2_and_named(lake: TestLake, call: Call, tmp_path: Path, command: str) -> None:
-    absent = tmp_path / "absent.yaml"
-    result = call(command, config=absent)
-    assert result.exit_code == 2 and str(absent) in result.stderr
-    result = call(command, "--feed", "nosuch")
-    assert result.exit_code == 2 and "nosuch" in result.stderr and lake.name in result.stderr
-
-
-@pytest.mark.parametrize("partition", ["2025-12-31", "2026-06", "today", "2026-02-30", "2999-01-01"])
-def test_unknown_partition_is_2(lake: TestLake, call: Call, partition: str) -> None:
-    result = call("run", "--partition", partition)
-    assert result.exit_code == 2 and partition in result.stderr and lake.name in result.stderr
-
-
-def test_missing_source_is_3_in_json_and_words(lake: TestLake, call: Call) -> None:
-    result = call("run", "--json")
-    (feed,) = json.loads(result.stdout)["feeds"]
-    told = (feed["feed"], feed["exit_code"], feed["run_id"], feed["published"])
-    assert (result.exit_code, told) == (3, (lake.name, 3, None, False)) and str(lake.sink) in feed["error"]
-    result = call("run")
-    assert result.exit_code == 3
-    assert f"feed {lake.name}" in result.stdout and f"{lake.sink} is not a directory" in result.stdout
-
-
-def test_unsupported_storage_is_2(lake: TestLake, call: Call) -> None:
-    result = call("run", config=edited(lake, "feeds[0].source.uri", "ftp://host/sink"))
-    assert result.exit_code == 2 and "ftp://" in result.stdout
-
-
-@pytest.mark.parametrize("command", ["status", "run", "show"])
-def test_unusable_catalog_is_2_and_a_sentence(lake: TestLake, call: Call, tmp_path: Path, command: str) -> None:
-    (tmp_path / "catalog.db").mkdir()
-    result = call(
-        command, config=edited(lake, "lake.catalog", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
-    )
-    assert result.exit_code == 2 and "Traceback" not in result.output
-    assert "lake.catalog.uri: the database cannot be used: unable to open database file" in result.output
-
-
-def test_feed_of_another_run_is_left_alone(lake: TestLake, call: Call) -> None:
-    Sink(lake.sink).checkpoint(10)
-    lease = lease_of(lake, "another")
-    lease.take()
-    result = call("run")
-    assert result.exit_code == 1 and "run another on" in result.stdout and "is not finished" in result.stdout
-    lease.release()
-    assert set(lake.metadata()) == {f"cdc_{lake.name}.lease"}
 
 
 def test_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,16 +146,6 @@ def test_commands_for_a_terminal_are_escaped(escape: str, capsys: pytest.Capture
     assert escape.encode("unicode_escape").decode() in said
 
 
-def test_names_with_escapes_are_escaped_in_pages(lake: TestLake, call: Call) -> None:
-    escape = "\x1b[2J"
-    Sink(lake.sink).checkpoint(10)
-    script.publish(lake, {f"t{escape}": 1}, {f"d.x{escape}": f"why {escape}"})
-    script.quarantine(lake, script.Rejected("s", 1, "NotJson", f"it is {escape}", b"x", "d", f"y{escape}"))
-    pages = [call(*words).output for words in (["status", "--check"], ["quarantine", "list"], ["plan"], ["show"])]
-    assert not any("\x1b" in page for page in pages)
-    assert [r"\x1b[2J" in page for page in pages[:2]] == [True, True]
-
-
 def test_text_of_any_language_and_colours_stay(capsys: pytest.CaptureFixture[str]) -> None:
     assert say("größe 表 😀\nnext", capsys) == "größe 表 😀\nnext\n"
     coloured = click.style("a", fg="green") + click.style("b", fg="red") + click.style("c", fg="yellow")
@@ -271,18 +177,3 @@ def test_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     assert os_user() == f"uid {os.getuid()}"
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({}, "no source database is configured: set verify.url of the feed"),
-        ({"verify": {"url": "mysql://nobody@127.0.0.1:1"}}, "no cut is published"),
-    ],
-)
-def test_verify_without_a_database_or_a_cut_is_2(
-    lake: TestLake, call: Call, settings: dict[str, Any], words: str
-) -> None:
-    lake.configure(**settings)
-    result = call("verify")
-    assert result.exit_code == 2 and words in result.output

@@ -24,7 +24,6 @@ from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineE
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.source import SourceState, open_monitor
-from tests.commands import call
 from tests.kit.dagster_feed import empty_instance
 from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
@@ -261,11 +260,3 @@ def writing_end(pipe: Path, reader: subprocess.Popen[str]) -> int:
 def test_what_goes_wrong_in_the_loop_is_raised(handlers: None) -> None:
     with pytest.raises(ZeroDivisionError):
         until_signalled(lambda _: 1 / 0)  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize("options", [("--partition", "2026-06-01"), ("--interval", "0")])
-def test_it_follows_no_partition_and_does_not_look_without_a_pause(
-    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
-) -> None:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    assert call("run", "--follow", *options, config=lake.config_path).exit_code == 2

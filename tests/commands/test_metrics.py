@@ -10,15 +10,13 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.commands import call
-from tests.kit import scripted_lake as script
 from tests.kit.kafka import impatient_client
 from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import NOON, T0, publish
+from tests.kit.scripted_lake import T0, publish
 from tests.pipeline import lake_in
 
 ROOT = Path(__file__).parents[2]
@@ -46,48 +44,6 @@ def metrics(*options: str) -> dict[tuple[str, Labels], float]:
     done = call("metrics", *options)
     assert done.exit_code == 0, done.output
     return parsed(done.stdout)
-
-
-def test_empty_lake_has_zeros_and_nothing_of_a_cut(lake: TestLake) -> None:
-    feed = (("feed", lake.name),)
-    zeros = ("tables", "held_tables", "quarantined_rows", "discarded_rows", "events", "segments_waiting", "source_up")
-    assert metrics() == {
-        ("up", feed): 1, ("freshness_limit_seconds", feed): 3600, **{(name, feed): 0 for name in zeros},
-    }  # fmt: skip
-    assert lake.metadata() == {} and not (lake.config_path.parent / "dagster_home").exists(), "nothing is written"
-
-
-def test_tables_have_labels_that_any_name_survives(lake: TestLake) -> None:
-    schema = pa.schema([("id", pa.int64())])
-    script.create(lake, "a")
-    table = script.current_table(lake, "a", schema, **{"cdc_compacted-at": NOON.isoformat()})
-    for _ in range(2):
-        table.append(pa.table({"id": [1, 2, 3]}))
-    files = list(Path(table.location().removeprefix("file://")).rglob("*.parquet"))
-    rows = {"a": (table.current_snapshot().snapshot_id, 6), 'ü"\n': 1}
-    publish(lake, rows, {"d%2E1.y": "bad"})
-    found = metrics("--no-source")
-    assert not [name for name, _ in found if name.startswith("source")]
-
-    def of(name: str, database: str = "d") -> Labels:
-        return (("database", database), ("feed", lake.name), ("table", name))
-
-    assert found["table_rows", of('ü"\n')] == 1 and found["table_held", of("y", "d.1")] == 1
-    numbers = {name: value for (name, labels), value in found.items() if labels == of("a")}
-    assert numbers.pop("table_lag_seconds") > 0
-    assert numbers == {
-        "table_rows": 6, "table_files": 2, "table_delete_ratio": 0,
-        "table_average_file_bytes": sum(each.stat().st_size for each in files) // 2,
-        "table_last_compaction_timestamp_seconds": NOON.timestamp(),
-    }  # fmt: skip
-
-
-def test_unreadable_lake_is_down(lake: TestLake) -> None:
-    publish(lake, {"a": 1})
-    catalog = Path(str(lake.lake.config.catalog.uri).removeprefix("sqlite:///"))
-    catalog.write_bytes(b"this is not a database" * 1000)
-    feed = (("feed", lake.name),)
-    assert metrics() == {("up", feed): 0, ("freshness_limit_seconds", feed): 3600, ("source_up", feed): 0}
 
 
 def test_silent_source_is_down_and_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

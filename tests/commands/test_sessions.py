@@ -1,0 +1,73 @@
+"""What commands, checks and sensors show of a feed: `cases/` has sessions, with what happens and what is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import call
+from tests.kit.case_files import Case, read_cases
+from tests.kit.lakes import TestLake
+from tests.kit.scripted_lake import NOON, Rejected, bad_rows, before, publish, quarantine, quarantined
+from tests.kit.sessions import Session
+from tests.pipeline import Sink
+
+NAMES = ("status", "quarantine", "checks", "errors", "sensor")
+CASES = read_cases(*(Path(__file__).with_name("cases") / f"{name}.txt" for name in NAMES))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_session_prints(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: bool) -> None:
+    session = Session(tmp_path, monkeypatch, **case.settings)
+    case.compare(session.results(case), update=update)
+
+
+RED, YELLOW, GREEN = "\x1b[31m", "\x1b[33m", "\x1b[32m"
+
+
+def test_terminal_shows_problems_in_colour(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    Sink(lake.sink).checkpoint(10)
+    now = NOON.now(NOON.tzinfo)
+
+    def first_words(colour: str, *options: str) -> list[str]:
+        lines = call("status", *options, terminal=True, config=lake.config_path).stdout.splitlines()
+        return [line[5:].split()[0] for line in lines if line.startswith(colour)]
+
+    publish(lake, {"a": 1, "b": 1}, at=before(now, 3))
+    assert first_words(GREEN, "--check") == ["feed", "check:"]
+    assert first_words(RED, "--check") == first_words(YELLOW, "--check") == []
+    lake.configure(tables={"settings": {"d.a": {"freshness_minutes": 1}}})
+    publish(lake, {"a": 1, "b": 1}, {"d.x": "bad"}, at=before(now, 3))
+    assert first_words(RED) == ["feed", "d.x", "d.x:"] and first_words(YELLOW) == ["d.a"]
+    assert "\x1b" not in call("status", config=lake.config_path).stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in call("status", terminal=True, config=lake.config_path).stdout
+
+
+@pytest.mark.parametrize("command", ["status", "show", "plan"])
+def test_looking_before_the_first_run_makes_nothing(tmp_path: Path, command: str) -> None:
+    assert call("sample", "--directory", str(tmp_path), "--transactions", "20").exit_code == 0
+    files = sorted(tmp_path.iterdir())
+    result = call(command, config=tmp_path / "lakehouse.yaml")
+    assert result.exit_code == (2 if command == "show" else 0), result.output
+    assert sorted(tmp_path.iterdir()) == files
+
+
+def test_run_between_look_and_write_is_reported(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It began after the look for a lease, and wrote first."""
+    bad_rows(lake)
+    table = type(quarantined(lake))
+    write = table.discard
+
+    def later(self: Any, *arguments: Any) -> Any:
+        quarantine(lake, Rejected("other", 1, "NotJson", "m"))
+        return write(self, *arguments)
+
+    monkeypatch.setattr(table, "discard", later)
+    words = ("quarantine", "discard", "--table", "d.x", "--class", "BadLine", "--reason", "test")
+    result = call(*words, config=lake.config_path)
+    assert result.exit_code == 1 and "another run has written to" in result.stderr
+    assert quarantined(lake).discarded() == []

@@ -1,0 +1,305 @@
+"""Sessions as text: what happens to a feed's sink, lake and Dagster instance, and what commands and Dagster show then.
+
+    publish {"rows": {"a": 12}, "minutes": 3}
+    $ status --check
+    checks
+
+A line is a word (a method of `Session`), plain words, and named values as JSON. `$` calls a command; `| path` behind it
+takes a part of its JSON, `/ pattern` the lines that match. The clock shows noon of 2026-06-01 until `later`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.errors import CdcError, ConfigurationError
+from tests.boundaries.change_log import ColumnType, SourceColumn
+from tests.kit import scripted_lake as script
+from tests.kit.case_files import Case
+from tests.kit.clock import clock_at
+from tests.kit.dagster_feed import checks, dates, started, tick
+from tests.kit.definitions import plain
+from tests.kit.golden_pages import normalized
+from tests.kit.kafka import impatient_client
+from tests.kit.leases import lease_of
+from tests.kit.scripted_lake import NOON, Rejected
+from tests.pipeline import Sink, lake_in
+
+
+class Session:
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch, **feed: Any) -> None:
+        self.directory, self._patch, self.now = directory, patch, NOON
+        patch.chdir(directory)
+        self.feed(**feed)
+        self.home = self.lake.config_path.parent / "dagster_home"
+        self.files = Sink(self.lake.sink)
+        self.cursor: str | None = None
+        self.tables: dict[str, Any] = {}
+
+    def feed(self, **feed: Any) -> None:
+        self.lake = lake_in(self.directory, name="shop", **feed)
+        if self.lake.feed.source.type == "kafka":
+            impatient_client(self._patch, self.lake.feed.kafka, 1)
+
+    def results(self, case: Case) -> list[str]:
+        with clock_at(lambda: self.now), dg.DagsterInstance.ephemeral() as self.instance:
+            several = sum(map(self._prints, case.own)) > 1
+            return [line for step in case.own for line in (*([step] * several * self._prints(step)), *self._step(step))]
+
+    def _prints(self, step: str) -> bool:
+        return step.startswith("$ ")
+
+    def _step(self, line: str) -> Iterator[str]:
+        if line.startswith("$ "):
+            yield from self._command(line[2:])
+            return
+        text, brace, rest = line.partition(" {")
+        word, *words = shlex.split(text)
+        said = getattr(self, word)(*words, **(json.loads("{" + rest) if brace else {}))
+        yield from self._shown(said or "")
+
+    def _command(self, line: str) -> Iterator[str]:
+        words, pipe, path = line.partition(" | ")
+        words, slash, pattern = words.partition(" / ") if not pipe else (words, "", "")
+        environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "DAGSTER_HOME": str(self.home)}
+        done = CliRunner(env=environment).invoke(main, shlex.split(words.replace("<dir>", str(self.directory))))
+        assert "Traceback" not in done.output and (done.exception is None or isinstance(done.exception, SystemExit))
+        said = done.stdout
+        if pipe:
+            found = json.loads(said)
+            for step in path.split("."):
+                found = found[int(step) if step.isdigit() else step]
+            said = json.dumps(found, ensure_ascii=False)
+        said = "\n".join(each for each in said.splitlines() if not slash or re.search(pattern, each))
+        yield from self._shown(f"{said}\n{done.stderr}" + (f"\nexit code {done.exit_code}" if done.exit_code else ""))
+
+    def _shown(self, text: str) -> list[str]:
+        text = normalized(text, self.directory, "2026-06-01").replace("<now>+00:00", "<now>")
+        return [line for line in text.splitlines() if line.strip()]
+
+    # --- The clock, the configuration, the sink ---
+
+    def later(self, minutes: str) -> None:
+        self.now += datetime.timedelta(minutes=float(minutes))
+
+    def configure(self, **feed: Any) -> None:
+        self.lake.configure(**feed)
+
+    def edit(self, where: str, value: Any) -> None:
+        """Another value at a place of the file."""
+        document = json.loads(self.lake.config_path.read_text())
+        *parents, last = where.split(".")
+        section = document
+        for step in parents:
+            section = section[int(step) if step.isdigit() else step]
+        section[last] = value
+        self.lake.config_path.write_text(json.dumps(document).replace("<dir>", str(self.directory)))
+
+    def sink(self, *tables: str, checkpoint: int | None = 10) -> None:
+        self.files = Sink(self.lake.sink, *tables, checkpoint=checkpoint)
+
+    def checkpoint(self, at: str) -> None:
+        self.files.checkpoint(int(at))
+
+    def file(self, table: str, **place: int) -> None:
+        self.files.file(table, **place)
+
+    def write(self, name: str, text: str) -> None:
+        (self.lake.sink / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.lake.sink / name).write_text(text)
+
+    def folder(self, name: str) -> None:
+        (self.directory / name).mkdir()
+
+    # --- The lake ---
+
+    def create(self, *tables: str) -> None:
+        script.create(self.lake, *tables)
+
+    def create_enum(self, table: str) -> None:
+        """A table with an ENUM whose labels nobody knows."""
+        script.create(self.lake, table, columns=(script.KEY, SourceColumn("kind", ColumnType.of("ENUM"))))
+
+    def ddl(self, *statements: str, at: int = 1) -> None:
+        script.ddl(self.lake, *statements, at=at)
+
+    def publish(
+        self,
+        *,
+        rows: Any = None,
+        held: Any = None,
+        minutes: float = 0,
+        at: int | None = None,
+        snapshot: int | None = None,
+    ) -> None:
+        """`rows` are numbers, or [snapshot, number], by table. `snapshot`: which one of its table the cut shows."""
+        found = {name: tuple(each) if isinstance(each, list) else each for name, each in (rows or {}).items()}
+        for name in found.keys() & self.tables.keys() if snapshot is not None else ():
+            found[name] = self.tables[name].refresh().metadata.snapshots[snapshot].snapshot_id, found[name]
+        where = script.before(self.now, minutes) if at is None else at
+        script.publish(self.lake, found, held, at=where, published=self.now)
+
+    def table(
+        self, name: str, *, columns: dict[str, str], rows: list[Any], cut: int | None = None, **properties: str
+    ) -> None:
+        """A current-state table with rows, which a later call adds to."""
+        kinds = {"int": pa.int64(), "text": pa.string(), "bytes": pa.binary()}
+        schema = pa.schema([(column, kinds[kind]) for column, kind in columns.items()])
+        if name not in self.tables:
+            self.tables[name] = script.current_table(self.lake, name, schema, **properties)
+        cells = [[bytes.fromhex(cell) if schema.field(n).type == pa.binary() and cell else cell
+                  for n, cell in enumerate(row)] for row in rows]  # fmt: skip
+        summary = {} if cut is None else {"cdc.checkpoint-ts": str(cut)}
+        named = [dict(zip(columns, row, strict=True)) for row in cells]
+        self.tables[name].append(pa.Table.from_pylist(named, schema), snapshot_properties=summary)
+
+    def quarantine(self, segment: str, line: str = "-", **fields: Any) -> None:
+        known = {"error_class": "NotJson", "message": "not JSON", "raw": "{", "database": None, "table": None, **fields}
+        raw = None if known["raw"] is None else known["raw"].encode("latin-1")
+        rejected = Rejected(segment, None if line == "-" else int(line), **{**known, "raw": raw})
+        script.quarantine(self.lake, rejected, at=self.now)
+
+    def resolve(self, table: str = "") -> None:
+        where = (lambda row: row.table == table) if table else (lambda row: True)
+        self.lake.run().quarantine.replace(where, [], self.now)
+
+    def redeliver(self) -> None:
+        quarantine = self.lake.run().quarantine
+        quarantine.redeliver({row.id: "it came again" for row in quarantine.rows}, self.now)
+
+    def segment(self, path: str, **fields: Any) -> None:
+        script.land(self.lake, script.segment(path, **fields))
+
+    def offsets(self, name: str, **fields: Any) -> None:
+        script.land(self.lake, script.offsets(name, **{"decoded_at": self.now, **fields}))
+
+    def summarize(self) -> None:
+        run = self.lake.run()
+        run.segments.summarize(run.segments.rows)
+
+    def events(self, *, rows: list[Any]) -> None:
+        script.events(self.lake, [tuple(row) for row in rows])
+
+    def contradict(self, reason: str = "", messages: str = "1") -> None:
+        script.contradict(self.lake, reason or None, int(messages))
+
+    def progress(self, **fields: Any) -> None:
+        script.write_database_progress(self.lake, **fields)
+
+    def land(self) -> None:
+        self.lake.run().source.land()
+
+    def decoded(self) -> None:
+        """All that has landed has become events."""
+        from dataclasses import replace
+
+        run = self.lake.run()
+        for segments in run.segments.undecoded("file").values():
+            run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in segments])
+
+    def reported(self, pattern: str) -> str:
+        """The rows and paragraphs of the page that match, as texts."""
+        (page,) = self.directory.rglob("report.html")
+        parts = re.split("</tr>|</p>", page.read_text(encoding="utf-8"))
+        lines = (" ".join(re.sub("<[^>]*>", " ", part).split()) for part in parts)
+        return "\n".join(line for line in lines if re.search(pattern, line))
+
+    def raw(self, name: str) -> str:
+        return repr((self.directory / name).read_bytes())
+
+    def no_events(self) -> None:
+        """The table `events`, empty."""
+        self.lake.lake.catalog.create_table(("cdc_shop", "events"), pa.schema([("segment", pa.string())]))
+
+    def waiting(self) -> str:
+        """Segments that have landed, by batch."""
+        return str({n: [each.segment for each in of] for n, of in self.lake.run().segments.undecoded("file").items()})
+
+    def lease(self, what: str) -> None:
+        if what == "take":
+            self._lease = lease_of(self.lake, "another")
+            self._lease.take()
+        else:
+            self._lease.release()
+
+    def spoil_catalog(self) -> None:
+        path = Path(str(self.lake.lake.config.catalog.uri).removeprefix("sqlite:///"))
+        path.write_bytes(b"this is not a database" * 1000)
+
+    def written(self) -> str:
+        """Which tables the feed has in the lake."""
+        return ", ".join(sorted(self.lake.metadata())) or "no table is written"
+
+    # --- Dagster ---
+
+    def failed_run(self, **tags: str) -> None:
+        """A run in the instance of the commands that a configuration made fail, a moment ago."""
+        from tests.commands import run_that_fails
+
+        with self._dagsters_clock() as patch:
+            run_that_fails(self.lake, patch, ConfigurationError("the wrong key", advice="correct it"), **tags)
+
+    def instance_settings(self, text: str) -> None:
+        (self.home / "dagster.yaml").write_text(text)
+
+    def checks(self, *names: str) -> str:
+        """The checks that fail, or those that are named, with their numbers."""
+        found = checks(self.lake)
+        shown = {name: each for name, each in found.items() if name in names or (not names and not each.passed)}
+        return "\n".join(_check(name, each) for name, each in shown.items()) or f"pass: {' '.join(found)}"
+
+    def tick(self) -> str:
+        """What the feed's sensor answers, with the cursor that its last request left."""
+        result = tick(self.lake, self.cursor, self.instance)
+        if isinstance(result, dg.SkipReason):
+            return f"tick: {result.skip_message}"
+        (request,) = result.run_requests or []
+        self.cursor = result.cursor
+        return f"tick: run {request.run_key} {json.dumps(dict(request.tags))}"
+
+    def dates(self) -> str:
+        try:
+            return f"dates: {' '.join(dates(self.lake))}"
+        except CdcError as error:
+            return f"{type(error).__name__}: {error}"
+
+    def run(self, status: str, feed: str = "shop", **tags: str) -> None:
+        """A run as Dagster knows it."""
+        with self._dagsters_clock():
+            unfinished = status if status not in ("FAILURE", "CANCELED", "SUCCESS") else "STARTED"
+            run = started(self.instance, feed, dg.DagsterRunStatus[unfinished], **tags)
+            if status == "FAILURE":
+                self.instance.report_run_failed(run)
+            elif status == "CANCELED":
+                self.instance.report_run_canceled(run)
+            elif status == "SUCCESS":
+                event = dg.DagsterEvent(dg.DagsterEventType.PIPELINE_SUCCESS.value, "feed")
+                self.instance.report_dagster_event(event, run_id=run.run_id)
+
+    @contextlib.contextmanager
+    def _dagsters_clock(self) -> Iterator[pytest.MonkeyPatch]:
+        with self._patch.context() as patch:
+            patch.setattr(time, "time", self.now.timestamp)
+            # What log records have as their time since Python 3.13.
+            patch.setattr(time, "time_ns", lambda: int(self.now.timestamp() * 1e9))
+            yield patch
+
+
+def _check(name: str, result: dg.AssetCheckResult) -> str:
+    outcome = "passes" if result.passed else {"WARN": "warns", "ERROR": "fails"}[result.severity.value]
+    numbers = json.dumps(plain(result.metadata), ensure_ascii=False)
+    return f"{name} {outcome}: {numbers}" + (f" {result.description}" if result.description else "")
