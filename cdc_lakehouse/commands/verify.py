@@ -37,6 +37,9 @@ from cdc_lakehouse.pipeline.run import FeedRun
 
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
 _WIDTH: Final = 60
+_FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "different_buckets", "missing", "extra",
+                  "different", "changing")  # fmt: skip
+"""What JSON has of a `TableResult` as it is."""
 
 
 @click.command()
@@ -178,16 +181,7 @@ def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[s
             {
                 "database": table.name.database,
                 "table": table.name.table,
-                "result": table.result,
-                "reason": table.reason,
-                "source_rows": table.source_rows,
-                "lake_rows": table.lake_rows,
-                "buckets": table.buckets,
-                "different_buckets": table.different_buckets,
-                "missing": table.missing,
-                "extra": table.extra,
-                "different": table.different,
-                "changing": table.changing,
+                **{name: getattr(table, name) for name in _FIELDS},
                 "left_out": dict(table.left_out),
                 "differences": [
                     {
@@ -206,18 +200,18 @@ def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[s
 
 
 def _repair_document(repair: _Repair) -> dict[str, Any]:
-    tables = [
-        {
-            "database": each.name.database,
-            "table": each.name.table,
-            "checkpoint_ts": each.checkpoint_ts,
-            "inserted": each.count("I"),
-            "updated": each.count("U"),
-            "deleted": each.count("D"),
-        }
-        for each in repair.tables
-    ]
-    return {"tables": tables, "not_repaired": repair.refused}
+    return {
+        "tables": [
+            {
+                "database": each.name.database,
+                "table": each.name.table,
+                "checkpoint_ts": each.checkpoint_ts,
+                **{word: each.count(op) for op, word in (("I", "inserted"), ("U", "updated"), ("D", "deleted"))},
+            }
+            for each in repair.tables
+        ],
+        "not_repaired": repair.refused,
+    }
 
 
 def _printable(values: Values | None) -> dict[str, str | None] | None:
