@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-from dagster._utils.schedules import reverse_cron_string_iterator
 
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.checks import WITH_OWN_ALERTS
-from cdc_lakehouse.assets.runs import find_unfinished, last_runs
+from cdc_lakehouse.assets.runs import earlier_ticks, failed_checks, find_unfinished, last_runs
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig, ProblemKind
@@ -57,22 +55,10 @@ def run_problems(
 def _failed_checks(instance: dg.DagsterInstance, feed: str, checks: Collection[dg.AssetCheckKey]) -> Iterator[Problem]:
     """Yield the checks whose last evaluation failed with an error. Warnings are only shown in Dagster."""
     own = [key for key in checks if keys.belongs_to_feed(feed, key.asset_key) and key.name not in WITH_OWN_ALERTS]
-    found = instance.event_log_storage.get_asset_check_summary_records(own)
-    for key in sorted(own, key=str):
-        # The last planned evaluation may be in progress.
-        record = found[key].last_completed_check_execution_record
-        evaluation = None if record is None else record.evaluation
-        if (
-            record is not None
-            and evaluation is not None
-            and record.status == AssetCheckExecutionRecordStatus.FAILED
-            and evaluation.severity == dg.AssetCheckSeverity.ERROR
-        ):
-            name = f"{key.asset_key.to_user_string()} {key.name}"
-            why = evaluation.description or "its page in Dagster has the numbers"
-            yield Problem(
-                feed, "check", name, f"the check {key.name} of {key.asset_key.to_user_string()} failed: {why}"
-            )
+    for key, evaluation in sorted(failed_checks(instance, own).items(), key=lambda item: str(item[0])):
+        if evaluation.severity == dg.AssetCheckSeverity.ERROR:
+            asset, why = key.asset_key.to_user_string(), evaluation.description or "its page in Dagster has the numbers"
+            yield Problem(feed, "check", f"{asset} {key.name}", f"the check {key.name} of {asset} failed: {why}")
 
 
 def _overdue_maintenance(
@@ -83,7 +69,7 @@ def _overdue_maintenance(
     cron = feed.maintenance.schedule
     if cron is None:
         return
-    ticks = reverse_cron_string_iterator(now.timestamp(), cron, "UTC")
+    ticks = earlier_ticks(cron, now.timestamp())
     next(ticks)
     due = next(ticks)
     succeeded = dg.RunsFilter(job_name=f"{feed.name}_maintenance", statuses=[dg.DagsterRunStatus.SUCCESS])

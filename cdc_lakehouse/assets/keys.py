@@ -6,7 +6,7 @@ import datetime
 import functools
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -50,24 +50,14 @@ def belongs_to_feed(feed: str, key: dg.AssetKey) -> bool:
     return key.has_prefix(feed_key_path(feed))
 
 
-def source_key(feed: str) -> dg.AssetKey:
-    """Return the key of the external asset of the change log."""
-    return _key(feed, "source")
+def _of_feed(name: str) -> Callable[[str], dg.AssetKey]:
+    return lambda feed: _key(feed, name)
 
 
-def snapshot_key(feed: str) -> dg.AssetKey:
-    """Return the key of the asset of the initial dump."""
-    return _key(feed, "snapshot")
-
-
-def raw_key(feed: str) -> dg.AssetKey:
-    """Return the key of the asset of landed segments."""
-    return _key(feed, "raw")
-
-
-def events_key(feed: str) -> dg.AssetKey:
-    """Return the key of the asset of the changes of all tables."""
-    return _key(feed, "events")
+# The keys of a feed's assets, by the feed's name: the external asset of the change log, the initial dump, landed
+# segments, the changes of all tables, the published cut, and what keeps tables small.
+source_key, snapshot_key, raw_key, events_key = map(_of_feed, ("source", "snapshot", "raw", "events"))
+checkpoint_key, maintenance_key, compaction_key = map(_of_feed, ("checkpoint", "maintenance", "compaction"))
 
 
 def schema_key(feed: str, table: TableName) -> dg.AssetKey:
@@ -78,21 +68,6 @@ def schema_key(feed: str, table: TableName) -> dg.AssetKey:
 def current_key(feed: str, table: TableName) -> dg.AssetKey:
     """Return the key of the asset of a table's current rows."""
     return _key(feed, "current", table.database, table.table)
-
-
-def checkpoint_key(feed: str) -> dg.AssetKey:
-    """Return the key of the asset of the published cut."""
-    return _key(feed, "checkpoint")
-
-
-def maintenance_key(feed: str) -> dg.AssetKey:
-    """Return the key of the asset of maintenance, which keeps the feed's tables small."""
-    return _key(feed, "maintenance")
-
-
-def compaction_key(feed: str) -> dg.AssetKey:
-    """Return the key of the asset of compaction, which keeps current-state tables fast to read."""
-    return _key(feed, "compaction")
 
 
 def output_name(kind: str, table: TableName) -> str:

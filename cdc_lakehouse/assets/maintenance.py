@@ -6,7 +6,6 @@ runs wait for them in between.
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import dagster as dg
@@ -14,20 +13,25 @@ import dagster as dg
 from cdc_lakehouse.assets import keys, steps
 from cdc_lakehouse.assets.metadata import health_metadata
 from cdc_lakehouse.assets.resources import Lakehouse, configuration_of
-from cdc_lakehouse.assets.runs import FEED_TAG, OWN_JOBS
+from cdc_lakehouse.assets.runs import FEED_TAG, OWN_JOBS, delete_log_file
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.maintenance import RULES, Maintained, Maintenance
 from cdc_lakehouse.operate.state import TableHealth
 
+_MAINTENANCE: Final = "Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs."
+_COMPACTION: Final = "Small files and deleted rows of current-state tables, written anew where a table needs it."
+
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:
     """Define the assets, their jobs, and their schedules if the configuration has them."""
-    settings = feed.maintenance
+    settings, key, often = feed.maintenance, keys.maintenance_key(feed.name), keys.compaction_key(feed.name)
     return dg.Definitions.merge(
-        _on_schedule(feed, steps.maintenance_spec(feed), settings.schedule, Maintenance.maintain),
-        _on_schedule(feed, steps.compaction_spec(feed), settings.compaction_schedule, Maintenance.compact),
+        _on_schedule(feed, steps.upkeep_spec(feed, key, _MAINTENANCE), settings.schedule, Maintenance.maintain),
+        _on_schedule(
+            feed, steps.upkeep_spec(feed, often, _COMPACTION), settings.compaction_schedule, Maintenance.compact
+        ),
     )
 
 
@@ -171,12 +175,7 @@ def _shown_runs(instance: dg.DagsterInstance, feed: str) -> set[str]:
 
 
 def _delete(instance: dg.DagsterInstance, runs: Iterable[str]) -> None:
-    storage: Any = instance.event_log_storage
     for run in runs:
         instance.delete_run(run)
         instance.compute_log_manager.delete_logs(prefix=[run])
-        # Checked by its method: importing the class of SQLite's storage takes a fifteenth of the time to load the
-        # definitions.
-        if hasattr(storage, "path_for_shard"):
-            # Each run has its own file, of which 130 kB remain when its rows are deleted.
-            Path(storage.path_for_shard(run)).unlink(missing_ok=True)
+        delete_log_file(instance, run)

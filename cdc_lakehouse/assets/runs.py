@@ -3,18 +3,26 @@
 The pool of a feed (`steps.pool_of`) keeps the daemon's runs apart. Whatever starts a run, the run first takes the
 feed's lease in the lake (`lake.tables.lease`). A run that Dagster considers running and that has no lease was killed,
 and must not block the feed.
+
+No other module uses what is not of Dagster's public interface; `tests/assets/test_private_dagster.py` says what an
+upgrade breaks of it.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import dagster as dg
 from dagster import DagsterEventType
+from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.remote_origin import CodeLocationOrigin, GrpcServerCodeLocationOrigin
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._utils.schedules import reverse_cron_string_iterator
 from dagster_shared.error import SerializableErrorInfo
 
 from cdc_lakehouse.assets import keys
@@ -102,7 +110,7 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: da
 def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
     """Return a sentence on the unfinished backfill of the feed's assets; None when there is none. Between two of its
     runs a backfill has no run."""
-    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
+    for backfill in requested_backfills(instance):
         if any(keys.belongs_to_feed(feed, key) for key in backfill.asset_selection or ()):
             return f"backfill {backfill.backfill_id} of the feed is not finished"
     return None
@@ -196,11 +204,9 @@ def error_text(error: SerializableErrorInfo) -> str:
 def _error(instance: dg.DagsterInstance, run_id: str) -> str:
     """Return the project's own error, or else the innermost one, of the first failed step; without a failed step,
     Dagster's message."""
-    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE, limit=1).records:
-        event = record.event_log_entry.dagster_event
-        found = None if event is None else event.step_failure_data.error
-        if found is not None:
-            return _first_line(error_text(root_error(found)))
+    found = step_failure(instance, run_id)
+    if found is not None:
+        return _first_line(error_text(root_error(found)))
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
         event = record.event_log_entry.dagster_event
         if event is not None and event.message:
@@ -215,3 +221,47 @@ def _first_line(text: str) -> str:
 def class_names(error: type[CdcError]) -> set[str]:
     """Return the names of an error's class and of those below it: names are all that Dagster keeps of errors."""
     return {error.__name__, *(name for each in error.__subclasses__() for name in class_names(each))}
+
+
+# --- Private interfaces of Dagster ---
+
+__all__ = ["CodeLocationOrigin", "DagsterUserCodeUnreachableError", "GrpcServerCodeLocationOrigin"]
+
+
+def requested_backfills(instance: dg.DagsterInstance) -> Any:
+    """Return the backfills that are not finished, with `backfill_id` and `asset_selection`."""
+    return instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED]))
+
+
+def failed_checks(
+    instance: dg.DagsterInstance, keys: Collection[dg.AssetCheckKey]
+) -> Mapping[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
+    """Return the last completed evaluations of checks that failed; a planned one may be in progress."""
+    found = dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]()
+    for key, summary in instance.event_log_storage.get_asset_check_summary_records(list(keys)).items():
+        record = summary.last_completed_check_execution_record
+        if record is not None and record.status == AssetCheckExecutionRecordStatus.FAILED and record.evaluation:
+            found[key] = record.evaluation
+    return found
+
+
+def earlier_ticks(cron: str, before: float) -> Iterator[Any]:
+    """Yield the moments of a schedule (UTC) before one in seconds since 1970, the latest first."""
+    return reverse_cron_string_iterator(before, cron, "UTC")
+
+
+def step_failure(instance: dg.DagsterInstance, run_id: str) -> SerializableErrorInfo | None:
+    """Return the error of the first failed step of a run."""
+    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE, limit=1).records:
+        event = record.event_log_entry.dagster_event
+        return None if event is None else event.step_failure_data.error
+    return None
+
+
+def delete_log_file(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Delete the file of SQLite's storage that each run has for itself: 130 kB of it remain when its rows are
+    deleted."""
+    storage: Any = instance.event_log_storage
+    # Checked by its method: importing the class takes a fifteenth of the time to load the definitions.
+    if hasattr(storage, "path_for_shard"):
+        Path(storage.path_for_shard(run_id)).unlink(missing_ok=True)

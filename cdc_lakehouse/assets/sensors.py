@@ -11,11 +11,19 @@ from typing import Any, Final
 
 import dagster as dg
 import grpc
-from dagster._core.errors import DagsterUserCodeUnreachableError
-from dagster._core.remote_origin import CodeLocationOrigin, GrpcServerCodeLocationOrigin
 
 from cdc_lakehouse.assets.keys import known_tables
-from cdc_lakehouse.assets.runs import ATTEMPT_TAG, FEED_TAG, attempt_of, find_backfill, find_unfinished, retry_at
+from cdc_lakehouse.assets.runs import (
+    ATTEMPT_TAG,
+    FEED_TAG,
+    CodeLocationOrigin,
+    DagsterUserCodeUnreachableError,
+    GrpcServerCodeLocationOrigin,
+    attempt_of,
+    find_backfill,
+    find_unfinished,
+    retry_at,
+)
 from cdc_lakehouse.assets.steps import PRIORITY_TAG, SENSOR_PRIORITY
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName

@@ -27,7 +27,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import dagster as dg
 import pyarrow as pa
@@ -138,22 +138,8 @@ def checkpoint_spec(feed: FeedConfig) -> Spec:
     )
 
 
-def maintenance_spec(feed: FeedConfig) -> Spec:
-    return Spec(
-        key=keys.maintenance_key(feed.name),
-        description="Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs.",
-        kinds={"spark", "iceberg"},
-        **_of_feed(feed),
-    )
-
-
-def compaction_spec(feed: FeedConfig) -> Spec:
-    return Spec(
-        key=keys.compaction_key(feed.name),
-        description="Small files and deleted rows of current-state tables, written anew where a table needs it.",
-        kinds={"spark", "iceberg"},
-        **_of_feed(feed),
-    )
+def upkeep_spec(feed: FeedConfig, key: dg.AssetKey, description: str) -> Spec:
+    return Spec(key=key, description=description, kinds={"spark", "iceberg"}, **_of_feed(feed))
 
 
 def _of_feed(feed: FeedConfig, part: str = "") -> Spec:
@@ -526,31 +512,22 @@ def _tag_failure(context: dg.HookContext) -> None:
     context.instance.add_run_tags(context.run_id, {FAILURE_TAG: kind})
 
 
-def new_job_name(feed: str) -> str:
-    """Return the name of the job that processes what is new."""
-    return f"{feed}_new"
-
-
-def dates_job_name(feed: str) -> str:
-    """Return the name of the job that decodes dates again."""
-    return f"{feed}_dates"
-
-
-def tables_job_name(feed: str) -> str:
-    """Return the name of the job that holds, resumes and recomputes tables."""
-    return f"{feed}_tables"
+def job_name(feed: str, job: Literal["new", "dates", "tables"]) -> str:
+    """Return the name of a job: `new` processes what is new, `dates` decodes dates again, `tables` holds, resumes and
+    recomputes tables."""
+    return f"{feed}_{job}"
 
 
 def decide_op_name(feed: str) -> str:
     """Return the name of the op whose configuration holds the decisions about tables."""
-    return f"{tables_job_name(feed)}__decide"
+    return f"{job_name(feed, 'tables')}__decide"
 
 
 def build_new_job(feed: FeedConfig) -> dg.JobDefinition:
     """Define the job that processes what is new."""
-    land, decode, apply = _ops(feed, new_job_name(feed.name))
+    land, decode, apply = _ops(feed, job_name(feed.name, "new"))
 
-    @_job(feed, new_job_name(feed.name), f"Take what is new in {feed.name}: land, decode, evolve, apply, publish.")
+    @_job(feed, job_name(feed.name, "new"), f"Take what is new in {feed.name}: land, decode, evolve, apply, publish.")
     def take_what_is_new() -> None:
         apply(decode(land()))
 
@@ -572,7 +549,7 @@ class TableDecisions(dg.Config):
 
 def build_tables_job(feed: FeedConfig) -> dg.JobDefinition:
     """Define the job that carries out a person's decisions about tables, and processes what is new."""
-    name = tables_job_name(feed.name)
+    name = job_name(feed.name, "tables")
     land, decode, apply = _ops(feed, name)
 
     @dg.op(
@@ -602,7 +579,7 @@ def build_dates_job(feed: FeedConfig) -> Any:
     if keys.partitions_of(feed) is None:
         return None
     return dg.define_asset_job(
-        dates_job_name(feed.name),
+        job_name(feed.name, "dates"),
         selection=dg.AssetSelection.assets(keys.raw_key(feed.name), keys.events_key(feed.name)),
         executor_def=dg.in_process_executor,
         hooks={_tag_failure},

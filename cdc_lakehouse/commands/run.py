@@ -25,7 +25,7 @@ from cdc_lakehouse.assets.keys import known_tables, partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, pop_steps, set_repairs
 from cdc_lakehouse.assets.runs import class_names, error_text, find_unfinished, release_leases, root_error, take_lease
 from cdc_lakehouse.assets.sensors import Decision, poll_source, run_tags
-from cdc_lakehouse.assets.steps import dates_job_name, decide_op_name, new_job_name, partition_tags, tables_job_name
+from cdc_lakehouse.assets.steps import decide_op_name, job_name, partition_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
@@ -382,14 +382,14 @@ class _Runner:
         run_id = str(uuid.uuid4())
         # The result says all of it; Dagster's instance keeps the log.
         settings: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-        job, tags = new_job_name(feed.name), run_tags(feed, attempt)
+        job, tags = job_name(feed.name, "new"), run_tags(feed, attempt)
         if partitions:
-            job = dates_job_name(feed.name)
+            job = job_name(feed.name, "dates")
             tags |= {DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
         if reload_tables:
             tags[LOAD_TAG] = json.dumps(reload_tables)
         if rebuild_tables:
-            job = tables_job_name(feed.name)
+            job = job_name(feed.name, "tables")
             settings["ops"] = {decide_op_name(feed.name): {"config": {"rebuild": list(rebuild_tables)}}}
         try:
             _take_lease(self.instance, self.lake, feed, run_id)

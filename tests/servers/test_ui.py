@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("playwright", reason="the browser's driver is not installed: run scripts/setup")
 from playwright.sync_api import Page, expect, sync_playwright
 
-from cdc_lakehouse.assets.steps import dates_job_name, decide_op_name, new_job_name, tables_job_name
+from cdc_lakehouse.assets.steps import decide_op_name, job_name
 from cdc_lakehouse.sample import shop
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, http_receiver
@@ -129,8 +129,8 @@ def test_a_feed_is_worked_by_clicks(tmp_path: Path, page: Page, hook: HttpReceiv
         start = datetime.datetime.combine(first, datetime.time(), datetime.UTC)
         shop.write_history(lake.sink, start=start, end=now, transactions=60)
 
-        ui.launch(new_job_name(lake.name))
-        assert finished(dev.home, 1).job_name == new_job_name(lake.name)
+        ui.launch(job_name(lake.name, "new"))
+        assert finished(dev.home, 1).job_name == job_name(lake.name, "new")
         check_shop(lake)
 
         # It has the definitions loaded again, which then have the tables.
@@ -143,7 +143,7 @@ def test_a_feed_is_worked_by_clicks(tmp_path: Path, page: Page, hook: HttpReceiv
             expect(page.get_by_text(column, exact=True).first).to_be_visible()
 
         decide = f"ops: {{{decide_op_name(lake.name)}: {{config: %s}}}}"
-        ui.launch(tables_job_name(lake.name), decide % "{hold: {shop.orders: looked at}}")
+        ui.launch(job_name(lake.name, "tables"), decide % "{hold: {shop.orders: looked at}}")
         finished(dev.home, 2)
         ui.asset("checkpoint", view="checks")
         check = page.get_by_text("nothing_held", exact=True).first
@@ -152,13 +152,13 @@ def test_a_feed_is_worked_by_clicks(tmp_path: Path, page: Page, hook: HttpReceiv
         expect(page.get_by_text("Evaluation result").locator("..")).to_contain_text("Failed")
         until(lambda: told(hook, "opened", "held", "shop.orders"), 60, shown=lambda: hook.documents)
 
-        ui.launch(tables_job_name(lake.name), decide % "{resume: [shop.orders]}")
+        ui.launch(job_name(lake.name, "tables"), decide % "{resume: [shop.orders]}")
         finished(dev.home, 3)
         ui.asset("checkpoint", view="checks")
         expect(check.locator("xpath=ancestor::*[3]")).to_contain_text("Succeeded")
         until(lambda: told(hook, "over", "held", "shop.orders"), 60, shown=lambda: hook.documents)
 
-        ui.open(f"locations/{_LOCATION}/jobs/{dates_job_name(lake.name)}")
+        ui.open(f"locations/{_LOCATION}/jobs/{job_name(lake.name, 'dates')}")
         page.get_by_role("button", name="Materialize all").click()
         dialog = page.get_by_role("dialog")
         dates = dialog.get_by_placeholder("No matching partitions")

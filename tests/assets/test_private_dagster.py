@@ -1,0 +1,44 @@
+"""What an upgrade of Dagster breaks: private names are used in one module, and each does what it is used for."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+
+from cdc_lakehouse.assets import runs
+from tests.kit.dagster_feed import ended
+
+PACKAGE = Path(runs.__file__).parents[1]
+
+
+def test_private_names_of_dagster_do_what_they_are_used_for(tmp_path: Path) -> None:
+    users = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"dagster(\._|_shared)", path.read_text("utf-8"))]
+    assert users == ["runs.py"]
+    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+        backfill = PartitionBackfill(
+            "b", BulkActionStatus.REQUESTED, False, {}, 0.0, asset_selection=[dg.AssetKey("a")]
+        )
+        instance.add_backfill(backfill)
+        assert [each.backfill_id for each in runs.requested_backfills(instance)] == ["b"]
+        run = ended(instance, None, fails=True)
+        error = runs.step_failure(instance, run)
+        assert error is not None and error.cause is not None and error.cause.cls_name == "CatalogUnreachableError"
+        key, whole = (dg.AssetCheckKey(dg.AssetKey("a"), name) for name in ("bad", "whole"))
+        for each in (key, whole):
+            evaluation = dg.AssetCheckEvaluation(
+                asset_key=each.asset_key, check_name=each.name, passed=each is whole, metadata={}
+            )
+            instance.report_runless_asset_event(evaluation)
+        assert list(runs.failed_checks(instance, [key, whole])) == [key]
+        files = set(tmp_path.rglob(f"{run}*"))
+        runs.delete_log_file(instance, run)
+        assert files - set(tmp_path.rglob(f"{run}*")), "each run has a file"
+    noon = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
+    first, second = (next(ticks) for ticks in [runs.earlier_ticks("0 3 * * *", noon.timestamp())] for _ in "ab")
+    assert (first.isoformat(), second.isoformat()) == ("2026-06-01T03:00:00+00:00", "2026-05-31T03:00:00+00:00")
+    assert issubclass(runs.GrpcServerCodeLocationOrigin, runs.CodeLocationOrigin)
+    assert issubclass(runs.DagsterUserCodeUnreachableError, dg.DagsterError)
