@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
-    "cdc_lakehouse/assets": (2_457, 10),
+    "cdc_lakehouse/assets": (2_452, 10),
     "cdc_lakehouse/changelog": (6_010, 19),
     "cdc_lakehouse/commands": (3_635, 20),
     "cdc_lakehouse/config": (2_013, 8),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (998, 3),
     "cdc_lakehouse/sources": (6_769, 36),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (42_098, 272),
+    "tests": (42_142, 273),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
