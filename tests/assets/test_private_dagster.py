@@ -9,8 +9,7 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from cdc_lakehouse.assets import runs
-from tests.kit.dagster_feed import ended
+from tests.kit.dagster_feed import ended, runs
 
 PACKAGE = Path(runs.__file__).parents[1]
 

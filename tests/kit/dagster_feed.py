@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets import keys, runs
 from cdc_lakehouse.assets.keys import partitions_of, run_partitions
 from cdc_lakehouse.assets.maintenance import build_retention, delete_runs
 from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG, release_leases, take_lease
@@ -21,7 +21,7 @@ from tests.kit.lakes import TestLake
 
 __all__ = [
     "FAILURE_TAG", "FEED_TAG", "build_retention", "delete_runs", "keys", "partition_tags", "partitions_of",
-    "release_leases", "run_partitions", "take_lease",
+    "release_leases", "run_partitions", "runs", "take_lease",
 ]  # fmt: skip
 
 
