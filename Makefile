@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE =
 SHELL := bash
 export TIMEFORMAT = $@: %0R s (%0U s of CPU in user mode, %0S s in the kernel)
 
-.PHONY: help setup servers proto demo dev test quick near museum test-long chaos fuzz docs reference check lint types imports all pythons unit spark
+.PHONY: help setup servers proto demo dev test quick near museum golden test-long chaos fuzz docs reference check lint types imports all pythons unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ near: ## The tests that reach what was changed, for LIMIT (10) seconds, and one 
 
 museum: setup servers ## Real faults, put into the product again one at a time: the tests named for each should fail
 	time $(BIN)/python -m tests.museum $(NAMES)
+
+golden: setup servers ## Ask a real MySQL the questions of tests/golden again, and write its answers
+	$(BIN)/pytest -q tests/servers/test_golden.py --update
 
 # A part of the large products, PART of PARTS; each time another one, if none is named.
 PARTS ?= 12

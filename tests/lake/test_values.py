@@ -12,10 +12,11 @@ import datetime
 import functools
 import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -28,6 +29,7 @@ from cdc_lakehouse.lake.current.conversions import conversions, convert_through
 from cdc_lakehouse.lake.current.typed_rows import any_of, partition_condition
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, may_collide
 from tests.changelog.statements import declared, partitioned_by
+from tests.kit import golden, truth
 from tests.kit.case_files import Case, bytes_of, read_cases, text_of
 from tests.kit.duckdb_sql import connection, of, rows_of
 from tests.lake import moment, utc
@@ -87,27 +89,35 @@ def texts_of(case: Case) -> Iterator[str]:
     yield from map(text_of, found[:-1])
 
 
-def converted(case: Case) -> Iterator[str]:
-    types, how = header(case)
+def changes(values: list[Any], kind: str, types: Sequence[ColumnType], how: ValueFormat) -> list[tuple[Any, ...]]:
+    """Of each value: what it becomes, whether it is lost, and whether it is a zero date. The values are of an Iceberg
+    type, as the literals of which they are cast to the first type."""
     old, new = how.type_of(types[0]), how.type_of(types[-1])
-    try:
-        relation, result, lost, zeros = conversions("(SELECT *, value AS v0 FROM t)", types, how)
-        through = convert_through("value", types, how)
-    except DdlError:
-        assert type_change(types[0], types[-1]) == "convert"
-        yield "refused"
-        return
-    values = [*values_of(case), None]
-    listed = ", ".join(f"({number}, {literal(value, old)})" for number, value in enumerate(values))
+    relation, result, lost, zeros = conversions("(SELECT *, value AS v0 FROM t)", types, how)
+    through = convert_through("value", types, how)
+    listed = ", ".join(f"({number}, {literal(value, kind)})" for number, value in enumerate([*values, None]))
     flags = [f"coalesce({each}, false)" for each in (any_of(lost), any_of(zeros))]
-    shown = ", ".join([result, *flags, through, f"typeof({through}) = typeof({cast('NULL', new)})"])
-    query = f"WITH t AS (SELECT * FROM (VALUES {listed}) AS t(number, value)) SELECT {shown} FROM {relation}"
-    *found, null = connection().execute(f"{query} ORDER BY number").fetchall()
+    shown = ", ".join([cast(result, new), *flags, through, f"typeof({through}) = typeof({cast('NULL', new)})"])
+    given = f"SELECT number, {cast('value', old)} AS value FROM (VALUES {listed}) AS t(number, value)"
+    query = f"WITH t AS ({given}) SELECT {shown} FROM {relation} ORDER BY number"
+    *found, null = connection().execute(query).fetchall()
     assert null == (None, False, False, None, True)
     for value, is_lost, is_zero, changed, is_typed in found:
         assert is_typed and (value == changed or is_lost or is_zero)
         assert value is None or not (is_lost or is_zero)
-        yield "lost" if is_lost else "a zero date" if is_zero else text_of(written(changed))
+    return [each[:3] for each in found]
+
+
+def converted(case: Case) -> Iterator[str]:
+    types, how = header(case)
+    try:
+        found = changes(values_of(case), how.type_of(types[0]), types, how)
+    except DdlError:
+        assert type_change(types[0], types[-1]) == "convert"
+        yield "refused"
+        return
+    for value, is_lost, is_zero in found:
+        yield "lost" if is_lost else "a zero date" if is_zero else text_of(written(value))
 
 
 def placed(case: Case) -> Iterator[str]:
@@ -144,8 +154,39 @@ def test_value_is_written_as_source_has_it(case: Case, update: bool) -> None:
 
 
 @pytest.mark.parametrize("case", CASES["conversions"], ids=str)
-def test_value_is_converted_as_mysql_does_or_lost(case: Case, update: bool) -> None:
+def test_value_is_converted_or_lost(case: Case, update: bool) -> None:
     case.compare(list(converted(case)), update=update)
+
+
+_IN_OWN_WAY: Final = re.compile("float|double|.*zerofill")
+
+
+@pytest.mark.parametrize("database", ["mysql", "tidb"])
+def test_value_is_converted_as_mysql_does(database: Literal["mysql", "tidb"]) -> None:
+    """But for those that are `lost` in `golden/conversions.jsonl`, and where the server is not followed, which has
+    another result `here`. TiDB has its own texts of some numbers, and more is lost there: its collations are not known.
+    """
+    wrong = list[Any]()
+    for question in golden.read("conversions"):
+        old, new = question["types"][0], question["types"][-1]
+        if database == "tidb" and "char" in new and _IN_OWN_WAY.match(old):
+            continue
+        types, how = (
+            [type_of(text) for text in question["types"]],
+            ValueFormat(question.get("zone", "UTC"), database=database),
+        )
+        texts, kind = list(question["values"]), "binary" if how.type_of(types[0]) == "binary" else "string"
+        given = [golden.value(text, old) if kind == "binary" else text for text in texts]
+        for text, (value, is_lost, is_zero) in zip(texts, changes(given, kind, types, how), strict=True):
+            answer = question.get("here", {}).get(text, question["values"][text])
+            if is_lost and (database == "tidb" or text in question.get("lost", ())):
+                continue
+            if is_lost or (truth.seen_value(value, new), is_zero) != (
+                golden.value(answer, new),
+                golden.is_zero_date(answer, new),
+            ):
+                wrong.append((question["types"], text, answer, value, is_lost, is_zero))
+    assert not wrong
 
 
 @pytest.mark.parametrize("case", CASES["partitions"], ids=str)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pymysql
 
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, server_type_text, type_change
-from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
-from cdc_lakehouse.changelog.versions import LiveTables, versions_of
+from cdc_lakehouse.changelog.mysql_types import type_change
+from cdc_lakehouse.changelog.schema import TableVersion
+from tests.changelog import server_tables
 from tests.servers.ddl_sequences import ServerDatabase, ServerTable, quoted
 from tests.servers.mysql import MySqlServer
 
@@ -27,17 +25,31 @@ _KEYS = """
 """
 
 
-_HOLDS = (
-    (re.compile(r"numbers its rows in column"), re.compile(r"AUTO_INCREMENT|SERIAL", re.IGNORECASE)),
-    (re.compile(r"computes column"), re.compile(r"STORED|MODIFY|CHANGE|CONVERT", re.IGNORECASE)),
-    (re.compile(r"have the default .* in column"), re.compile(r"(CURRENT_TIMESTAMP|NOW)\b", re.IGNORECASE)),
-)
-"""Reasons of holds, and what the statement has that makes each of them true."""
+def tables_of(cursor: Any, database: str) -> dict[str, ServerTable]:
+    tables: dict[str, ServerTable] = {}
+    cursor.execute(_COLUMNS, (database,))
+    for table, name, kind, nullable, default, data_type, extra in cursor.fetchall():
+        columns = tables.setdefault(table, ServerTable()).columns
+        columns.append({
+            "name": name, "type": kind, "nullable": bool(nullable), "default": default, "data_type": data_type,
+            "extra": extra,
+        })  # fmt: skip
+    cursor.execute(_KEYS, (database,))
+    for table, key, non_unique, column, length in cursor.fetchall():
+        if table in tables:
+            tables[table].add_key(key, column, unique=not non_unique, whole=length is None)
+    return tables
 
 
-def holds_by_rule(statement: str, reason: str) -> bool:
-    """Whether the server does to rows what neither the log nor the statement says, so that the table has to be held."""
-    return any(said.search(reason) and cause.search(statement) for said, cause in _HOLDS)
+def shown(table: ServerTable) -> server_tables.ServerTable:
+    columns = [
+        [
+            column["name"], column["type"], column["nullable"],
+            server_tables.NEXT_NUMBER if "auto_increment" in column["extra"] else column["default"],
+        ]
+        for column in table.columns
+    ]  # fmt: skip
+    return {"columns": columns, "primary": table.keys.get("PRIMARY", [])}
 
 
 @dataclass
@@ -57,7 +69,7 @@ class Oracle:
 
     def begin(self) -> None:
         """An empty database, in use."""
-        self._live, self.log = LiveTables(), []
+        self._here, self.log = server_tables.Statements(self.database), []
         for statement in (
             f"DROP DATABASE IF EXISTS {self.database}", f"CREATE DATABASE {self.database}", f"USE {self.database}"
         ):  # fmt: skip
@@ -66,29 +78,20 @@ class Oracle:
 
     def run(self, statement: str) -> bool:
         """Whether the server took the statement; fails where the product makes other tables of it, or holds one."""
-        before = {table.incarnation: (table, self._values(table)) for table in self._live.in_database(self.database)}
+        before = {table.incarnation: (table, self._values(table)) for table in self._here.tables}
         try:
             self._cursor.execute(statement)
         except pymysql.MySQLError:
             return False
         self.log.append(statement)
-        change = SchemaChange(
-            len(self.log), self.database, "", None, statement, (), "", backslash_escapes=True, kind="text"
-        )
-        effects: dict[str, set[str]] = {}
-        for version in versions_of(change, self._live):
-            self._live.record(version)
-            effects.setdefault(version.incarnation, set()).add(version.effect)
-            odd = [sign for sign in ("which is not known", "appears", "are gone") if sign in (version.note or "")]
-            held = version.hold is not None and not holds_by_rule(statement, version.hold)
-            assert not held and not odd, f"{version.hold or version.note}\n{self.story()}"
+        effects = self._here.run(statement)
         self.current = self._on_server()
-        live = self._live.in_database(self.database)
-        tables = {self._on_server_as(table): table for table in live}
-        assert len(live) == len(tables) and set(tables) == set(self.current.tables), self.story()
-        for name, table in tables.items():
-            differences = list(_differences(self.current.tables[name], table))
-            assert not differences, f"{name}: server, here: {differences}\n{self.story()}"
+        tables = [(self._on_server_as(table), table) for table in self._here.tables]
+        wrong = [
+            *server_tables.differences({name: shown(table) for name, table in self.current.tables.items()}, tables)
+        ]
+        assert not wrong, f"server, here: {wrong}\n{self.story()}"
+        for name, table in tables:
             if table.incarnation not in before or "empty" in effects.get(table.incarnation, ()):
                 self._fill(table)
             elif "hold" not in effects.get(table.incarnation, ()):
@@ -124,19 +127,7 @@ class Oracle:
         return ";\n".join(self.log)
 
     def _on_server(self) -> ServerDatabase:
-        tables: dict[str, ServerTable] = {}
-        self._cursor.execute(_COLUMNS, (self.database,))
-        for table, name, kind, nullable, default, data_type, extra in self._cursor.fetchall():
-            columns = tables.setdefault(table, ServerTable()).columns
-            columns.append({
-                "name": name, "type": kind, "nullable": bool(nullable), "default": default, "data_type": data_type,
-                "extra": extra,
-            })  # fmt: skip
-        self._cursor.execute(_KEYS, (self.database,))
-        for table, key, non_unique, column, length in self._cursor.fetchall():
-            if table in tables:
-                tables[table].add_key(key, column, unique=not non_unique, whole=length is None)
-        return ServerDatabase(self.database, tables)
+        return ServerDatabase(self.database, tables_of(self._cursor, self.database))
 
 
 def _changed(
@@ -151,42 +142,3 @@ def _changed(
         elif column.id in old and type_change(was.type, column.type) == "none":
             changed += [column.name] if sorted(map(repr, old[column.id])) != sorted(map(repr, values)) else []
     return changed
-
-
-def _differences(server: ServerTable, table: TableVersion) -> Any:
-    names = [column["name"] for column in server.columns]
-    if names != [column.name for column in table.columns]:
-        yield names, [column.name for column in table.columns]
-        return
-    for own, column in zip(server.columns, table.columns, strict=True):
-        wanted, found = (own["type"], own["nullable"]), (server_type_text(column.type), column.nullable)
-        if wanted != found:
-            yield column.name, wanted, found
-        # The default of an AUTO_INCREMENT column is the next number.
-        if "auto_increment" not in own["extra"] and not _same_default(own["default"], column):
-            yield column.name, own["default"], column.default
-    primary = {column.name for column in table.columns if column.id in table.primary_key}
-    if primary != set(server.keys.get("PRIMARY", ())):
-        yield server.keys.get("PRIMARY", ()), primary
-
-
-def _same_default(server: str | None, column: Column) -> bool:
-    """Whether rows would hold the same value by it."""
-    here = column.default
-    if server is None or here is None or server == here:
-        return server == here
-    kind = column.type
-    if kind.name in BLOBS:
-        # The server prints the bytes up to the first that is zero.
-        content = bytes.fromhex(here[2:]) if here.startswith("0x") else here.encode()
-        return server.removeprefix("0x").lower() == content.partition(b"\0")[0].hex()
-    if kind.name in INTEGERS | {"decimal", "float", "double", "year"}:
-        try:
-            one, other = Decimal(server), Decimal(here)
-        except InvalidOperation:
-            return False
-        # The server prints six digits of a FLOAT.
-        return abs(one - other) <= abs(one) * Decimal("1e-5") if kind.name == "float" else float(one) == float(other)
-    if kind.name in ("enum", "set") and server.startswith("0x"):
-        return bytes.fromhex(server[2:]).decode() == here
-    return False

@@ -202,9 +202,11 @@ def _events(rows: Sequence[dict[str, str | None]]) -> pa.Table:
     return pa.Table.from_pylist(made, KEYED_EVENTS)
 
 
-def load_zone(cursor: Any, number: int, zone: str) -> None:
-    """Make a time zone known to a server, from 1970 on."""
-    info, day = zoneinfo.ZoneInfo(zone), 86_400
+def load_zone(cursor: Any, zone: str) -> None:
+    """Make one of `ZONES` known to a server, from 1970 on, if it is not yet."""
+    info, day, number = zoneinfo.ZoneInfo(zone), 86_400, ZONES.index(zone) + 1
+    if cursor.execute("SELECT * FROM mysql.time_zone_name WHERE name = %s", (zone,)):
+        return
     types: list[tuple[int, bool, str]] = []
 
     def kind(moment: int) -> int:
