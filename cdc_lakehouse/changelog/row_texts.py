@@ -1,6 +1,6 @@
 """The text of a row, which is the same in the source database and in the lake, and from which checksums are computed.
 
-Each value has a text, which both sides write in their own SQL (`sources.database.row_texts`, `lake.current.row_texts`):
+Each value has a text, which both sides write in their own SQL (`sources.database.client`, `lake.current.row_texts`):
 
     integers, YEAR, BIT    decimal digits
     DECIMAL                all digits of its scale, one at least before the point

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
@@ -24,6 +23,7 @@ from cdc_lakehouse.decoders.formats import (
 from cdc_lakehouse.decoders.formats.csv import detect_csv, redelivers_canal_json, redelivers_csv
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.sink.paths import SinkLayout
 
 _MODULES: Final = (ticdc_canal_json, canal_json, canal_entries, dts_avro, dts_canal_json, shareplex_json)
@@ -95,10 +95,9 @@ def _types(document: dict[str, Any]) -> list[str]:
 
 def _object(value: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(value)
-    except (ValueError, RecursionError):
+        return read_json(value, "the message")
+    except MessageError:
         return None
-    return cast("dict[str, Any]", document) if isinstance(document, dict) else None
 
 
 def _reads(name: str, value: bytes) -> bool:
@@ -133,14 +132,14 @@ def detect_offset(values: Iterable[bytes]) -> datetime.timedelta | None:
 
 def _offsets(value: bytes) -> Iterator[datetime.timedelta]:
     try:
-        message: Any = json.loads(value)
+        message = read_json(value, "the message")
         commit_ts = message["_tidb"]["commitTs"]
         columns = [name for name, type in message["mysqlType"].items() if type.startswith("timestamp")]
         texts = [row[name] for row in message["data"] for name in columns if row.get(name)]
         if not isinstance(commit_ts, int) or not is_commit_ts(commit_ts):
             return
         times = [datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC) for text in texts]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (MessageError, ValueError, KeyError, TypeError, AttributeError):
         return
     for time in times:
         difference = time - commit_time(commit_ts)

@@ -51,7 +51,7 @@ from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database.client import ComparedColumn, ComparedTable, SourceDatabase
-from cdc_lakehouse.sources.database.row_texts import value_text as source_text
+from cdc_lakehouse.sources.database.client import value_text as source_text
 
 _ROWS: Final = "lake_rows"
 _BATCH_ROWS: Final = 1000

@@ -193,7 +193,9 @@ def test_a_date_of_which_a_file_is_gone_is_refused_and_nothing_is_touched(lake: 
     ("content", "words"),
     [
         (None, "no metadata file"),
-        *((text, "does not hold a checkpoint-ts") for text in ("", '{"checkpoint-ts": 4', "[]", "{}", "\x00\xff")),
+        *((text, "is not JSON") for text in ("", '{"checkpoint-ts": 4', "\x00\xff")),
+        ("[]", "not an object"),
+        ("{}", "not a TSO: None"),
         *(
             (f'{{"checkpoint-ts": {value}}}', "not a TSO")
             for value in ('"450000000000000000"', "true", "0", "-1", "9223372036854775808", "1.5e17")

@@ -9,7 +9,7 @@ import pytest
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ObjectChangedError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, clients, open_store, remote_store
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, open_store, remote_store
 from tests.servers.buckets import S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
 from tests.servers.proxy import Fault, Proxy, listing, proxy_before, reading
@@ -39,9 +39,9 @@ def store(bucket: S3Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Ob
     monkeypatch.setattr(remote_store, "_WAIT_SECONDS", 0.01)
     retries = {"max_retries": 3, "retry_timeout": datetime.timedelta(seconds=20)}
     monkeypatch.setattr(
-        clients, "RETRIES", {**retries, "backoff": {"init_backoff": datetime.timedelta(milliseconds=5)}}
+        remote_store, "RETRIES", {**retries, "backoff": {"init_backoff": datetime.timedelta(milliseconds=5)}}
     )
-    monkeypatch.setattr(clients, "TIMEOUTS", {"connect_timeout": "1s", "read_timeout": "400ms", "timeout": "2s"})
+    monkeypatch.setattr(remote_store, "TIMEOUTS", {"connect_timeout": "1s", "read_timeout": "400ms", "timeout": "2s"})
     return open_store(
         bucket.uri, StorageConfig.model_validate(s3_storage(proxy.endpoint, bucket.ACCESS, bucket.SECRET))
     )
@@ -91,7 +91,7 @@ def test_what_does_not_pass_is_told_as_what_may(store: ObjectStore, proxy: Proxy
 
 @pytest.mark.parametrize("use", USES)
 def test_a_server_that_is_not_there(bucket: S3Bucket, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "RETRIES", {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=2)})
+    monkeypatch.setattr(remote_store, "RETRIES", {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=2)})
     for endpoint in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
         store = open_store(bucket.uri, StorageConfig.model_validate(s3_storage(endpoint, "a", "b")))
         with pytest.raises(SourceUnreachableError, match="cannot be read for now"):

@@ -7,20 +7,19 @@ rows: all text is Unicode, numbers keep their digits, errors are MessageError, a
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from typing import Any, Final, Never, TypeGuard
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.format import Row, present, shown
+from cdc_lakehouse.sources import read_json
 
 JsonObject = dict[str, Any]
 """Values are None, bool, str, JsonNumber, lists and further objects."""
 
 _MAX_INTEGER: Final = (1 << 63) - 1
 _DIGITS: Final = re.compile("[0-9]{1,19}")
-_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class JsonNumber(str):
@@ -47,22 +46,8 @@ def parse(text: str, what: str = "the message") -> JsonObject:
 
     Raises MessageError for text that is not a JSON object, has a name twice in an object, or half of a surrogate pair.
     """
-    try:
-        parsed = json.loads(
-            text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_no_constant, object_pairs_hook=unique
-        )
-        # An escape may give half of a surrogate pair alone: such a str cannot be encoded in UTF-8.
-        if _SURROGATE.search(text):
-            json.dumps(parsed, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise MessageError(f"{what} has half of a surrogate pair in its text") from error
-    except RecursionError as error:
-        raise MessageError(f"{what} is nested too deep to be JSON of this format") from error
-    except ValueError as error:
-        raise MessageError(f"{what} is not JSON: {_why(error)}") from error
-    if not isinstance(parsed, dict):
-        raise MessageError(f"{what} is JSON, but not an object")
-    return parsed
+    numbers = {"parse_int": JsonNumber, "parse_float": JsonNumber, "parse_constant": _no_constant}
+    return read_json(text, what, object_pairs_hook=unique, **numbers)
 
 
 def text_of(parsed: JsonObject, name: str) -> str | None:
@@ -156,7 +141,3 @@ def unique(pairs: list[tuple[str, object]]) -> JsonObject:
 
 def _no_constant(word: str) -> Never:
     raise ValueError(f"{word} is no JSON number")
-
-
-def _why(error: ValueError) -> str:
-    return f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)

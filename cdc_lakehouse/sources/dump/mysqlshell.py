@@ -16,15 +16,16 @@ were added in later releases."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
+from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.dump.contents import (
     BinaryNotation,
     Compression,
@@ -139,15 +140,7 @@ class _Files:
     def document(self, path: str) -> _Document:
         """Read a JSON object. Raises `SourceError` when it does not exist, or is not a JSON object."""
         content = read_small(self.store, self.required(path))
-        try:
-            document: Any = json.loads(content)
-            # Half of a surrogate pair, which JSON's escapes can say, is in no name and ends no line.
-            json.dumps(document, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise DumpError(f"the dump's metadata is not JSON of UTF-8: {error}", segment=path) from None
-        if not isinstance(document, dict):
-            raise DumpError("the dump's metadata holds no JSON object", segment=path)
-        return _Document(path, cast("dict[str, Any]", document))
+        return _Document(path, read_json(content, "the dump's metadata", partial(DumpError, segment=path)))
 
 
 # --- The whole dump ---

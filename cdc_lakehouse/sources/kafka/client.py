@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, cast
+from functools import partial
+from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
+from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.object_store import read_segment
 
 _DEFAULTS: Final = {
@@ -217,11 +218,7 @@ def read_claim_check(uri: str, storage: StorageConfig, location: str) -> bytes:
     content = read_segment(uri, storage, name, None, limit=_LIMIT)
     if not content.startswith(b"{"):
         return content
-    try:
-        document = cast("dict[str, Any]", json.loads(content))
-    except (ValueError, RecursionError) as error:
-        raise SourceError("the claim check is not JSON", segment=name) from error
-    value = document.get("value")
+    value = read_json(content, "the claim check", partial(SourceError, segment=name)).get("value")
     if not isinstance(value, str):
         return content
     try:

@@ -1,6 +1,6 @@
 """Read-only access to the store that holds a sink. Nothing here can write, rename or delete.
 
-How to add a service: add a case to `Location` in `store`, its client to `clients`, its settings to `config/storage.py`.
+How to add a service: a case of `Location` in `store`, a client in `remote_store`, settings in `config/storage.py`.
 """
 
 from cdc_lakehouse.sources.object_store.local_store import LocalStore

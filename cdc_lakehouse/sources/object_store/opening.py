@@ -11,16 +11,15 @@ from typing import Final, NamedTuple
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError, SourceError
-from cdc_lakehouse.sources.object_store.clients import open_client
 from cdc_lakehouse.sources.object_store.local_store import LocalStore
-from cdc_lakehouse.sources.object_store.remote_store import RemoteStore
+from cdc_lakehouse.sources.object_store.remote_store import RemoteStore, open_client
 from cdc_lakehouse.sources.object_store.store import Location, ObjectStore
 
 
 def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
     """Open the store at an absolute URI (see `config.anchor_uri`). No request is made yet.
 
-    Raises `ConfigurationError` as `Location.of` and `clients.open_client` do.
+    Raises `ConfigurationError` as `Location.of` and `open_client` do.
     """
     location = Location.of(uri)
     if location.service == "file":

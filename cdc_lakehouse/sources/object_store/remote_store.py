@@ -1,17 +1,36 @@
-"""A bucket of S3, GCS or Azure, or the part of it below a prefix."""
+"""A bucket of S3, GCS or Azure, or the part of it below a prefix, and the client of each service.
+
+An error's text contains URLs (with a SAS token: signed ones) and the service's whole response, so only the HTTP status,
+the service's error code and the client's own name of the kind are passed on.
+"""
+
+# pyright: standard
+# The types of obstore name those of a package that is not needed here.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import obstore
+from obstore.exceptions import BaseError, InvalidPathError, PreconditionError, UnauthenticatedError
+from obstore.store import AzureStore, GCSStore, S3Store
 
-from cdc_lakehouse.errors import CdcError, ObjectChangedError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.object_store.clients import CLIENT_ERRORS, StoreClient, beyond_the_end, broke_off, fault
+from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
+from cdc_lakehouse.errors import (
+    CdcError,
+    ConfigurationError,
+    ObjectChangedError,
+    ObjectMissingError,
+    SourceError,
+    SourceUnreachableError,
+)
 from cdc_lakehouse.sources.object_store.store import (
     TOO_LARGE,
     Location,
@@ -22,10 +41,201 @@ from cdc_lakehouse.sources.object_store.store import (
 
 if TYPE_CHECKING:
     from obstore import GetOptions
+    from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config
 
-# pyright: standard
-# The types of obstore name those of a package that is not needed here.
+    from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials
 
+CLIENT_ERRORS: Final = (BaseError, OSError, ValueError)
+"""The client's exceptions: a missing object is an `OSError`, an invalid path or setting a `ValueError`."""
+
+_STATUS: Final = re.compile(r"status code: (\d{3})|\bstatus: (\d{3})")
+_CODE: Final = re.compile(r"<Code>\s*(\w{1,64})\s*</Code>|\"code\":\s*\"(\w{1,64})\"")
+_KIND: Final = re.compile(r"\bkind: (\w{1,32})")
+# Quoted, with control characters escaped.
+_KEY: Final = re.compile(r'\bpath: ("(?:[^"\\]|\\.)*")')
+
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound"})
+_BAD_CREDENTIALS: Final = frozenset({
+    "ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "SignatureDoesNotMatch",
+    "RequestTimeTooSkewed", "InvalidAuthenticationInfo", "AuthenticationFailed", "AccessTokenExpired",
+})  # fmt: skip
+_OTHER_REGION: Final = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed"})
+_PASSING: Final = frozenset({"RequestTimeout", "SlowDown", "Throttling", "ServerBusy", "OperationTimedOut"})
+
+
+def fault(location: Location, error: BaseException, path: str | None = None) -> CdcError:
+    """Return the project's error for one of the client's. Errors of one object name it; errors of the whole store (no
+    bucket, bad credentials) do not."""
+    text = str(error)
+    status = _first(_STATUS, text)
+    code = _first(_CODE, text)
+    said = " ".join(filter(None, [status and f"HTTP {status}", code])) or _first(_KIND, text) or type(error).__name__
+    setting, bucket = location.setting, location.bucket
+    if code in _NO_BUCKET or (path is None and status == "404"):
+        return SourceError(
+            f"there is no bucket {bucket!r} ({said})",
+            advice=f"correct source.uri, or endpoint and account in {setting}",
+        )
+    if isinstance(error, FileNotFoundError) or (path is not None and status == "404"):
+        return ObjectMissingError("the object is not there", segment=path)
+    if isinstance(error, PreconditionError) or status == "412":
+        return ObjectChangedError("the object has changed since it was listed", segment=path)
+    if code in _BAD_CREDENTIALS or status == "401" or isinstance(error, UnauthenticatedError):
+        return SourceError(
+            f"the bucket {bucket!r} does not take the credentials ({said})",
+            advice=f"renew or correct those of {setting}, or of the environment where it names none",
+        )
+    if status == "403":
+        what = "list the bucket" if path is None else "read an object of the bucket"
+        return SourceError(
+            f"no permission to {what} {bucket!r} ({said})",
+            segment=path,
+            advice=f"allow the identity of {setting} to list the bucket and to read its objects",
+        )
+    if code in _OTHER_REGION or status in ("301", "307") or "Received redirect" in text:
+        return SourceError(
+            f"the bucket {bucket!r} is in another region ({said})", advice=f"set {setting}.region to the bucket's"
+        )
+    if isinstance(error, ValueError | InvalidPathError):
+        key = _first(_KEY, text) or (location.uri if path is None else f'"{path}"')
+        return SourceError(
+            f"no request can be made for {key} of the bucket {bucket!r}: part of the key is empty, '.' or '..', or has "
+            "control characters",
+            segment=path,
+            advice="remove it from the source's prefix, or point source.uri below it",
+        )
+    if status is None or status[0] == "5" or status in ("408", "429") or code in _PASSING:
+        return SourceUnreachableError(f"the bucket {bucket!r} cannot be read for now ({said})", segment=path)
+    return SourceError(f"the bucket {bucket!r} refuses the request ({said})", segment=path, advice=f"look at {setting}")
+
+
+def settings_fault(location: Location, error: BaseException) -> ConfigurationError:
+    """Return the error for a client that could not be created. The client's text may contain a setting, so it is not
+    passed on."""
+    return ConfigurationError(
+        f"the client for {location.uri} cannot be made ({type(error).__name__})",
+        advice=f"look at {location.setting}: its endpoint, key files and keys",
+    )
+
+
+def beyond_the_end(error: BaseException) -> bool:
+    """Whether a range lies beyond the end of an object: an empty one has no first byte."""
+    return _first(_STATUS, str(error)) == "416"
+
+
+def broke_off(error: BaseException) -> bool:
+    """Whether a response began and did not end: the client retries requests without a response, but not those."""
+    return "response body" in str(error)
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    match = pattern.search(text)
+    return None if match is None else next(filter(None, match.groups()))
+
+
+# A sensor's tick waits for it, so an outage is reported after less than a minute; a run is tried again as a whole.
+RETRY_TIMEOUT: Final = datetime.timedelta(seconds=45)
+RETRIES: RetryConfig = {"max_retries": 8, "retry_timeout": RETRY_TIMEOUT}
+# A connection that brings nothing for half a minute is dead; a large file may take much longer than that in all.
+TIMEOUTS: ClientConfig = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "15m"}
+DEFAULT_REGION: Final = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreClient:
+    """A service's client. `credentials` keep the error for which they could not be obtained."""
+
+    store: S3Store | GCSStore | AzureStore
+    credentials: S3Credentials | None = None
+
+    @property
+    def failure(self) -> CdcError | None:
+        """The error for which the last request had no credentials; None where it had them."""
+        return None if self.credentials is None else self.credentials.failure
+
+
+def open_client(location: Location, storage: StorageConfig) -> StoreClient:
+    """The client of a bucket. No request is made.
+
+    Raises `ConfigurationError` when a setting is missing or the client does not accept it, and `ValueError` for a local
+    directory.
+    """
+    credentials: S3Credentials | None = None
+    provider: dict[str, Any] = {}
+    kind: Any
+    match location.service:
+        case "s3":
+            kind, settings = S3Store, storage.s3.of(location.bucket)
+            # This imports boto3, which is slow to load.
+            from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
+
+            credentials = s3_credentials(settings)
+            config = _s3_config(location, settings, credentials)
+            provider = {"credential_provider": credentials}
+        case "gs":
+            kind, settings = GCSStore, storage.gs.of(location.bucket)
+            config = _gcs_config(settings)
+        case "azure":
+            kind, settings = AzureStore, storage.azure.of(location.bucket)
+            config = _azure_config(location, settings)
+        case "file":
+            raise ValueError("a local directory has no client")
+    is_http = settings.endpoint is not None and settings.endpoint.startswith("http://")
+    options: ClientConfig = {**TIMEOUTS, "allow_http": is_http}
+    try:
+        store = kind(location.bucket, config=config, client_options=options, retry_config=RETRIES, **provider)
+    except CLIENT_ERRORS as error:
+        raise settings_fault(location, error) from None
+    return StoreClient(store, credentials)
+
+
+def _s3_config(location: Location, settings: S3Storage, credentials: S3Credentials | None) -> S3Config:
+    region = settings.region or (None if credentials is None else credentials.region) or DEFAULT_REGION
+    config: S3Config = {"region": region, "virtual_hosted_style_request": not settings.path_style}
+    if settings.endpoint is not None:
+        config["endpoint"] = settings.endpoint
+        if not settings.path_style:
+            # For virtual-hosted requests, the client expects the bucket's own endpoint.
+            scheme, _, host = settings.endpoint.partition("://")
+            config["endpoint"] = f"{scheme}://{location.bucket}.{host}"
+    if credentials is None:
+        config["skip_signature"] = True
+    return config
+
+
+def _gcs_config(settings: GcsStorage) -> GCSConfig:
+    config: GCSConfig = {}
+    if settings.endpoint is not None:
+        config["base_url"] = settings.endpoint
+    if settings.anonymous:
+        config["skip_signature"] = True
+    elif settings.service_account_file is not None:
+        config["service_account"] = settings.service_account_file
+    return config
+
+
+def _azure_config(location: Location, settings: AzureStorage) -> AzureConfig:
+    account = location.account or settings.account
+    if account is None:
+        raise ConfigurationError(
+            f"{location.uri} names no storage account",
+            advice="set storage.azure.account, or use abfss://container@account…",
+        )
+    settings_by_key: dict[str, Any] = {
+        "account_name": account,
+        "endpoint": settings.endpoint,
+        "skip_signature": settings.anonymous or None,
+        "account_key": settings.account_key,
+        "sas_key": settings.sas_token,
+        "tenant_id": settings.tenant_id,
+        "client_id": settings.client_id,
+        "client_secret": settings.client_secret,
+    }
+    config: Any = {key: value for key, value in settings_by_key.items() if value is not None}
+    return config
+
+
+# The store.
 
 T = TypeVar("T")
 

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, is_commit_ts
 from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
+from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
 
 METADATA: Final = "metadata"
@@ -141,13 +142,8 @@ def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
         ) from None
     except SourceError as error:
         raise CheckpointError(error.message, segment=METADATA, advice=error.advice) from error
-    try:
-        document: Any = json.loads(content)
-        checkpoint = document["checkpoint-ts"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise CheckpointError(
-            f"the metadata file does not hold a checkpoint-ts: {content[:80]!r}", segment=METADATA
-        ) from None
+    fault = partial(CheckpointError, segment=METADATA)
+    checkpoint = read_json(content, f"the metadata file ({content[:80]!r})", fault).get("checkpoint-ts")
     if isinstance(checkpoint, bool) or not isinstance(checkpoint, int) or not is_commit_ts(checkpoint):
         raise CheckpointError(f"the checkpoint-ts is not a TSO: {checkpoint!r}", segment=METADATA)
     if not is_commit_ts(checkpoint, end_ts_at(now)):

@@ -12,12 +12,14 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 from cdc_lakehouse.changelog import versions
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.errors import SchemaFileError, in_one_line
+from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.object_store import ObjectStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath
 
@@ -37,24 +39,16 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
     Raises `SchemaFileError` when the content is invalid, and as `ObjectStore.read` does.
     """
     content = store.read(file.path, limit=SIZE_LIMIT)
-    try:
-        document: Any = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise SchemaFileError(f"the schema file is not JSON: {error}", segment=file.path) from None
-    if not isinstance(document, dict):
-        raise SchemaFileError("the schema file holds no JSON object", segment=file.path)
-    table = cast("dict[str, Any]", document)
+    table = read_json(content, "the schema file", partial(SchemaFileError, segment=file.path))
     try:
         if file.checksum is not None and not _checksum_matches(content, file.checksum):
             raise SchemaFileError(
                 "the schema file's content does not match the checksum in its name", segment=file.path
             )
-        # Reject half of a surrogate pair, which cannot be stored.
-        json.dumps(table, ensure_ascii=False).encode()
         return _change(table, file)
     except KeyError as error:
         raise SchemaFileError(f"the schema file lacks {error.args[0]}", segment=file.path) from None
-    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SchemaFileError(
             f"a value of the schema file is not what TiCDC writes there: {in_one_line(error)}", segment=file.path
         ) from None

@@ -170,7 +170,7 @@ def results_of(case: Case, root: Path) -> list[str]:
         found = read(root, tool, **options)
     except SourceError as error:
         # What Python's and Arrow's parsers say differs between their versions.
-        return [text_of("error: " + re.sub(r"(not JSON of UTF-8|be decompressed): .*? (?=\[)", r"\1 ", str(error)))]
+        return [text_of("error: " + re.sub(r"(not JSON|be decompressed): .*? (?=\[)", r"\1 ", str(error)))]
     if not edits:
         check_rows(root, found, tables)
     return list(shown(found))
