@@ -3,13 +3,8 @@
 A shop knows nothing of files. It can be saved as JSON between two transactions and continue in another process.
 
 The tables have at least one column of every kind of type; their texts are ones that a pipeline must preserve (unicode,
-quotes, line ends).
-
-A database small enough to hold in memory: its current rows, and the changes that a changefeed sees.
-
-`commit` ends a transaction and returns its net effect: a row that was deleted and inserted under its key is an UPDATE,
-a row under a new key a DELETE and an INSERT. DDL text is as TiCDC prints it: names in backquotes, key words in upper
-case, texts with their character set.
+quotes, line ends). DDL text is as TiCDC prints it: names in backquotes, key words in upper case, texts with their
+character set.
 
 The sample changefeed: a shop's history, written at once, and its ongoing changes.
 
@@ -44,183 +39,11 @@ from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sample.sink_writer import Key, Row, SampleRowChange, SinkWriter, Table, write_atomically
 from cdc_lakehouse.sources.sink.paths import METADATA
 
-_ADD_COLUMN: Final = 5
-_DROP_COLUMN: Final = 6
-_ADD_INDEX: Final = 7
-_MODIFY_COLUMN: Final = 12
+_ADD_COLUMN, _DROP_COLUMN, _ADD_INDEX, _MODIFY_COLUMN = 5, 6, 7, 12
 _ORDER: Final = {"DELETE": 0, "UPDATE": 1, "INSERT": 2}
 _BARE_DEFAULTS: Final = INTEGERS | {"decimal", "float", "double", "year", "bit"}
 _NOW: Final = "CURRENT_TIMESTAMP"
 _COLUMNS: Final = TypeAdapter(tuple[SourceColumn, ...])
-
-
-class Database:
-    """The rows of some tables. Moments have a time zone. Commit-ts (TSO) rise strictly, even where the clock stands
-    still or goes back. The methods for DDL return the statement with the resulting columns, and take effect at once."""
-
-    def __init__(self) -> None:
-        self._last_ts = 0
-        self._tables: dict[TableName, Table] = {}
-        self._rows: dict[TableName, dict[Key, Row]] = {}
-        self._last_ids: dict[str, int] = {}
-        self._before: dict[tuple[TableName, Key], Row | None] = {}
-        """Rows as they were before the current transaction."""
-
-    @property
-    def last_ts(self) -> int:
-        """The last commit-ts (or resolved-ts) that was assigned."""
-        return self._last_ts
-
-    def next_ts(self, moment: datetime.datetime) -> int:
-        """Return the TSO of `moment`, or the last one plus 1 when that is greater."""
-        self._last_ts = max(tso(moment), self._last_ts + 1)
-        return self._last_ts
-
-    @property
-    def names(self) -> tuple[TableName, ...]:
-        """The names of all tables."""
-        return tuple(self._tables)
-
-    def table(self, name: TableName) -> Table:
-        """Return a table in its current state. Raises `KeyError` where there is none."""
-        return self._tables[name]
-
-    def rows(self, name: TableName, /, **equal: str | None) -> list[Row]:
-        """Return the rows whose columns have these values, the oldest first."""
-        rows = self._rows[name].values()
-        return [row for row in rows if all(row[column] == value for column, value in equal.items())]
-
-    def next_id(self, name: TableName) -> str:
-        """Return the next number of a table's AUTO_INCREMENT."""
-        self._last_ids[name.table] = self._last_ids.get(name.table, 0) + 1
-        return str(self._last_ids[name.table])
-
-    def insert(self, name: TableName, /, **values: str | None) -> None:
-        """Insert a row. Columns that are not given get their default; values for columns that the table does not have
-        are ignored."""
-        columns = self._tables[name].columns
-        self._put(name, {column.name: values.get(column.name, column.default) for column in columns})
-
-    def update(self, name: TableName, row: Row, /, **values: str | None) -> None:
-        """Change those columns of a row that the table has. With another key the row is deleted and inserted."""
-        changed = {column: values.get(column, value) for column, value in row.items()}
-        if self._tables[name].key_of(changed) != self._tables[name].key_of(row):
-            self.delete(name, row)
-        self._put(name, changed)
-
-    def delete(self, name: TableName, row: Row) -> None:
-        """Delete the row with the same key."""
-        del self._rows[name][self._remember(name, row)]
-
-    def commit(self, moment: datetime.datetime) -> list[SampleRowChange]:
-        """End the transaction; return its changes in TiDB's order: DELETE, UPDATE, INSERT, then by key. Empty when
-        nothing changed."""
-        before, self._before = self._before, {}
-        changed = [(name, old, self._rows[name].get(key)) for (name, key), old in before.items()]
-        changed = [(name, old, new) for name, old, new in changed if old != new]
-        if not changed:
-            return []
-        commit_ts = self.next_ts(moment)
-        changes = [_change(self._tables[name], commit_ts, old, new) for name, old, new in changed]
-        return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change.table.key_of(change.row))))
-
-    def create_database(self, database: str, moment: datetime.datetime) -> SchemaChange:
-        """Create a database."""
-        query = f"CREATE DATABASE {quoted(database)}"
-        return SchemaChange(self.next_ts(moment), database, "", versions.CREATE_DATABASE, query, (), "")
-
-    def create_table(
-        self, name: TableName, columns: tuple[SourceColumn, ...], moment: datetime.datetime
-    ) -> SchemaChange:
-        """Create an empty table."""
-        self._tables[name] = Table(name, 0, columns)
-        self._rows[name] = {}
-        return self._changed(name, moment, versions.CREATE_TABLE, create_statement(name, columns))
-
-    def add_column(self, name: TableName, column: SourceColumn, moment: datetime.datetime) -> SchemaChange:
-        """Add a column. Older rows get its default; they are not sent again."""
-        self._reshape(name, (*self._tables[name].columns, column), lambda row: {**row, column.name: column.default})
-        return self._alter(name, moment, _ADD_COLUMN, f"ADD COLUMN {column_definition(column)}")
-
-    def drop_column(self, name: TableName, column: str, moment: datetime.datetime) -> SchemaChange:
-        """Drop a column with its values."""
-        kept = tuple(kept for kept in self._tables[name].columns if kept.name != column)
-        self._reshape(name, kept, lambda row: {key: value for key, value in row.items() if key != column})
-        return self._alter(name, moment, _DROP_COLUMN, f"DROP COLUMN {quoted(column)}")
-
-    def rename_column(self, name: TableName, old: str, new: str, moment: datetime.datetime) -> SchemaChange:
-        """Rename a column; its values stay."""
-        columns = self._tables[name].columns
-        renamed = tuple(replace(column, name=new) if column.name == old else column for column in columns)
-        self._reshape(name, renamed, lambda row: {new if key == old else key: value for key, value in row.items()})
-        return self._alter(name, moment, _MODIFY_COLUMN, f"RENAME COLUMN {quoted(old)} TO {quoted(new)}")
-
-    def modify_column(self, name: TableName, column: SourceColumn, moment: datetime.datetime) -> SchemaChange:
-        """Change a column to a wider type: the text of every value stays as it is."""
-        columns = tuple(column if old.name == column.name else old for old in self._tables[name].columns)
-        self._reshape(name, columns, lambda row: row)
-        return self._alter(name, moment, _MODIFY_COLUMN, f"MODIFY COLUMN {column_definition(column)}")
-
-    def add_index(self, name: TableName, index: str, column: str, moment: datetime.datetime) -> SchemaChange:
-        """Add an index; no row changes."""
-        return self._alter(name, moment, _ADD_INDEX, f"ADD INDEX {quoted(index)}({quoted(column)})")
-
-    def truncate_table(self, name: TableName, moment: datetime.datetime) -> SchemaChange:
-        """Remove all rows."""
-        self._rows[name] = {}
-        return self._changed(name, moment, versions.TRUNCATE_TABLE, f"TRUNCATE TABLE {name.quoted}")
-
-    def rename_table(self, name: TableName, new: TableName, moment: datetime.datetime) -> SchemaChange:
-        """Rename a table; its rows stay."""
-        self._tables[new] = replace(self._tables.pop(name), name=new)
-        self._rows[new] = self._rows.pop(name)
-        query = f"RENAME TABLE {name.quoted} TO {new.quoted}"
-        return self._changed(new, moment, versions.RENAME_TABLE, query)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON-compatible values, between two transactions."""
-        tables = [
-            {
-                "name": [name.database, name.table],
-                "version": table.version,
-                "columns": _COLUMNS.dump_python(table.columns, mode="json"),
-                "rows": list(self._rows[name].values()),
-            }
-            for name, table in self._tables.items()
-        ]
-        return {"last_ts": self._last_ts, "last_ids": self._last_ids, "tables": tables}
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> Database:
-        """Restore the database from its `state`."""
-        database = Database()
-        database._last_ts, database._last_ids = state["last_ts"], dict(state["last_ids"])
-        for saved in state["tables"]:
-            name = TableName(*saved["name"])
-            table = Table(name, saved["version"], _COLUMNS.validate_python(saved["columns"]))
-            database._tables[name] = table
-            database._rows[name] = {table.key_of(row): row for row in saved["rows"]}
-        return database
-
-    def _put(self, name: TableName, row: Row) -> None:
-        self._rows[name][self._remember(name, row)] = row
-
-    def _remember(self, name: TableName, row: Row) -> Key:
-        key = self._tables[name].key_of(row)
-        self._before.setdefault((name, key), self._rows[name].get(key))
-        return key
-
-    def _reshape(self, name: TableName, columns: tuple[SourceColumn, ...], row_of: Callable[[Row], Row]) -> None:
-        self._tables[name] = replace(self._tables[name], columns=columns)
-        self._rows[name] = {key: row_of(row) for key, row in self._rows[name].items()}
-
-    def _alter(self, name: TableName, moment: datetime.datetime, action: int, clause: str) -> SchemaChange:
-        return self._changed(name, moment, action, f"ALTER TABLE {name.quoted} {clause}")
-
-    def _changed(self, name: TableName, moment: datetime.datetime, action: int, query: str) -> SchemaChange:
-        version = self.next_ts(moment)
-        self._tables[name] = replace(self._tables[name], version=version)
-        return SchemaChange(version, name.database, name.table, action, query, self._tables[name].columns, "")
 
 
 def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
@@ -350,99 +173,202 @@ TABLES: Final[dict[TableName, tuple[SourceColumn, ...]]] = {
 _CHANNEL: Final = _required("channel", _varchar(20), "web")
 _CURRENCY: Final = _required("currency", ColumnType.of("CHAR", length=3), "EUR")
 
-SCHEMA_CHANGES: Final[tuple[Callable[[Database, datetime.datetime], SchemaChange], ...]] = (
-    lambda database, moment: database.add_column(ORDERS, _CHANNEL, moment),
-    lambda database, moment: database.add_index(ORDERS, "by_customer", "customer_id", moment),
-    lambda database, moment: database.rename_column(CUSTOMERS, "notes", "remarks", moment),
-    lambda database, moment: database.modify_column(CUSTOMERS, _required("points", _BIGINT, "0"), moment),
-    lambda database, moment: database.truncate_table(CARTS, moment),
-    lambda database, moment: database.drop_column(PAYMENTS, "receipt", moment),
-    lambda database, moment: database.rename_table(CARTS, BASKETS, moment),
-    lambda database, moment: database.add_column(PAYMENTS, _CURRENCY, moment),
+SCHEMA_CHANGES: Final[tuple[tuple[Any, ...], ...]] = (
+    ("add column", ORDERS, _CHANNEL),
+    ("add index", ORDERS, "by_customer", "customer_id"),
+    ("rename column", CUSTOMERS, "notes", "remarks"),
+    ("modify column", CUSTOMERS, _required("points", _BIGINT, "0")),
+    ("truncate", CARTS),
+    ("drop column", PAYMENTS, "receipt"),
+    ("rename", CARTS, BASKETS),
+    ("add column", PAYMENTS, _CURRENCY),
 )
 """Every history has all of them once, in this order. After them, columns of campaigns are added and dropped."""
 
 
 class Shop:
-    """A shop and its database. Moments are in UTC and should not go back; commit-ts rise strictly in any case."""
+    """A shop: the current rows of its tables, and the changes that a changefeed sees. Moments are in UTC and should not
+    go back; commit-ts (TSO) rise strictly in any case."""
 
     def __init__(self, seed: int = 1) -> None:
-        self.seed = seed
-        self._database = Database()
-        self._trades = 0
-        self._schema_changes = 0
-
-    @property
-    def last_ts(self) -> int:
-        """The last commit-ts or resolved-ts."""
-        return self._database.last_ts
+        self.seed, self.last_ts = seed, 0
+        self._trades = self._schema_changes = 0
+        self._tables: dict[TableName, Table] = {}
+        self._rows: dict[TableName, dict[Key, Row]] = {}
+        self._last_ids: dict[str, int] = {}
+        self._before: dict[tuple[TableName, Key], Row | None] = {}
+        """Rows as they were before the current transaction."""
 
     def open(self, moment: datetime.datetime) -> list[SchemaChange]:
         """Create the database and its tables."""
-        changes = [self._database.create_database(_DATABASE, moment)]
+        query = f"CREATE DATABASE {quoted(_DATABASE)}"
+        changes = [SchemaChange(self.resolve(moment), _DATABASE, "", versions.CREATE_DATABASE, query, (), "")]
         for number, (name, columns) in enumerate(TABLES.items(), start=1):
-            changes.append(self._database.create_table(name, columns, moment + number * _BETWEEN_STATEMENTS))
+            self._tables[name], self._rows[name] = Table(name, 0, columns), {}
+            when, query = moment + number * _BETWEEN_STATEMENTS, create_statement(name, columns)
+            changes.append(self._changed(name, when, versions.CREATE_TABLE, query))
         return changes
 
     def trade(self, moment: datetime.datetime) -> list[SampleRowChange]:
-        """Run one transaction, which changes at least one row; return its changes."""
+        """Run one transaction, which changes at least one row; return its net effect in TiDB's order (DELETE, UPDATE,
+        INSERT, then by key): a row under a new key is a DELETE and an INSERT."""
         self._trades += 1
         # Every transaction has its own generator, so that no generator's state need be saved.
         rng = random.Random(f"{self.seed}/trade/{self._trades}")
-        _tidy(self._database, rng)
-        changes = self._database.commit(moment)
-        while not changes:
+        _tidy(self, rng)
+        while not (changed := self._net_effect()):
             (trade,) = rng.choices(list(_TRADES), list(_TRADES.values()))
-            trade(self._database, rng, moment)
-            changes = self._database.commit(moment)
-        return changes
+            trade(self, rng, moment)
+        commit_ts = self.resolve(moment)
+        changes = [_change(self._tables[name], commit_ts, old, new) for name, old, new in changed]
+        return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change.table.key_of(change.row))))
+
+    def _net_effect(self) -> list[tuple[TableName, Row | None, Row | None]]:
+        before, self._before = self._before, {}
+        changed = [(name, old, self._rows[name].get(key)) for (name, key), old in before.items()]
+        return [(name, old, new) for name, old, new in changed if old != new]
 
     def change_schema(self, moment: datetime.datetime) -> SchemaChange:
         """Run the next DDL: first those of `SCHEMA_CHANGES`, then columns of campaigns without end."""
         self._schema_changes += 1
         if self._schema_changes <= len(SCHEMA_CHANGES):
-            return SCHEMA_CHANGES[self._schema_changes - 1](self._database, moment)
-        running = _campaigns(self._database)
+            return self._run(moment, *SCHEMA_CHANGES[self._schema_changes - 1])
+        running = self.campaigns()
         if len(running) == _CAMPAIGNS_KEPT:
-            return self._database.drop_column(CUSTOMERS, running[0], moment)
+            return self._run(moment, "drop column", CUSTOMERS, running[0])
         column = SourceColumn(f"{_CAMPAIGN}{self._schema_changes - 1}", _varchar(20), default="none")
-        return self._database.add_column(CUSTOMERS, column, moment)
+        return self._run(moment, "add column", CUSTOMERS, column)
+
+    def _run(self, moment: datetime.datetime, kind: str, name: TableName, *what: Any) -> SchemaChange:
+        """Carry out a statement of `SCHEMA_CHANGES`. Rows are not sent again: older ones get a new column's default."""
+        columns, rows, table = self._tables[name].columns, self._rows[name], f"ALTER TABLE {name.quoted}"
+        match kind, *what:
+            case "truncate", *_:
+                self._rows[name] = {}
+                return self._changed(name, moment, versions.TRUNCATE_TABLE, f"TRUNCATE TABLE {name.quoted}")
+            case "rename", new:
+                self._tables[new], self._rows[new] = replace(self._tables.pop(name), name=new), self._rows.pop(name)
+                query = f"RENAME TABLE {name.quoted} TO {new.quoted}"
+                return self._changed(new, moment, versions.RENAME_TABLE, query)
+            case "add index", index, column:
+                return self._changed(name, moment, _ADD_INDEX, f"{table} ADD INDEX {quoted(index)}({quoted(column)})")
+            case "add column", column:
+                action, clause, columns = _ADD_COLUMN, f"ADD COLUMN {column_definition(column)}", (*columns, column)
+                rows = {key: {**row, column.name: column.default} for key, row in rows.items()}
+            case "drop column", column:
+                action, clause = _DROP_COLUMN, f"DROP COLUMN {quoted(column)}"
+                columns = tuple(each for each in columns if each.name != column)
+                rows = {key: {n: value for n, value in row.items() if n != column} for key, row in rows.items()}
+            case "rename column", old, new:
+                action, clause = _MODIFY_COLUMN, f"RENAME COLUMN {quoted(old)} TO {quoted(new)}"
+                columns = tuple(replace(each, name=new) if each.name == old else each for each in columns)
+                rows = {key: {new if n == old else n: v for n, v in row.items()} for key, row in rows.items()}
+            case _, column:  # To a wider type: the text of every value stays as it is.
+                action, clause = _MODIFY_COLUMN, f"MODIFY COLUMN {column_definition(column)}"
+                columns = tuple(column if each.name == column.name else each for each in columns)
+            case _:
+                raise ValueError(kind)
+        self._tables[name], self._rows[name] = replace(self._tables[name], columns=columns), rows
+        return self._changed(name, moment, action, f"{table} {clause}")
+
+    def _changed(self, name: TableName, moment: datetime.datetime, action: int, query: str) -> SchemaChange:
+        version = self.resolve(moment)
+        self._tables[name] = replace(self._tables[name], version=version)
+        return SchemaChange(version, name.database, name.table, action, query, self._tables[name].columns, "")
 
     def resolve(self, moment: datetime.datetime) -> int:
-        """Return a resolved-ts: all earlier commits are below it, all later ones above it."""
-        return self._database.next_ts(moment)
+        """Return a resolved-ts, the TSO of `moment` or the last one plus 1: all earlier commits are below it, all later
+        ones above it."""
+        self.last_ts = max(tso(moment), self.last_ts + 1)
+        return self.last_ts
 
     def tables(self) -> dict[tuple[str, str], tuple[tuple[SourceColumn, ...], list[Row]]]:
         """Return the columns and current rows of every table, by database and table. Values are text in canal-json's
         notation."""
-        database = self._database
         return {
-            (name.database, name.table): (database.table(name).columns, [dict(row) for row in database.rows(name)])
-            for name in database.names
+            (name.database, name.table): (table.columns, [dict(row) for row in self._rows[name].values()])
+            for name, table in self._tables.items()
         }
 
     def state(self) -> dict[str, Any]:
         """Return everything as JSON-compatible values, between two transactions."""
+        tables = [
+            {
+                "name": [name.database, name.table],
+                "version": table.version,
+                "columns": _COLUMNS.dump_python(table.columns, mode="json"),
+                "rows": list(self._rows[name].values()),
+            }
+            for name, table in self._tables.items()
+        ]
         counters = {"seed": self.seed, "trades": self._trades, "schema_changes": self._schema_changes}
-        return {**counters, "database": self._database.state()}
+        return {**counters, "last_ts": self.last_ts, "last_ids": self._last_ids, "tables": tables}
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Shop:
         """Restore the shop from its `state`."""
         shop = Shop(state["seed"])
         shop._trades, shop._schema_changes = state["trades"], state["schema_changes"]
-        shop._database = Database.from_state(state["database"])
+        shop.last_ts, shop._last_ids = state["last_ts"], dict(state["last_ids"])
+        for saved in state["tables"]:
+            name = TableName(*saved["name"])
+            shop._tables[name] = table = Table(name, saved["version"], _COLUMNS.validate_python(saved["columns"]))
+            shop._rows[name] = {table.key_of(row): row for row in saved["rows"]}
         return shop
+
+    # --- What a transaction reads and changes ---
+
+    def rows(self, name: TableName, /, **equal: str | None) -> list[Row]:
+        """Return the rows whose columns have these values, the oldest first."""
+        rows = self._rows[name].values()
+        return [row for row in rows if all(row[column] == value for column, value in equal.items())]
+
+    def carts(self) -> TableName:
+        return CARTS if CARTS in self._tables else BASKETS
+
+    def campaigns(self) -> list[str]:
+        """Return the columns of the running campaigns, the oldest first."""
+        return [column.name for column in self._tables[CUSTOMERS].columns if column.name.startswith(_CAMPAIGN)]
+
+    def next_id(self, name: TableName) -> str:
+        """Return the next number of a table's AUTO_INCREMENT."""
+        self._last_ids[name.table] = self._last_ids.get(name.table, 0) + 1
+        return str(self._last_ids[name.table])
+
+    def insert(self, name: TableName, /, **values: str | None) -> None:
+        """Insert a row. Columns that are not given get their default; values for columns that the table does not have
+        are ignored."""
+        columns = self._tables[name].columns
+        self._put(name, {column.name: values.get(column.name, column.default) for column in columns})
+
+    def update(self, name: TableName, row: Row, /, **values: str | None) -> None:
+        """Change those columns of a row that the table has. With another key the row is deleted and inserted."""
+        changed = {column: values.get(column, value) for column, value in row.items()}
+        if self._tables[name].key_of(changed) != self._tables[name].key_of(row):
+            self.delete(name, row)
+        self._put(name, changed)
+
+    def delete(self, name: TableName, row: Row) -> None:
+        """Delete the row with the same key."""
+        del self._rows[name][self._remember(name, row)]
+
+    def _put(self, name: TableName, row: Row) -> None:
+        self._rows[name][self._remember(name, row)] = row
+
+    def _remember(self, name: TableName, row: Row) -> Key:
+        key = self._tables[name].key_of(row)
+        self._before.setdefault((name, key), self._rows[name].get(key))
+        return key
 
 
 # Trades: one transaction each, which changes nothing where it finds no suitable row. They give values for all columns
-# that a table ever has: the database uses those that it has at the moment.
+# that a table ever has: the shop uses those that it has at the moment.
 
 
-def _register(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    number, name = database.next_id(CUSTOMERS), _person_name(rng)
+def _register(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
+    number, name = shop.next_id(CUSTOMERS), _person_name(rng)
     notes = _remark(rng)
-    database.insert(
+    shop.insert(
         CUSTOMERS, id=number, email=f"customer{number}@example.org", name=name, born=_birthday(rng),
         newsletter=str(rng.randint(0, 1)), interests=_interests(rng), points="0",
         address=_address(rng) if rng.random() < 0.8 else None, notes=notes, remarks=notes,
@@ -450,128 +376,119 @@ def _register(database: Database, rng: random.Random, now: datetime.datetime) ->
     )  # fmt: skip
 
 
-def _fill_cart(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    if customer := _any_row(database, rng, CUSTOMERS):
-        carts, sku = _carts(database), rng.choice(_SKUS)
-        if lines := database.rows(carts, customer_id=customer["id"], sku=sku):
-            database.update(carts, lines[0], quantity=_plus(lines[0]["quantity"], 1))
+def _fill_cart(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
+    if customer := _any_row(shop, rng, CUSTOMERS):
+        carts, sku = shop.carts(), rng.choice(_SKUS)
+        if lines := shop.rows(carts, customer_id=customer["id"], sku=sku):
+            shop.update(carts, lines[0], quantity=_plus(lines[0]["quantity"], 1))
         else:
-            database.insert(carts, customer_id=customer["id"], sku=sku, quantity="1", added_at=_milliseconds(now))
+            shop.insert(carts, customer_id=customer["id"], sku=sku, quantity="1", added_at=_milliseconds(now))
 
 
-def _place_order(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    customer = _any_row(database, rng, CUSTOMERS)
+def _place_order(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
+    customer = _any_row(shop, rng, CUSTOMERS)
     if customer is None:
         return
-    lines = database.rows(_carts(database), customer_id=customer["id"])
+    lines = shop.rows(shop.carts(), customer_id=customer["id"])
     for line in lines:
-        database.delete(_carts(database), line)
+        shop.delete(shop.carts(), line)
     items = max(1, len(lines))
     cents = rng.randint(100, 50_000) * items
-    database.insert(
-        ORDERS, id=database.next_id(ORDERS), customer_id=customer["id"], status=_NEW,
+    shop.insert(
+        ORDERS, id=shop.next_id(ORDERS), customer_id=customer["id"], status=_NEW,
         total=f"{cents // 100}.{cents % 100:02d}", items=str(items), gift=str(int(rng.random() < 0.1)),
         message=_remark(rng), ordered_at=_milliseconds(now), shipped_on=None, updated_at=_seconds(now),
         channel=rng.choice(_CHANNELS),
     )  # fmt: skip
-    database.update(CUSTOMERS, customer, updated_at=_milliseconds(now))
+    shop.update(CUSTOMERS, customer, updated_at=_milliseconds(now))
 
 
-def _pay(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    order = _any_row(database, rng, ORDERS, status=_NEW)
+def _pay(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
+    order = _any_row(shop, rng, ORDERS, status=_NEW)
     if order is None:
         return
     method = rng.randint(1, len(_METHODS))
-    database.update(ORDERS, order, status=_PAID, updated_at=_seconds(now))
-    database.insert(
-        PAYMENTS, id=database.next_id(PAYMENTS), order_id=order["id"], method=str(method), amount=order["total"],
+    shop.update(ORDERS, order, status=_PAID, updated_at=_seconds(now))
+    shop.insert(
+        PAYMENTS, id=shop.next_id(PAYMENTS), order_id=order["id"], method=str(method), amount=order["total"],
         details=_json_text({"last4": f"{rng.randint(0, 9999):04d}", "3ds": True}) if method == 1 else None,
         receipt=rng.randbytes(rng.randint(0, 32)).decode("latin-1"), paid_at=_milliseconds(now),
         currency=rng.choice(("EUR", "EUR", "USD")),
     )  # fmt: skip
-    for customer in database.rows(CUSTOMERS, id=order["customer_id"]):
-        database.update(CUSTOMERS, customer, points=_plus(customer["points"], 10))
+    for customer in shop.rows(CUSTOMERS, id=order["customer_id"]):
+        shop.update(CUSTOMERS, customer, points=_plus(customer["points"], 10))
 
 
-def _ship(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    if order := _any_row(database, rng, ORDERS, status=_PAID):
-        database.update(ORDERS, order, status=_SHIPPED, shipped_on=now.date().isoformat(), updated_at=_seconds(now))
+def _ship(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
+    if order := _any_row(shop, rng, ORDERS, status=_PAID):
+        shop.update(ORDERS, order, status=_SHIPPED, shipped_on=now.date().isoformat(), updated_at=_seconds(now))
 
 
-def _deliver(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    if order := _any_row(database, rng, ORDERS, status=_SHIPPED):
-        database.update(ORDERS, order, status=_DELIVERED, updated_at=_seconds(now))
+def _deliver(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
+    if order := _any_row(shop, rng, ORDERS, status=_SHIPPED):
+        shop.update(ORDERS, order, status=_DELIVERED, updated_at=_seconds(now))
 
 
-def _cancel(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    if order := _any_row(database, rng, ORDERS, status=_NEW):
-        database.delete(ORDERS, order)
+def _cancel(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
+    if order := _any_row(shop, rng, ORDERS, status=_NEW):
+        shop.delete(ORDERS, order)
 
 
-def _edit_profile(database: Database, rng: random.Random, now: datetime.datetime) -> None:
-    if customer := _any_row(database, rng, CUSTOMERS):
+def _edit_profile(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
+    if customer := _any_row(shop, rng, CUSTOMERS):
         notes = _remark(rng)
-        database.update(
+        shop.update(
             CUSTOMERS, customer, name=_person_name(rng), address=_address(rng), interests=_interests(rng),
             notes=notes, remarks=notes, updated_at=_milliseconds(now),
-            **dict.fromkeys(_campaigns(database)[-1:], "joined"),
+            **dict.fromkeys(shop.campaigns()[-1:], "joined"),
         )  # fmt: skip
 
 
-def _leave(database: Database, rng: random.Random, now: datetime.datetime | None = None) -> None:
+def _leave(shop: Shop, rng: random.Random, now: datetime.datetime | None = None) -> None:
     """Delete a customer with all their rows."""
-    if customer := _any_row(database, rng, CUSTOMERS):
-        for line in database.rows(_carts(database), customer_id=customer["id"]):
-            database.delete(_carts(database), line)
-        for order in database.rows(ORDERS, customer_id=customer["id"]):
-            _delete_order(database, order)
-        database.delete(CUSTOMERS, customer)
+    if customer := _any_row(shop, rng, CUSTOMERS):
+        for line in shop.rows(shop.carts(), customer_id=customer["id"]):
+            shop.delete(shop.carts(), line)
+        for order in shop.rows(ORDERS, customer_id=customer["id"]):
+            _delete_order(shop, order)
+        shop.delete(CUSTOMERS, customer)
 
 
-def _renumber(database: Database, rng: random.Random, now: datetime.datetime) -> None:
+def _renumber(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
     """Give a customer another key: DELETE and INSERT with one commit-ts, in two tables."""
-    if customer := _any_row(database, rng, CUSTOMERS):
-        number = database.next_id(CUSTOMERS)
-        for table in (_carts(database), ORDERS):
-            for row in database.rows(table, customer_id=customer["id"]):
-                database.update(table, row, customer_id=number)
-        database.update(CUSTOMERS, customer, id=number)
+    if customer := _any_row(shop, rng, CUSTOMERS):
+        number = shop.next_id(CUSTOMERS)
+        for table in (shop.carts(), ORDERS):
+            for row in shop.rows(table, customer_id=customer["id"]):
+                shop.update(table, row, customer_id=number)
+        shop.update(CUSTOMERS, customer, id=number)
 
 
-def _tidy(database: Database, rng: random.Random) -> None:
+def _tidy(shop: Shop, rng: random.Random) -> None:
     """Delete rows in a shop that is full."""
-    if len(database.rows(CUSTOMERS)) > _CUSTOMERS_KEPT:
-        _leave(database, rng)
-    elif len(database.rows(ORDERS)) > _ORDERS_KEPT:
-        for order in database.rows(ORDERS, status=_DELIVERED)[:_ARCHIVED_AT_ONCE]:
-            _delete_order(database, order)
+    if len(shop.rows(CUSTOMERS)) > _CUSTOMERS_KEPT:
+        _leave(shop, rng)
+    elif len(shop.rows(ORDERS)) > _ORDERS_KEPT:
+        for order in shop.rows(ORDERS, status=_DELIVERED)[:_ARCHIVED_AT_ONCE]:
+            _delete_order(shop, order)
 
 
-_TRADES: Final[dict[Callable[[Database, random.Random, datetime.datetime], None], int]] = {
+_TRADES: Final[dict[Callable[[Shop, random.Random, datetime.datetime], None], int]] = {
     _register: 10, _fill_cart: 14, _place_order: 18, _pay: 18, _ship: 18, _deliver: 18, _cancel: 3, _edit_profile: 8,
     _leave: 1, _renumber: 2,
 }  # fmt: skip
 """The relative frequency of each trade."""
 
 
-def _any_row(database: Database, rng: random.Random, table: TableName, **equal: str | None) -> Row | None:
-    rows = database.rows(table, **equal)
+def _any_row(shop: Shop, rng: random.Random, table: TableName, **equal: str | None) -> Row | None:
+    rows = shop.rows(table, **equal)
     return rng.choice(rows) if rows else None
 
 
-def _carts(database: Database) -> TableName:
-    return CARTS if CARTS in database.names else BASKETS
-
-
-def _delete_order(database: Database, order: Row) -> None:
-    for payment in database.rows(PAYMENTS, order_id=order["id"]):
-        database.delete(PAYMENTS, payment)
-    database.delete(ORDERS, order)
-
-
-def _campaigns(database: Database) -> list[str]:
-    """Return the columns of the running campaigns, the oldest first."""
-    return [column.name for column in database.table(CUSTOMERS).columns if column.name.startswith(_CAMPAIGN)]
+def _delete_order(shop: Shop, order: Row) -> None:
+    for payment in shop.rows(PAYMENTS, order_id=order["id"]):
+        shop.delete(PAYMENTS, payment)
+    shop.delete(ORDERS, order)
 
 
 def _person_name(rng: random.Random) -> str:
@@ -621,7 +538,7 @@ def _milliseconds(moment: datetime.datetime) -> str:
     return f"{_seconds(moment)}.{moment.microsecond // 1000:03d}"
 
 
-_STATE_FORMAT: Final = 2
+_STATE_FORMAT: Final = 3
 # Not a divisor of a day, so that rows of the late evening are in the next day's directory, as with TiCDC.
 _FLUSH_INTERVAL: Final = datetime.timedelta(hours=5)
 _FLUSHES_AT_LEAST: Final = 4

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cdc_lakehouse.errors import ConfigurationError, SourceError
-from tests.boundaries.change_log import History, commit_time, physical_ms, tso, utc_now
+from tests.boundaries.change_log import History, commit_time, physical_ms, utc_now
 from tests.boundaries.sample import Shop, follow, state_path, write_history
 from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_index, read_schema_file
 from tests.kit.sink_layouts import layout_with
@@ -121,12 +121,6 @@ def test_the_files_give_the_true_rows(sink: Path) -> None:
     assert all(rows for _, rows in shop_of(sink).tables().values())
 
 
-def test_the_checkpoint_is_the_end(tmp_path: Path) -> None:
-    checkpoint_ts = write(tmp_path / "sink")
-    assert checkpoint_ts == tso(END)
-    assert (tmp_path / "sink" / "metadata").read_bytes() == b'{"checkpoint-ts":%d}' % checkpoint_ts
-
-
 def test_the_days_are_full(sink: Path) -> None:
     files = dates(sink)
     assert sorted(files) == [f"2026-06-0{day}" for day in range(1, 6)]
@@ -185,22 +179,6 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
         write(tmp_path / name, seed=seed)
     a, b, c = (contents(tmp_path / name) for name in "abc")
     assert a == b and a != c
-
-
-def test_commits_rise_when_the_clock_stands(tmp_path: Path) -> None:
-    shop = opened()
-    commits = [shop.trade(START)[0].commit_ts for _ in range(50)]
-    assert all(earlier < later for earlier, later in itertools.pairwise(commits))
-    assert shop.resolve(START) > commits[-1]
-
-
-def test_a_shop_goes_on_from_its_state() -> None:
-    shop = opened(seed=7)
-    for _ in range(30):
-        shop.trade(START)
-    again = Shop.from_state(json.loads(json.dumps(shop.state())))
-    assert [shop.trade(LATER) for _ in range(30)] == [again.trade(LATER) for _ in range(30)]
-    assert shop.tables() == again.tables()
 
 
 def test_following_goes_on_in_the_same_sink(tmp_path: Path) -> None:

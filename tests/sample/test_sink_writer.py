@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.boundaries.change_log import ColumnType, SchemaChange, SourceColumn, TableName, tso, utc_now
-from tests.boundaries.sample import LINE_END, SampleRowChange, SinkWriter, Table, sink_writer
+from tests.boundaries.sample import LINE_END, SampleRowChange, SinkWriter, Table
 from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_schema_file
 from tests.kit.csv_sinks import csv, csv_with_old_values
 from tests.kit.sink_layouts import layout_with
@@ -115,17 +115,6 @@ def test_a_ddl_waits_for_the_rows_before_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("shop/things/*/*/*.json")] == ["CDC00000000000000000001.json"]
 
 
-def test_a_statement_on_a_database_lies_beside_its_tables(tmp_path: Path) -> None:
-    change = SchemaChange(tso(DAY), "shop", "", 1, "CREATE DATABASE `shop`", (), "")
-    SinkWriter(tmp_path).write_ddl(change, DAY)
-    (path,) = contents(tmp_path)
-    document = json.loads((tmp_path / path).read_bytes())
-    assert path.startswith(f"shop/meta/schema_{tso(DAY)}_")
-    assert (document["Table"], document["TableColumns"], document["TableColumnsTotal"]) == ("", None, 0)
-    listing = list_sink(LocalStore(tmp_path), layout_with())
-    assert read_schema_file(LocalStore(tmp_path), listing.schemas[0]).query == "CREATE DATABASE `shop`"
-
-
 def test_numbers_begin_at_one_each_day_by_the_clock_in_utc(tmp_path: Path) -> None:
     writer = SinkWriter(tmp_path)
     shanghai = datetime.timezone(datetime.timedelta(hours=8))
@@ -156,12 +145,3 @@ def test_a_partition_and_a_limit_of_changes_make_files_of_their_own(tmp_path: Pa
     found = {str(path.relative_to(table)): len(path.read_bytes().splitlines()) for path in table.rglob("CDC*.json")}
     day = "2026-06-01"
     assert found == {f"{day}/{FILES[0]}": 2, f"{day}/{FILES[1]}": 1, f"101/{day}/{FILES[0]}": 1}
-
-
-def test_an_image_has_the_columns_of_the_row(tmp_path: Path) -> None:
-    change = SampleRowChange("UPDATE", TABLE, tso(DAY), {"id": "1", "s": "b"}, {"s": "a"})
-    gone = SampleRowChange("DELETE", TABLE, tso(DAY), {"id": "1"})
-    messages = [json.loads(sink_writer.canal_json(each, DAY)) for each in (change, gone)]
-    images = [(message["data"], message["old"]) for message in messages]
-    assert images == [([{"id": "1", "s": "b"}], [{"s": "a"}]), ([{"id": "1"}], None)]
-    assert list(messages[1]["mysqlType"]) == ["id"]
