@@ -18,8 +18,8 @@ from cdc_lakehouse.decoders.topic_order import RedeliveryFilter
 from cdc_lakehouse.sources.canal.wire import entries_pb2
 from tests.decoders.messages.canal_records import column, entry, packet
 from tests.decoders.messages.dts_records import body
+from tests.decoders.messages.dts_source import DtsSource, row
 from tests.kit.decoding import Reading
-from tests.servers.dts_source import DtsSource, row
 
 COLUMNS = ("id", "name", "price")
 PARTITIONS = 3

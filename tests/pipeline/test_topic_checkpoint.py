@@ -18,11 +18,11 @@ from cdc_lakehouse.lake.tables.segments import Appended, Segment
 from cdc_lakehouse.pipeline import topics as topic_source
 from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic
+from tests.decoders.messages.dts_source import DtsSource, row
 from tests.kit.decoding import Reading
 from tests.kit.lakes import TestLake
 from tests.lake import NOON
 from tests.pipeline import lake_in
-from tests.servers.dts_source import DtsSource, row
 
 COLUMNS = ("id", "name")
 

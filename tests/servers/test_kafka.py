@@ -9,7 +9,6 @@ import time
 import pytest
 
 from cdc_lakehouse.lake.names import OFFSETS
-from cdc_lakehouse.lake.tables import records
 from cdc_lakehouse.sources.kafka import reading as ranges_module
 from tests.kit.waiting import until
 from tests.servers.kafka import Broker, Sent
@@ -77,20 +76,6 @@ def test_the_feed_date_is_the_timestamps_in_the_zone(new_feed: NewFeed) -> None:
     assert sorted(row["offset"] for row in found) == [0, 2]
 
 
-def test_dates_without_number(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than there are files open at a time, back and forth, in files and row groups that are soon full."""
-    monkeypatch.setattr(records, "_ROW_GROUP_BYTES", 5000)
-    monkeypatch.setattr(records, "_FILE_BYTES", 20_000)
-    feed = new_feed(date_separator="month")
-    times = [milliseconds(f"20{10 + n % 13}-{1 + n * 7 % 12:02d}-15T12:00:00Z") for n in range(400)]
-    feed.send(*(Sent(b"%d" % n, at=at) for n, at in enumerate(times)))
-    feed.run()
-    assert feed.values() == numbered(400)
-    for row, at in zip(feed.rows(), times, strict=True):
-        assert row["feed_date"] == datetime.datetime.fromtimestamp(at / 1000, datetime.UTC).strftime("%Y-%m")
-    assert {task.file.file_path for task in feed.table.scan().plan_files()} == feed.files()
-
-
 def test_messages_larger_than_a_fetch(new_feed: NewFeed, kafka: Broker) -> None:
     feed = new_feed(topics=[kafka.create(max_message_bytes="30000000")], kafka={"fetch.message.max.bytes": 1000})
     values = [b"small", b"x" * 25_000_000, b"y" * 12_000_000, b"small"]
@@ -102,52 +87,10 @@ def test_messages_larger_than_a_fetch(new_feed: NewFeed, kafka: Broker) -> None:
 # --- What is new ---
 
 
-def test_runs_continue_where_the_last_ended(new_feed: NewFeed) -> None:
-    feed = new_feed()
-    for number in range(3):
-        feed.send(*numbered(10, number * 10))
-        batch, _ = feed.run()
-        assert [(s.start, s.end, s.records) for s in batch.segments] == [(number * 10, number * 10 + 10, 10)]
-    assert feed.values() == numbered(30)
-    assert [row["batch"] for row in feed.rows()] == [1] * 10 + [2] * 10 + [3] * 10
-    before = feed.lake.metadata()
-    batch, _ = feed.run()
-    assert not batch.segments and feed.lake.metadata() == before
-
-
-def test_the_offsets_are_in_the_snapshots_summary(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(topics=[kafka.create(partitions=2)])
-    feed.send(b"a", b"b", Sent(b"c", partition=1))
-    feed.run()
-    summary = summary_of(feed)
-    assert summary["cdc.batch"] == "1"
-    assert json.loads(summary[OFFSETS]) == {feed.topic: {"0": [0, 2], "1": [0, 1]}}
-
-
 def summary_of(feed: TopicFeed) -> dict[str, str]:
     snapshot = feed.table.current_snapshot()
     assert snapshot is not None and snapshot.summary is not None
     return snapshot.summary.additional_properties
-
-
-def test_a_run_is_bounded_by_records_and_fair(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(topics=[kafka.create(partitions=3)], max_records=10)
-    feed.send(*numbered(12), Sent(b"only", partition=1), *(Sent(v, partition=2) for v in numbered(12)))
-    assert sorted(s.records for s in feed.run()[0].segments) == [1, 4, 5]
-    assert [s.records for s in feed.run()[0].segments] == [5, 5]
-    feed.drain()
-    assert (feed.values(0), feed.values(1), feed.values(2)) == (numbered(12), [b"only"], numbered(12))
-
-
-def test_a_run_is_bounded_by_bytes(new_feed: NewFeed) -> None:
-    feed = new_feed(max_bytes=1_000_000)
-    values = [bytes([65 + number]) * 200_000 for number in range(12)]
-    feed.send(*values)
-    batches = feed.drain()
-    assert feed.values() == values
-    assert len(batches) > 2
-    for batch in batches:
-        assert sum(segment.bytes for segment in batch.segments) < 1_000_000 + 200_000
 
 
 def test_ranges_that_are_read_in_parts_and_end_early(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,17 +189,6 @@ def test_a_range_of_nothing_but_aborted_messages(new_feed: NewFeed, kafka: Broke
     feed.send(b"a")
     feed.run()
     assert feed.values() == [b"a"]
-
-
-def test_ranges_that_begin_and_end_in_transactions(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(max_records=3)
-    wanted: list[bytes] = []
-    for number in range(6):
-        values = numbered(number, number * 10)
-        kafka.send_in_transaction(feed.topic, values, commit=number % 3 != 1)
-        wanted += values if number % 3 != 1 else []
-    assert len(feed.drain()) >= 7
-    assert feed.values() == wanted
 
 
 def test_compaction(new_feed: NewFeed, kafka: Broker) -> None:

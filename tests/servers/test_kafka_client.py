@@ -123,19 +123,6 @@ def test_range_ends_where_its_bytes_are_reached(kafka: Broker, mixed: str, limit
     assert found == list(kafka.read(mixed, number))
 
 
-def test_many_partitions_are_read_by_one_client(kafka: Broker) -> None:
-    topic = kafka.create(partitions=40)
-    kafka.send(topic, [Sent(b"%d" % n, partition=n % 40) for n in range(4000)])
-    of = source(kafka.bootstrap, topic)
-    ranges = [OffsetRange(LogPartition(topic, n), 10, 90, 1 << 40) for n in read_topics(of)[0].partitions]
-    reader = RangeReader(KafkaClient.of(of), ranges)
-    found: dict[int, list[bytes | None]] = {}
-    for messages in reader.messages():
-        found.setdefault(messages.range.partition.number, []).extend(messages.values)
-    assert found == {number: [b"%d" % (number + 40 * n) for n in range(10, 90)] for number in range(40)}
-    assert reader.ends == dict.fromkeys(ranges, 90)
-
-
 # --- Access ---
 
 

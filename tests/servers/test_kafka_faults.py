@@ -4,48 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.spark import use_catalog
 from cdc_lakehouse.lake.tables import records as record_writer
 from cdc_lakehouse.lake.tables.landed_offsets import last_batch
-from cdc_lakehouse.lake.tables.records import RecordTable, RecordTask, records_frame
-from cdc_lakehouse.sources.kafka import RangeReader, reading
+from cdc_lakehouse.lake.tables.records import RecordTask, records_frame
+from cdc_lakehouse.sources.kafka import reading
 from tests.kit.kafka import with_timeout
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
-from tests.kit.lakes import TestLake
-from tests.servers.buckets import S3Bucket, s3_storage
-from tests.servers.conftest import S3Server
 from tests.servers.kafka import Broker, Sent
 from tests.servers.topics import NewFeed, TopicFeed, numbered
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
 # --- What is lost ---
-
-
-def test_offsets_that_retention_took(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(topics=[kafka.create(partitions=2)])
-    feed.send(*numbered(10), *(Sent(value, partition=1) for value in numbered(4)))
-    feed.run()
-    feed.send(*numbered(10, 10), Sent(b"4", partition=1))
-    kafka.forget(feed.topic, 13)
-    _, faults = feed.run()
-    (fault,) = faults
-    for words in (f"partition 0 of the topic {feed.topic}", "from 10 on", "before 13", f"{{{feed.topic}: {{0: 13}}}}"):
-        assert words in str(fault)
-    assert feed.values(1) == numbered(5), "the other partition goes on"
-    assert feed.values(0) == numbered(10)
-    feed.configure(start={feed.topic: {0: 13}})
-    feed.drain()
-    assert feed.values(0) == numbered(10) + numbered(7, 13)
 
 
 @pytest.mark.usefixtures("in_tasks")
@@ -88,21 +65,6 @@ def test_a_topic_that_was_made_again(new_feed: NewFeed, kafka: Broker) -> None:
     assert not batch.segments and feed.values() == numbered(3)
 
 
-def test_a_topic_that_is_gone(new_feed: NewFeed, kafka: Broker) -> None:
-    stem = kafka.create()
-    kafka.create(f"{stem}x")
-    feed = new_feed(topic_pattern=f"{stem}.?")
-    kafka.send(stem, [b"a"])
-    kafka.send(f"{stem}x", [b"b"])
-    feed.run()
-    kafka.delete(f"{stem}x")
-    kafka.send(stem, [b"c"])
-    batch, faults = feed.run()
-    (fault,) = faults
-    assert f"the topic {stem}x is not there any more" in str(fault) and "topic_pattern" in str(fault)
-    assert [segment.records for segment in batch.segments] == [1]
-
-
 @pytest.mark.usefixtures("in_tasks")
 def test_a_message_that_the_client_does_not_take(new_feed: NewFeed, kafka: Broker) -> None:
     limits = {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_000_000}
@@ -120,28 +82,6 @@ def test_a_message_that_the_client_does_not_take(new_feed: NewFeed, kafka: Broke
     feed.configure(kafka={**limits, "receive.message.max.bytes": "10000000"})
     feed.drain()
     assert [len(value or b"") for value in feed.values(1)] == [5, 8_000_000, 6]
-
-
-@pytest.mark.usefixtures("in_tasks")
-def test_into_a_warehouse_on_s3(
-    kafka: Broker, s3: S3Server, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    warehouse = S3Bucket(s3.endpoint, prefix="lake house")
-    storage = s3_storage(s3.endpoint, S3Bucket.ACCESS, S3Bucket.SECRET)
-    session = spark.newSession()
-
-    def lake(**feed: Any) -> TestLake:
-        return TestLake(tmp_path / "lake", tmp_path / "feed", lambda: session, **feed)
-
-    topic = kafka.create(partitions=2)
-    feed = TopicFeed(lake, kafka, {"storage": storage, "warehouse": warehouse.uri}, topics=[topic])
-    use_catalog(session, feed.lake.config.lake, feed.lake.config.storage)
-    feed.send(*numbered(5), *(Sent(value, partition=1) for value in numbered(5)))
-    feed.drain()
-    assert feed.values(0) == feed.values(1) == numbered(5)
-    assert any(key.endswith(".parquet") for key in warehouse.keys())  # noqa: SIM118
-    about = RecordTable.of(feed.table, feed.fresh())
-    assert S3Bucket.SECRET not in "".join(capfd.readouterr()) + repr(about)
 
 
 # --- Once, whatever happens ---
@@ -169,25 +109,6 @@ def test_a_run_that_is_killed(new_feed: NewFeed, kafka: Broker, kill: Kill) -> N
     assert feed.values(0) == feed.values(1) == numbered(18)
     batch = last_batch(feed.fresh(), feed.lake.name)
     assert sum(s.records for s in batch.segments) == sum(row["batch"] == batch.number for row in feed.rows())
-
-
-def test_a_task_that_fails_leaves_nothing(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = new_feed()
-    feed.send(b"a")
-    feed.run()
-    before = feed.files()
-    feed.send(*numbered(10))
-
-    def full(*_: Any) -> Any:
-        raise OSError("no space left on device")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_writer.RecordFiles, "close", full)
-        with pytest.raises(OSError, match="no space left"):
-            feed.run()
-    assert feed.files() == before
-    feed.drain()
-    assert feed.values() == [b"a", *numbered(10)]
 
 
 def maintain(feed: TopicFeed) -> None:
@@ -273,21 +194,6 @@ def test_a_broker_that_is_down(new_feed: NewFeed, kafka: Broker) -> None:
 
 
 SLOW = {"fetch.message.max.bytes": 20_000, "queued.min.messages": 100, "queued.max.messages.kbytes": 50}
-
-
-def test_a_broker_that_goes_and_returns_while_it_is_read(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(kafka=SLOW)
-    values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
-    feed.send(*values)
-    reader = RangeReader(with_timeout(feed.client, 60), feed.choose(feed.pending()))
-    seen: list[bytes | None] = []
-    for number, messages in enumerate(reader.messages()):
-        if number == 0:
-            kafka.stop()
-            kafka.start()
-        seen += messages.values
-    assert not reader.faults
-    assert seen == values
 
 
 def test_a_broker_that_goes_while_it_is_read(new_feed: NewFeed, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,43 +222,6 @@ def test_a_run_that_was_killed_after_its_events_may_have_left_out_what_is_taken_
     assert found.lake.metadata() == before
 
 
-def test_what_was_left_out_comes_again_in_the_run_that_takes_it(topic_set: Callable[..., TopicSet]) -> None:
-    """As after a changefeed that began again: its rows are behind the watermark, and known."""
-    found = topic_set("random_2")
-    middle, last = (len(found.stages) - 1) // 2, len(found.stages) - 1
-    found.advance(middle)
-    left_out = [".".join(name) for name, rows in found.truth.tables(middle).items() if rows["rows"]]
-    found.lake.configure(tables={"exclude": left_out})
-    found.run()
-    found.lake.configure(tables={})
-    found.send([each for number, sent in found.sent.items() for each in found.messages[number][:sent]])
-    found.advance(last)
-    assert left_out and not found.run().applied.held
-    found.check(last)
-
-
-@pytest.mark.parametrize("number", [5, 8, 9] if not LONG else range(3, 12))
-def test_what_was_left_out_comes_again_and_the_run_that_has_it_is_killed(
-    number: int, topic_set: Callable[..., TopicSet]
-) -> None:
-    """What that run has landed is decoded behind the rows that the next one takes."""
-    found = topic_set("random_2")
-    middle, last = (len(found.stages) - 1) // 2, len(found.stages) - 1
-    names = sorted(".".join(name) for name, rows in found.truth.tables(middle).items() if rows["rows"])
-    found.advance(middle)
-    found.lake.configure(tables={"exclude": names[::2]})
-    found.run()
-    # It decodes again, without rows that were decoded, and with others.
-    found.lake.configure(tables={"exclude": names[1::2]})
-    found.send([each for number, sent in found.sent.items() for each in found.messages[number][:sent]])
-    found.advance(last)
-    with KillAtCommit(number)(found.lake) as killed:
-        found.run()
-    found.lake.configure(tables={})
-    assert killed.happened and len(names) > 1 and not found.run().applied.held
-    found.check(last)
-
-
 @pytest.mark.parametrize("name", ["rename_chain", "random_3"])
 def test_topics_go_on_from_a_dump(name: str, topic_set: Callable[..., TopicSet], tmp_path: Path) -> None:
     initial = {"type": "dumpling", "uri": str(tmp_path / "snapshot")}
@@ -348,19 +311,6 @@ def test_claim_checks_are_read_from_the_object_store(
         found.check(stage)
 
 
-def test_a_claim_check_that_comes_later(topic_set: Callable[..., TopicSet], tmp_path: Path) -> None:
-    (tmp_path / "claims").mkdir()
-    found = topic_set("large_claim_check", claim_check=str(tmp_path / "claims"))
-    last = len(found.stages) - 1
-    found.advance(last)
-    assert set(found.run().applied.held) == {"test.big#1"}
-    for file in (found.directory / "claims").iterdir():
-        (tmp_path / "claims" / file.name).write_bytes(file.read_bytes())
-    dates = {row["feed_date"] for row in found.lake.machinery("records")}
-    assert not run_all(found.lake.run(dates=frozenset(dates))).applied.held
-    found.check(last)
-
-
 @pytest.mark.parametrize("name", ["pk_updates", "rename_chain"])
 def test_without_the_extension_the_order_is_the_offset(
     name: str, kafka: Broker, topic_set: Callable[..., TopicSet], new_lake: Callable[..., TestLake]
@@ -439,25 +389,3 @@ def test_poison_holds_the_table_that_it_names(topic_set: Callable[..., TopicSet]
     raw = [row["raw"] for row in sorted(rows, key=lambda row: row["line"])]
     assert raw == [far.encode(), json.dumps(poison).encode(), b"{", b""]
     assert len(found.lake.machinery("records")) == sum(found.sent.values()) + 4
-
-
-def test_statements_that_are_sent_to_every_partition(topic_set: Callable[..., TopicSet]) -> None:
-    found = topic_set("rename_chain")
-    statements = [each for each in found.first() if json.loads(each["value"])["isDdl"]]
-    assert len(statements) > 2
-    everywhere = [found.first()]
-    for partition in (1, 2):
-        messages = list(found.messages["cdc", partition])
-        for statement in statements:
-            commit_ts = json.loads(statement["value"])["_tidb"]["commitTs"]
-            # Ahead of the watermark that is above it.
-            marks = [json.loads(each["value"])["_tidb"].get("watermarkTs", 0) for each in messages]
-            place = next(number for number, mark in enumerate(marks) if mark >= commit_ts)
-            messages.insert(place, statement | {"partition": partition})
-        everywhere.append(messages)
-    for half in range(2):
-        for messages in everywhere:
-            middle = len(messages) // 2
-            found.send(messages[middle:] if half else messages[:middle])
-        assert not found.run().applied.held
-    found.check(len(found.stages) - 1)
