@@ -10,17 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl.clauses import (
-    AddPartitions,
     BoundValue,
+    ChangePartitions,
     Clause,
-    CoalescePartitions,
-    DropPartitions,
     InValues,
     LessThan,
     Partition,
     PartitionBy,
     Partitioning,
-    ReorganizePartitions,
 )
 from cdc_lakehouse.errors import DdlError
 
@@ -61,38 +58,25 @@ def after(partitioning: Partitioning | None, clauses: Sequence[Clause]) -> Parti
         match clause:
             case PartitionBy(_, new):
                 partitioning = new
-            case AddPartitions() | DropPartitions() | ReorganizePartitions() | CoalescePartitions():
-                partitioning = None if partitioning is None else _changed(partitioning, clause)
+            case ChangePartitions() if partitioning is not None and clause.kind != "truncate_partition":
+                partitioning = _changed(partitioning, clause)
             case _:
                 pass
     return partitioning
 
 
-def _changed(
-    scheme: Partitioning, clause: AddPartitions | DropPartitions | ReorganizePartitions | CoalescePartitions
-) -> Partitioning:
-    match clause:
-        case AddPartitions(_, partitions, count):
-            if count is not None:
-                return replace(scheme, count=_count(scheme) + count)
-            if scheme.method in _HASHES:
-                named = scheme.partitions or tuple(Partition(f"p{number}") for number in range(_count(scheme)))
-                return replace(scheme, count=_count(scheme) + len(partitions), partitions=(*named, *partitions))
-            return replace(scheme, partitions=(*scheme.partitions, *partitions))
-        case DropPartitions(_, names):
-            gone = _folded(names)
-            return replace(scheme, partitions=tuple(p for p in scheme.partitions if p.name.lower() not in gone))
-        case ReorganizePartitions(_, names, partitions):
-            return replace(scheme, partitions=_reorganized(scheme.partitions, _folded(names), partitions))
-        case CoalescePartitions(_, count):
-            return replace(scheme, count=_count(scheme) - count, partitions=())
-
-
-def _reorganized(old: tuple[Partition, ...], gone: frozenset[str], new: tuple[Partition, ...]) -> tuple[Partition, ...]:
-    """Put the new partitions in the place of the first of the old ones."""
+def _changed(scheme: Partitioning, clause: ChangePartitions) -> Partitioning:
+    old, gone = scheme.partitions, _folded(clause.names or ())
+    if scheme.method in _HASHES and (clause.count or (clause.added and not gone)):
+        count = _count(scheme)
+        if clause.added:
+            old = old or tuple(Partition(f"p{number}") for number in range(count))
+        scheme = replace(scheme, count=count + clause.count + len(clause.added))
+        old = () if clause.count < 0 else old
+    # The new partitions come in the place of the first of the old ones.
     place = next((i for i, partition in enumerate(old) if partition.name.lower() in gone), len(old))
     kept = [partition for partition in old if partition.name.lower() not in gone]
-    return (*kept[:place], *new, *kept[place:])
+    return replace(scheme, partitions=(*kept[:place], *clause.added, *kept[place:]))
 
 
 def rows_of(scheme: Partitioning, name: str) -> PartitionRows:

@@ -521,10 +521,8 @@ def _no_swap(partitioned: TableVersion, plain: TableVersion, partition: str) -> 
 
 
 def empty_partitions(previous: TableVersion, change: TableChange) -> TableVersion:
-    names: tuple[str, ...] | None = ()
-    for clause in change.clauses or ():
-        if isinstance(clause, ddl.DropPartitions | ddl.TruncatePartitions):
-            names = clause.names
+    changes = [clause for clause in change.clauses or () if isinstance(clause, ddl.ChangePartitions)]
+    names = changes[-1].names if changes else ()
     if names is None:
         return next_version(previous, change, "empty")
     if not names:

@@ -334,24 +334,17 @@ class RenameIndex(_OfTable):
 # --- Partitions ---
 
 
-@_clause("add_partition")
-class AddPartitions(_OfTable):
-    """ADD PARTITION with definitions or, for hash and key, of `count` more partitions."""
+@dataclass(frozen=True, slots=True)
+class ChangePartitions:
+    """ADD, DROP, REORGANIZE, COALESCE or TRUNCATE PARTITION: the rows of the partitions `names` go, or go to those that
+    are `added`. For hash and key, `count` is the number of further partitions, below zero for COALESCE. `names` is None
+    for TRUNCATE PARTITION ALL."""
 
-    partitions: tuple[Partition, ...] = ()
-    count: int | None = None
-
-
-@_clause("drop_partition")
-class DropPartitions(_OfTable):
-    names: tuple[str, ...]
-
-
-@_clause("truncate_partition")
-class TruncatePartitions(_OfTable):
-    """TRUNCATE PARTITION; `names` is None for ALL."""
-
-    names: tuple[str, ...] | None
+    table: TableRef
+    kind: Literal["add_partition", "drop_partition", "truncate_partition", "reorganize_partition"]
+    names: tuple[str, ...] | None = ()
+    added: tuple[Partition, ...] = ()
+    count: int = 0
 
 
 @_clause("exchange_partition")
@@ -360,21 +353,6 @@ class ExchangePartition(_OfTable):
 
     partition: str
     other: TableRef
-
-
-@_clause("reorganize_partition")
-class ReorganizePartitions(_OfTable):
-    """REORGANIZE PARTITION. Without names (hash, key) it redistributes the rows of all partitions."""
-
-    names: tuple[str, ...] = ()
-    partitions: tuple[Partition, ...] = ()
-
-
-@_clause("reorganize_partition")
-class CoalescePartitions(_OfTable):
-    """COALESCE PARTITION: removes `count` partitions."""
-
-    count: int
 
 
 @_clause("reorganize_partition")
@@ -505,8 +483,7 @@ class UseDatabase(_Clause):
 TableClause = (
     AddColumn | DropColumn | RenameColumn | ModifyColumn | SetColumnDefault
     | AddPrimaryKey | AddUniqueKey | AddForeignKey | DropKey | RenameIndex | UnloggedRows
-    | AddPartitions | DropPartitions | TruncatePartitions | ExchangePartition | ReorganizePartitions
-    | CoalescePartitions | PartitionBy | SetTableCharset | NoEffect
+    | ChangePartitions | ExchangePartition | PartitionBy | SetTableCharset | NoEffect
 )  # fmt: skip
 StatementClause = (
     CreateTable | DropTable | TruncateTable | RenameTable | RecoverTable | RecoverDatabase | Flashback

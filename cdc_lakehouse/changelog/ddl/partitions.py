@@ -128,8 +128,9 @@ def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.if_not_exists()
     cursor.accept_any(_NOT_REPLICATED)
     if cursor.accept("PARTITIONS"):
-        return (ddl.AddPartitions(table, count=cursor.integer()),)
-    return (ddl.AddPartitions(table, _read_partitions(cursor) if cursor.at("(") else ()),)
+        return (ddl.ChangePartitions(table, "add_partition", count=cursor.integer()),)
+    added = _read_partitions(cursor) if cursor.at("(") else ()
+    return (ddl.ChangePartitions(table, "add_partition", added=added),)
 
 
 def _names(cursor: Cursor) -> tuple[str, ...]:
@@ -142,7 +143,11 @@ def _names_or_all(cursor: Cursor) -> tuple[str, ...] | None:
 
 def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.if_exists()
-    return (ddl.DropPartitions(table, _names(cursor)),)
+    return (ddl.ChangePartitions(table, "drop_partition", _names(cursor)),)
+
+
+def _truncate(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    return (ddl.ChangePartitions(table, "truncate_partition", _names_or_all(cursor)),)
 
 
 def _exchange(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -156,16 +161,16 @@ def _exchange(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 def _reorganize(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept_any(_NOT_REPLICATED)
-    if not cursor.at_name:
-        return (ddl.ReorganizePartitions(table),)
+    if not cursor.at_name:  # The rows of all partitions (hash, key) are distributed again.
+        return (ddl.ChangePartitions(table, "reorganize_partition"),)
     names = _names(cursor)
     cursor.expect("INTO")
-    return (ddl.ReorganizePartitions(table, names, _read_partitions(cursor)),)
+    return (ddl.ChangePartitions(table, "reorganize_partition", names, _read_partitions(cursor)),)
 
 
 def _coalesce(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept_any(_NOT_REPLICATED)
-    return (ddl.CoalescePartitions(table, cursor.integer()),)
+    return (ddl.ChangePartitions(table, "reorganize_partition", count=-cursor.integer()),)
 
 
 def read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -217,7 +222,7 @@ _MAINTENANCE: Final = ("ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR")
 PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
     ("ADD", "PARTITION"): _add,
     ("DROP", "PARTITION"): _drop,
-    ("TRUNCATE", "PARTITION"): lambda cursor, table: (ddl.TruncatePartitions(table, _names_or_all(cursor)),),
+    ("TRUNCATE", "PARTITION"): _truncate,
     ("EXCHANGE", "PARTITION"): _exchange,
     ("REORGANIZE", "PARTITION"): _reorganize,
     ("COALESCE", "PARTITION"): _coalesce,

@@ -152,7 +152,7 @@ def _fits_rows(clause: ddl.Clause) -> TypeGuard[_Fitting]:
     match clause:
         case ddl.AddColumn(_, column):
             return column.unique or column.primary_key
-        case ddl.PartitionBy(_, None):
+        case ddl.PartitionBy(_, None) | ddl.ChangePartitions(_, "drop_partition" | "truncate_partition"):
             return False
         case _:
             return isinstance(clause, _Fitting)
@@ -356,8 +356,8 @@ _NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
 }  # fmt: skip
 _IGNORED: Final = "it removes or cuts the rows that do not fit, and the log does not say which"
 _Fitting = (
-    ddl.AddColumn | ddl.AddPartitions | ddl.AddPrimaryKey | ddl.AddUniqueKey | ddl.CoalescePartitions
-    | ddl.ExchangePartition | ddl.ModifyColumn | ddl.PartitionBy | ddl.ReorganizePartitions | ddl.SetTableCharset
+    ddl.AddColumn | ddl.AddPrimaryKey | ddl.AddUniqueKey | ddl.ChangePartitions | ddl.ExchangePartition
+    | ddl.ModifyColumn | ddl.PartitionBy | ddl.SetTableCharset
 )  # fmt: skip
 _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
     **{tuple(words.split()): _clause_without_effect(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
