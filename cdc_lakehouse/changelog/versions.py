@@ -17,8 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cdc_lakehouse.changelog import partitions
-from cdc_lakehouse.changelog.ddl import apply
+from cdc_lakehouse.changelog.ddl import apply, partitions
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.apply import Altered, MatchedColumns
 from cdc_lakehouse.changelog.ddl.clauses import Clause

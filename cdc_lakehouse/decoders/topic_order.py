@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
-from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
+from cdc_lakehouse.changelog.history import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders.format import Format, Redelivery, UpdateHalves
 from cdc_lakehouse.decoders.problems import (

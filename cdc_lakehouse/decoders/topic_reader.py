@@ -20,7 +20,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
-from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
+from cdc_lakehouse.changelog.history import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
 from cdc_lakehouse.decoders.arrow import pc, rows_of
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text

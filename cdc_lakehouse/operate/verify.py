@@ -30,9 +30,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.mysql_types import ColumnType, Form, form_of
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.row_texts import Form, form_of
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, quoted
 from cdc_lakehouse.config import VerifyConfig
 from cdc_lakehouse.errors import CdcError, PermanentError

@@ -17,9 +17,8 @@ from typing import Any, ClassVar, Final, Literal
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.changelog import observed_schema
 from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
-from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource
@@ -141,6 +140,7 @@ class RecordSource(abc.ABC):
     def __init__(self, run: FeedContext) -> None:
         self._run = run
         self._format = format_of(run.feed.message_format)
+        self._log: tuple[list[Statement | ObservedColumns], Sequence[SchemaChange], History] | None = None
 
     @property
     def _options(self) -> Options:
@@ -220,8 +220,11 @@ class RecordSource(abc.ABC):
 
     def _taken(self) -> TakenNames:
         """Return the wanted names, by everything that was decoded."""
-        lives = self._incarnations(load_changes(self._run.history))
-        return TakenNames.of(self._run.feed.tables, lives.values(), self._run.last_cut.checkpoint_ts)
+        changes, history = self._read_log()
+        if loads := load_changes(self._run.history):
+            history = History()
+            history.apply([*changes, *loads])
+        return TakenNames.of(self._run.feed.tables, history.incarnations().values(), self._run.last_cut.checkpoint_ts)
 
     def _replay(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
         """Land decoded segments again. The times of messages are checked against `landed_at` if it is given, otherwise
@@ -400,19 +403,9 @@ class RecordSource(abc.ABC):
 
     def _is_abandoned(self, topic: str, upto: int) -> bool:
         tables = self._run.signals.tables(topic)
-        lives = (life.upto(upto) for life in self._lives.values())
+        lives = (life.upto(upto) for life in self._read_log()[1].incarnations().values())
         live = (life.last.name.folded for life in lives if life is not None and life.dropped_ts is None)
         return bool(tables) and tables.isdisjoint(live) and topic in self._read_up
-
-    @functools.cached_property
-    def _lives(self) -> Mapping[str, Incarnation]:
-        """The tables by everything that has landed, even beyond the checkpoint."""
-        return self._incarnations()
-
-    def _incarnations(self, further: Iterable[SchemaChange] = ()) -> Mapping[str, Incarnation]:
-        history = History()
-        history.apply([*self.schema_changes()[0], *further])
-        return history.incarnations()
 
     @functools.cached_property
     def _read_up(self) -> frozenset[str]:
@@ -432,13 +425,20 @@ class RecordSource(abc.ABC):
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """Return the changes of tables in everything that has landed, in order."""
-        changes = observed_schema.schema_changes(
-            self._run.signals.schema_signals(),
-            escapes=self._format.backslash_escapes,
-            types=self._run.feed.types,
-            in_table_order=self._format.in_table_order,
-        )
-        return [change for change in changes if upto is None or change.commit_ts <= upto], ()
+        return [change for change in self._read_log()[0] if upto is None or change.commit_ts <= upto], ()
+
+    def _read_log(self) -> tuple[Sequence[SchemaChange], History]:
+        """Return the changes in everything that has landed, even beyond the checkpoint, and what they make of the
+        tables. They are carried out again only after more has landed."""
+        entries = list(self._run.signals.schema_signals())
+        if self._log is None or self._log[0] != entries:
+            form, history = self._format, History()
+            changes = schema_changes(
+                entries, escapes=form.backslash_escapes, types=self._run.feed.types,
+                in_table_order=form.in_table_order, history=history,
+            )  # fmt: skip
+            self._log = entries, changes, history
+        return self._log[1:]
 
     def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
         return ValueFormat(

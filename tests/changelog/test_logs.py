@@ -18,9 +18,8 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, message_type, schema_changes
 from cdc_lakehouse.changelog.mysql_types import iceberg_type, type_text
-from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, message_type, schema_changes
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
 from tests.changelog.statements import CREATE, columns, files_of, in_any_case, in_odd_case, verdicts
 from tests.kit.case_files import Case, bytes_of, read_cases, text_of

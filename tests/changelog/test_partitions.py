@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.ddl.clauses import DefaultValue, NumberLiteral, Partitioning
+from cdc_lakehouse.changelog.ddl.partitions import HashRows, ListRows, RangeRows, after, rows_of
 from cdc_lakehouse.changelog.ddl.statements import parse
-from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, after, rows_of
 from cdc_lakehouse.errors import DdlError
 from tests.changelog.statements import partitioned_by
 

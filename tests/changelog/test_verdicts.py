@@ -9,8 +9,7 @@ import pytest
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.statements import parse
-from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.observed_schema import Statement, schema_changes
+from cdc_lakehouse.changelog.history import History, Statement, schema_changes
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import clauses_of
 from tests.changelog.ddl.cases import cases

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.history import History, schema_changes
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.observed_schema import schema_changes
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.changelog.stored import change_to_json, version_to_json

@@ -9,8 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.topic_order import PartitionSummary, origin_of
 from cdc_lakehouse.lake.catalog import system_table

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog import observed_schema
-from cdc_lakehouse.changelog.observed_schema import ObservedColumns
+from cdc_lakehouse.changelog.history import ObservedColumns, schema_changes
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
@@ -184,7 +183,7 @@ def test_however_many_bad_messages_name_a_table_it_alone_is_held(
     source = {"type": "kafka", "bootstrap_servers": "k:9092", "topics": ["t"], "format": "ticdc-canal-json"}
     run, reading = lake_in(tmp_path, source=source).run(), Reading("ticdc-canal-json")
     columns = [ObservedColumns(5 << 18, "d", table, (("id", "int"),), ("id",), "t/0/1@5") for table in ("a", "big")]
-    run.history.record(list(observed_schema.schema_changes(columns, escapes=True)), NOON)
+    run.history.record(schema_changes(columns, escapes=True), NOON)
     reading.landed_ms = 1_780_000_000_000
     reading.read([[message] * times], [times])
     assert reading.bad == times

@@ -29,9 +29,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.mysql_types import ColumnType, Form
 from cdc_lakehouse.changelog.positions import END_TS
-from cdc_lakehouse.changelog.row_texts import Form
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, image_of, spark_columns
 from cdc_lakehouse.decoders.task_errors import TaskError
@@ -334,7 +333,7 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
     """A column of a key: its name and its type in the log, its type in the source, and its form in a row's text (see
-    `changelog.row_texts`)."""
+    `mysql_types.Form`)."""
 
     name: str
     type: ColumnType

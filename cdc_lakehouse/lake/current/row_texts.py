@@ -1,4 +1,4 @@
-"""Texts of values and rows as expressions in DuckDB's SQL (see `changelog.row_texts`), over typed values of a
+"""Texts of values and rows as expressions in DuckDB's SQL (see `mysql_types.Form`), over typed values of a
 current-state table."""
 
 from __future__ import annotations
@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
-from cdc_lakehouse.changelog.row_texts import Form
+from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType, Form
 from cdc_lakehouse.duckdb_sql import NULL, cast, in_zone, let, when
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, decimal_text, moment_text

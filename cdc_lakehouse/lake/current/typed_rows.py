@@ -48,9 +48,9 @@ from cdc_lakehouse.changelog.ddl.clauses import (
     Partitioning,
     TextLiteral,
 )
+from cdc_lakehouse.changelog.ddl.partitions import HashRows, ListRows, RangeRows, rows_of
 from cdc_lakehouse.changelog.defaults import UTC
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_text
-from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, rows_of
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import image_of

@@ -18,7 +18,7 @@ from typing import Final, Literal
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
-from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, renamed_from
+from cdc_lakehouse.changelog.history import ObservedColumns, Statement, renamed_from
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.topic_order import OptionConflict, Summaries, origin_of

@@ -12,8 +12,7 @@ from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
 from cdc_lakehouse.changelog.ddl.statements import parse_type
-from cdc_lakehouse.changelog.mysql_types import BLOBS, FLOATS, INTEGERS, LABELS, TEXTS, ColumnType
-from cdc_lakehouse.changelog.row_texts import Form
+from cdc_lakehouse.changelog.mysql_types import BLOBS, FLOATS, INTEGERS, LABELS, TEXTS, ColumnType, Form
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DatabaseConnection
 from cdc_lakehouse.errors import DdlError, SourceError, SourceUnreachableError
@@ -274,7 +273,7 @@ def _as_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-# Texts of values and rows in MySQL's SQL (see `changelog.row_texts`); TiDB has the same functions. Sessions have the
+# Texts of values and rows in MySQL's SQL (see `mysql_types.Form`); TiDB has the same functions. Sessions have the
 # time zone UTC and the character set utf8mb4.
 
 _MOMENT: Final = "'%Y-%m-%d %H:%i:%s.%f'"
