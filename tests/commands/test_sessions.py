@@ -14,13 +14,16 @@ from tests.kit.scripted_lake import NOON, Rejected, bad_rows, before, publish, q
 from tests.kit.sessions import Session
 from tests.pipeline import Sink
 
-NAMES = ("status", "quarantine", "checks", "errors", "sensor")
+NAMES = ("status", "quarantine", "checks", "errors", "sensor", "init")
 CASES = read_cases(*(Path(__file__).with_name("cases") / f"{name}.txt" for name in NAMES))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_session_prints(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: bool) -> None:
+def test_session_prints(
+    case: Case, tmp_path: Path, data_sets: Path, monkeypatch: pytest.MonkeyPatch, update: bool
+) -> None:
     session = Session(tmp_path, monkeypatch, **case.settings)
+    session.data = data_sets
     case.compare(session.results(case), update=update)
 
 

@@ -15,6 +15,7 @@ import datetime
 import json
 import re
 import shlex
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,7 @@ class Session:
         self.feed(**feed)
         self.home = self.lake.config_path.parent / "dagster_home"
         self.files = Sink(self.lake.sink)
+        self.data = Path("/no/data")
         self.cursor: str | None = None
         self.tables: dict[str, Any] = {}
 
@@ -76,7 +78,7 @@ class Session:
         words, pipe, path = line.partition(" | ")
         words, slash, pattern = words.partition(" / ") if not pipe else (words, "", "")
         environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "DAGSTER_HOME": str(self.home)}
-        done = CliRunner(env=environment).invoke(main, shlex.split(words.replace("<dir>", str(self.directory))))
+        done = CliRunner(env=environment).invoke(main, shlex.split(self._places(words)))
         assert "Traceback" not in done.output and (done.exception is None or isinstance(done.exception, SystemExit))
         said = done.stdout
         if pipe:
@@ -87,9 +89,42 @@ class Session:
         said = "\n".join(each for each in said.splitlines() if not slash or re.search(pattern, each))
         yield from self._shown(f"{said}\n{done.stderr}" + (f"\nexit code {done.exit_code}" if done.exit_code else ""))
 
+    def _places(self, text: str) -> str:
+        return text.replace("<dir>", str(self.directory)).replace("<data>", str(self.data))
+
     def _shown(self, text: str) -> list[str]:
+        text = text.replace(str(self.data), "<data>")
         text = normalized(text, self.directory, "2026-06-01").replace("<now>+00:00", "<now>")
         return [line for line in text.splitlines() if line.strip()]
+
+    # --- Files beside the lake ---
+
+    def read(self, name: str, pattern: str = "") -> str:
+        text = (self.directory / name).read_text(encoding="utf-8")
+        return "\n".join(line for line in text.splitlines() if re.search(pattern, line))
+
+    def change(self, name: str, old: str, new: str) -> None:
+        text = (self.directory / name).read_text(encoding="utf-8")
+        assert old in text
+        (self.directory / name).write_text(text.replace(old, new), encoding="utf-8")
+
+    def write_here(self, name: str, text: str) -> None:
+        (self.directory / name).write_text(text, encoding="utf-8")
+
+    def folder(self, name: str) -> None:
+        (self.directory / name).mkdir()
+
+    def listing(self, name: str) -> str:
+        return f"{name}: {sorted(path.name for path in (self.directory / name).rglob('*'))}"
+
+    def raw(self, name: str) -> str:
+        return repr((self.directory / name).read_bytes())
+
+    def refuse_changes(self) -> None:
+        """The catalog of `init` lets tables be made, and not be changed, as where rights are missing."""
+        with contextlib.closing(sqlite3.connect(self.directory / "lake" / "catalog.db")) as catalog:
+            refusal = "BEGIN SELECT RAISE(ABORT, 'it is refused'); END"
+            catalog.execute(f"CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables {refusal}")
 
     # --- The clock, the configuration, the sink ---
 
@@ -121,9 +156,6 @@ class Session:
     def write(self, name: str, text: str) -> None:
         (self.lake.sink / name).parent.mkdir(parents=True, exist_ok=True)
         (self.lake.sink / name).write_text(text)
-
-    def folder(self, name: str) -> None:
-        (self.directory / name).mkdir()
 
     # --- The lake ---
 
@@ -217,9 +249,6 @@ class Session:
         parts = re.split("</tr>|</p>", page.read_text(encoding="utf-8"))
         lines = (" ".join(re.sub("<[^>]*>", " ", part).split()) for part in parts)
         return "\n".join(line for line in lines if re.search(pattern, line))
-
-    def raw(self, name: str) -> str:
-        return repr((self.directory / name).read_bytes())
 
     def no_events(self) -> None:
         """The table `events`, empty."""
