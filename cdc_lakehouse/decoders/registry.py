@@ -165,7 +165,6 @@ FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
     "canal-json": FileFormat(
         extension="json",
         decode=ticdc_canal_json.decode,
-        in_parts=True,
         redelivers=redelivers_canal_json,
         detect=_detect_canal_json,
         lacks_commit_ts=ticdc_canal_json.lacks_commit_ts,

@@ -63,7 +63,7 @@ from cdc_lakehouse.pipeline.sink_files import (
 )
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.object_store.opening import SegmentRef, read_in_parts, read_whole
+from cdc_lakehouse.sources.object_store.opening import SegmentRef, read_in_parts
 from cdc_lakehouse.sources.sink.listing import (
     Frontier,
     ListingContext,
@@ -180,9 +180,8 @@ def _decode(
         )
         for segment in segments
     ]
-    file_format = FILE_FORMATS[source.protocol]
-    read = functools.partial(read_in_parts if file_format.in_parts else read_whole, raw.store.uri, run.lake.storage)
-    return decode_segments(run.spark, files, read, file_format.decode, writer)
+    read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
+    return decode_segments(run.spark, files, read, FILE_FORMATS[source.protocol].decode, writer)
 
 
 def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import event_schema, problems
-from cdc_lakehouse.decoders.format import Dialect
 from cdc_lakehouse.decoders.json.forms import lines_of
-from cdc_lakehouse.decoders.text.strict import CsvRecordReader
+from cdc_lakehouse.decoders.text import Dialect, RecordReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 from tests.decoders.ticdc_csv import AmbiguousError, Bare, Change, Encoder, events
@@ -144,7 +143,7 @@ def csv_files(draw: st.DrawFn, options: st.SearchStrategy[CsvOptions]) -> File:
     context = csv_context(encoder.options, names, encoder.handle_key)
     end = b"" if encoder.options.output_old_value else encoder.options.terminator.encode()
     return File(
-        lambda parts, piece: read_csv(b"".join(parts), context, piece),
+        lambda parts, piece: read_csv(parts, context, piece),
         records, list(events(changes, encoder)), end, header,
     )  # fmt: skip
 
@@ -318,7 +317,7 @@ def test_damaged_record_leaves_others_as_they_are(of: Any, data: Any, places: Pl
 @example(b'"I","a","b",1,"c', csv_options())
 def test_no_byte_of_csv_is_lost(content: bytes, options: CsvOptions) -> None:
     at = 0
-    for record in CsvRecordReader(content, Dialect.of(options)).records(0, len(content)):
+    for record in RecordReader(Dialect.of_csv(options)).records(content, 0, len(content)):
         assert not content[at : record.start].strip(b"\r\n") and record.start < record.end <= record.following
         at = record.end
     assert not content[at:].strip(b"\r\n")

@@ -15,13 +15,14 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import Protocol, StorageConfig
 from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders import text as quoted_text
 from cdc_lakehouse.decoders.format import FileContext, Layout
-from cdc_lakehouse.decoders.formats import csv, dump_insert, dump_values, ticdc_canal_json
+from cdc_lakehouse.decoders.formats import csv, dump_insert, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.formats.dump import decode_rows
 from cdc_lakehouse.decoders.formats.dump_insert import InsertRecordReader, NotSoundError
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
-from cdc_lakehouse.decoders.text.strict import TextRecordReader
+from cdc_lakehouse.decoders.text import Dialect, RecordReader, TextReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.decoding import _groups
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
@@ -136,11 +137,11 @@ def test_one_bad_record_does_not_make_others_slow(bad: bytes) -> None:
     """Only what is near it is read record by record."""
     good = GOOD[0] + b"\r\n"
     content = good * 30_000 + bad + b"\r\n" + good * 30_000
-    with patch.object(csv, "strict_rows", wraps=csv.strict_rows) as strict:
+    with patch.object(TextReader, "strict", autospec=True, side_effect=TextReader.strict) as strict:
         found = read_rows(content)
     assert found[30_000]["problem"] == problems.NOT_CSV
     assert [event["line"] for event in found] == list(range(1, 60_002))
-    assert sum(call.args[-1] - call.args[-2] for call in strict.call_args_list) < 300_000 < len(content) / 8
+    assert sum(call.args[3] - call.args[2] for call in strict.call_args_list) < 300_000 < len(content) / 8
 
 
 # --- Commit-ts ---
@@ -296,7 +297,7 @@ def test_batches_are_bounded() -> None:
     wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000
     for content, columns, rows in ((b'"I","t","d",1,2\n' * 200_000, ("n",), 200_000), (wide, names, 5000)):
         context = FileContext("d", "t", csv_options(), Layout(columns))
-        batches = list(csv.decode(connection(), content, context))
+        batches = list(csv.decode(connection(), [content], context))
         assert sum(batch.num_rows for batch in batches) == rows
         assert max(batch.num_rows for batch in batches) <= 65_536
         assert max(batch.nbytes for batch in batches) < 64 << 20
@@ -319,7 +320,7 @@ def test_dumped_row_that_is_too_long_is_bad_alone(notation: TextNotation, size: 
     for long in longs:
         content = head + gap.join([rows[0], long, rows[1]])
         parts = [content[at : at + size] for at in range(0, len(content), size)]
-        with patch.object(dump_values, "RECORD_LIMIT", 100), patch.object(problems, "RAW_LIMIT", 50):
+        with patch.object(quoted_text, "RECORD_LIMIT", 100), patch.object(problems, "RAW_LIMIT", 50):
             good, bad, after = read_dump(parts, dump_context(notation, TWO), piece)
         assert (good["after"], after["after"]) == ({"id": "1", "name": "a"}, {"id": "3", "name": "b"})
         assert (bad["problem"], bad["value"], after["line"]) == (problems.NOT_A_DUMP_ROW, long[:50], 3)
@@ -341,9 +342,9 @@ def test_long_text_is_read_once(text: str) -> None:
         (cell,) = insert.row(b"('" + long + b"');", 0, True).cells
         assert len(cell or b"") == 200_000 * len(re.sub(r"\\(.)|''", "-", text))
     for notation in (TEXT, RAW):
-        assert TextRecordReader(notation).record(b'"' + long, 0, True).cells is None
+        assert RecordReader(Dialect.of_dump(notation)).record(b'"' + long, 0, True).cells is None
         if (text == '""') is not notation.backslash_escapes:
-            found = TextRecordReader(notation).record(b'"' + long + b'"\r\n', 0, True)
+            found = RecordReader(Dialect.of_dump(notation)).record(b'"' + long + b'"\r\n', 0, True)
             plain = re.sub(r'\\(.)|""', "-", text) if notation.backslash_escapes or text == '""' else text
             assert found.cells is not None and len(found.cells[0] or b"") == 200_000 * len(plain)
 

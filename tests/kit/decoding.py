@@ -18,12 +18,12 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.format import FileContext, Layout
 from cdc_lakehouse.decoders.formats import csv, dump_insert, ticdc_canal_json
-from cdc_lakehouse.decoders.formats.dump import TextReader, decode_rows
+from cdc_lakehouse.decoders.formats.dump import decode_rows
 from cdc_lakehouse.decoders.formats.dump_insert import InsertReader
 from cdc_lakehouse.decoders.formats.dump_values import DumpContext
 from cdc_lakehouse.decoders.json.forms import Form
 from cdc_lakehouse.decoders.registry import format_of
-from cdc_lakehouse.decoders.text.columns import PieceReader
+from cdc_lakehouse.decoders.text import TextReader
 from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
 from cdc_lakehouse.sources.dump.contents import Notation
@@ -62,8 +62,9 @@ def csv_context(
     return FileContext(*of, options, Layout(tuple(names), handle_key), end_ts)
 
 
-def read_csv(content: bytes, context: FileContext, piece: int = 1 << 20) -> Events:
-    return _events(csv.decode(connection(), content, context, piece=piece))
+def read_csv(content: bytes | Sequence[bytes], context: FileContext, piece: int = 1 << 20) -> Events:
+    parts = [content] if isinstance(content, bytes) else content
+    return _events(csv.decode(connection(), parts, context, piece=piece))
 
 
 def dump_context(
@@ -108,7 +109,7 @@ def images(events: Iterable[Mapping[str, Any]]) -> list[Any]:
 def strictly() -> Iterator[None]:
     """Only the readers that go record by record."""
     with ExitStack() as stack:
-        for owner, name in ((Form, "of"), (PieceReader, "read"), (TextReader, "fast"), (InsertReader, "fast")):
+        for owner, name in ((Form, "of"), (TextReader, "fast"), (InsertReader, "fast")):
             stack.enter_context(patch.object(owner, name, lambda *_: None))
         yield
 
@@ -124,7 +125,7 @@ def at_once() -> Iterator[None]:
 
     with eagerly(), ExitStack() as stack:
         for owner, name in (
-            (ticdc_canal_json, "read_strictly"), (csv, "strict_rows"), (TextReader, "strict"), (InsertReader, "strict"),
+            (ticdc_canal_json, "read_strictly"), (TextReader, "strict"), (InsertReader, "strict"),
         ):  # fmt: skip
             stack.enter_context(patch.object(owner, name, refuse))
         yield

@@ -5,8 +5,13 @@ r"""TiCDC's csv in files: one row change per record.
 An INSERT's row and an UPDATE's new one are in the record; with output-old-value an UPDATE is two records. Values stay
 the source's text, NULL is None: NULL is the configured text without quotes; the same text in quotes is text. Without
 `quote` the two cannot always be distinguished: a text that equals NULL's is read as NULL. Readers of csv take the
-quoted text "\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here, with Arrow. Format:
-`decoders.format`.
+quoted text "\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here (see `decoders.text`).
+The fields are
+
+    op, table, schema, commit-ts, [is-update], [handle key], data columns
+
+`is-update` exists with output-old-value; the handle key, with output-handle-key, only from classic TiCDC. Numbers,
+booleans and NULL are not quoted.
 
 Conversion of csv rows to events: operations, images of rows before and after, and an UPDATE's two rows as one event.
 
@@ -25,42 +30,101 @@ there would be nothing to search for.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import hashlib
+import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import MessageError
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.arrow import Mask, Positions, batch_of, pc
+from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
-from cdc_lakehouse.decoders.format import (
-    COMMIT_TS,
-    DATABASE,
-    HEADER,
-    IS_UPDATE,
-    LINE_ENDS,
-    OP,
-    TABLE,
-    DetectedFiles,
-    Dialect,
-    Fields,
-    FileContext,
-    Layout,
-    Sample,
-    commit_ts_of,
-)
+from cdc_lakehouse.decoders.format import DetectedFiles, FileContext, Layout, Sample, commit_ts_of
 from cdc_lakehouse.decoders.json.object import read_message
-from cdc_lakehouse.decoders.text.columns import PieceReader
-from cdc_lakehouse.decoders.text.strict import CsvRecord, CsvRecordReader
+from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, RecordReader, TextReader, read_rows
 from cdc_lakehouse.errors import SourceError
+
+OP: Final = 0
+TABLE: Final = 1
+DATABASE: Final = 2
+COMMIT_TS: Final = 3
+IS_UPDATE: Final = 4
+"""Only with output-old-value."""
+
+HEADER: Final = b"ticdc-meta$operation"
+"""The beginning of a file's header (output-field-header). Its names are not quoted, whatever they contain."""
+_OPERATIONS: Final = pa.array(["I", "U", "D"])
+_TRUTHS: Final = pa.array(["true", "false"])
+
+
+class Fields:
+    """The fields of a row: a `text.Table`, whose rows have the leading fields, then the data columns by number, without
+    the handle key. `null` is the text of NULL."""
+
+    def __init__(self, options: CsvOptions, layout: Layout, end_ts: int) -> None:
+        self.old_value = options.output_old_value
+        self._null = options.null
+        self._end_ts = end_ts
+        self._columns = len(layout.names)
+        self._leading = IS_UPDATE + self.old_value
+        self.width = self._leading + layout.handle_key + self._columns
+        leading = [
+            pa.field("op", pa.string()),
+            pa.field("table_name", pa.string()),
+            pa.field("schema_name", pa.string()),
+            pa.field("commit_ts", pa.int64()),
+            pa.field("is_update", pa.bool_()),
+        ][: self._leading]
+        data = [pa.field(str(number), pa.string()) for number in range(self._columns)]
+        self.schema = pa.schema([*leading, *data, pa.field("problem", pa.string()), pa.field("value", pa.binary())])
+
+    def row(self, cells: Cells) -> tuple[object, ...] | str:
+        try:
+            texts = [None if cell is None else cell.decode() for cell in cells]
+        except UnicodeDecodeError:
+            return problems.NOT_UTF8
+        if len(texts) != self.width:
+            return problems.FIELD_COUNT
+        # A table may have the name that NULL is written as: no leading field is ever NULL.
+        leading = [self._null if text is None else text for text in texts[: self._leading]]
+        commit_ts = commit_ts_of(leading[COMMIT_TS], self._end_ts)
+        if leading[OP] not in ("I", "U", "D"):
+            return problems.NOT_A_ROW_CHANGE
+        if commit_ts is None:
+            return problems.NO_COMMIT_TS
+        row: list[object] = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
+        if self.old_value:
+            if leading[IS_UPDATE] not in ("true", "false"):
+                return problems.NO_IS_UPDATE
+            row.append(leading[IS_UPDATE] == "true")
+        return (*row, *texts[self.width - self._columns :])
+
+    def columns(self, cells: list[Any]) -> list[Any]:
+        texts = [column.cast(pa.string()) for column in cells]
+        leading = [column.fill_null(self._null) for column in texts[: self._leading]]
+        commit_ts = leading[COMMIT_TS].cast(pa.int64())
+        checks = [
+            pc.all(pc.is_in(leading[OP], _OPERATIONS)),
+            pc.all(pc.ascii_is_decimal(leading[COMMIT_TS])),
+            pc.all(pc.greater(commit_ts, BEGINNING)),
+            pc.all(pc.less(commit_ts, self._end_ts)),
+        ]
+        rows = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
+        if self.old_value:
+            checks.append(pc.all(pc.is_in(leading[IS_UPDATE], _TRUTHS)))
+            rows.append(pc.equal(leading[IS_UPDATE], "true"))
+        if not all(check.as_py() for check in checks):
+            raise NotUsualError
+        return [*rows, *texts[self.width - self._columns :]]
 
 
 class EventBuilder:
@@ -76,7 +140,7 @@ class EventBuilder:
         self._limit = max(2, most_rows(layout.names))
 
     def events(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the events of the next rows (see `Fields.rows`). An UPDATE's old row at their end is kept for the next
+        """Yield the events of the next rows (see `Fields`). An UPDATE's old row at their end is kept for the next
         call."""
         if self._held is not None:
             rows = pa.concat_batches([self._held, rows])
@@ -154,36 +218,30 @@ def _mask(values: pa.Array) -> Mask:
 
 _PIECE: Final = 8 * 1024 * 1024
 """Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
-_SMALLER: Final = 32
-"""The factor by which pieces are smaller where one is not valid."""
 
 
-def decode(connection: Any, content: bytes, context: FileContext, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
-    """Decode the changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of
-    `DECODED`.
+def decode(
+    connection: Any, parts: Iterable[bytes], context: FileContext, *, piece: int = _PIECE
+) -> Iterator[pa.RecordBatch]:
+    """Decode the changes of a file, which comes in parts that are cut anywhere, in batches of some ten megabytes and at
+    most 65,536 rows, with the columns of `DECODED`.
 
-    Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in
-    `value`; its other columns except `line` are null. `piece` is the number of bytes that are read at a time.
+    Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its first bytes
+    in `value`; its other columns except `line` are null. `piece` is the number of bytes that are read at a time.
     """
     options, layout = context.csv, context.layout
     assert options is not None, "they are known of each file of csv"
     assert layout is not None, "it is known of each file of csv"
-    dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
-    strict = CsvRecordReader(content, dialect)
-    fast = PieceReader(content, dialect, fields, context.end_ts)
-    read_strictly = functools.partial(strict_rows, content, strict, dialect, fields, context.end_ts)
-    at, header = behind_header(strict, content)
+    dialect, fields, parts, head = Dialect.of_csv(options), Fields(options, layout, context.end_ts), iter(parts), b""
+    while True:
+        at, header = behind_header(RecordReader(dialect), head)
+        part = b"" if len(head) > at + len(HEADER) else next(parts, b"")
+        if not part:
+            break
+        head += part
     events = EventBuilder(context, layout, fields, first_line=2 if header else 1)
-    size = piece
-    while at < len(content):
-        read = fast.read(at, size)
-        if read is None and size > piece // _SMALLER:
-            size = piece // _SMALLER  # So that little of what is beside a bad record is read the slow way.
-            continue
-        if read is not None:
-            size = min(size * 2, piece)
-        rows, at = read or read_strictly(at, min(at + size, len(content)))
-        yield from events.events(rows)
+    for rows in read_rows(TextReader(dialect, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece):
+        yield from events.events(rows.batch)
     yield from events.rest()
 
 
@@ -191,24 +249,21 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
     """Return the fields of a file's first valid record: not the header, and not a record that is not csv or not UTF-8.
 
     `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
-    reader = CsvRecordReader(head, Dialect.of(options))
+    reader = RecordReader(Dialect.of_csv(options))
     at, _ = behind_header(reader, head)
-    for record in reader.records(at, len(head)):
+    for record in reader.records(head, at, len(head)):
         if record.following == record.end and not whole:
             return None
-        try:
-            texts = _texts(record)
-        except UnicodeDecodeError:
-            continue
-        if texts is not None:
-            return texts
+        with contextlib.suppress(UnicodeDecodeError):
+            if record.cells is not None:
+                return [None if cell is None else cell.decode() for cell in record.cells]
     return None
 
 
 def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
     """Return the names of a file's header, including those of the leading columns; None when it has none, or it is
     incomplete or not UTF-8. A name that contains the delimiter is split into two."""
-    at, found = behind_header(CsvRecordReader(head, Dialect.of(options)), head)
+    at, found = behind_header(RecordReader(Dialect.of_csv(options)), head)
     if not found or at == len(head):
         return None
     try:
@@ -217,59 +272,11 @@ def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
         return None
 
 
-def behind_header(reader: CsvRecordReader, content: bytes) -> tuple[int, bool]:
+def behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
     """Return the start of the first record after the header, and whether there is a header."""
-    at = len(content) - len(content.lstrip(LINE_ENDS))
+    at = reader.after_blank(content, 0)
     # Its names may contain anything, even quotes: it is read as one line, whatever its content.
-    return (reader.line(at).following, True) if content.startswith(HEADER, at) else (at, False)
-
-
-def strict_rows(
-    content: bytes, reader: CsvRecordReader, dialect: Dialect, fields: Fields, end_ts: int, start: int, stop: int
-) -> tuple[pa.RecordBatch, int]:
-    """Read the records that begin from `start` to before `stop`; return their rows and the start of the next record."""
-    null = dialect.null.decode()
-    schema = fields.rows
-    rows: list[tuple[object, ...]] = []
-    for record in reader.records(start, stop):
-        row = _row(record, null, fields, end_ts)
-        if isinstance(row, str):
-            row = (*[None] * (len(schema) - 2), row, content[record.start : record.end])
-        rows.append(row)
-        stop = max(stop, record.following)
-    return batch_of(rows, schema), stop
-
-
-def _row(record: CsvRecord, null: str, fields: Fields, end_ts: int) -> tuple[object, ...] | str:
-    """Return a record as a row of `Fields.rows`, or the problem with it."""
-    try:
-        texts = _texts(record)
-    except UnicodeDecodeError:
-        return problems.NOT_UTF8
-    if texts is None:
-        return problems.NOT_CSV
-    if len(texts) != fields.width:
-        return problems.FIELD_COUNT
-    # A table may have the name that NULL is written as: no leading field is ever NULL.
-    leading = [null if text is None else text for text in texts[: fields.leading]]
-    commit_ts = commit_ts_of(leading[COMMIT_TS], end_ts)
-    if leading[OP] not in ("I", "U", "D"):
-        return problems.NOT_A_ROW_CHANGE
-    if commit_ts is None:
-        return problems.NO_COMMIT_TS
-    row: list[object] = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
-    if fields.old_value:
-        if leading[IS_UPDATE] not in ("true", "false"):
-            return problems.NO_IS_UPDATE
-        row.append(leading[IS_UPDATE] == "true")
-    return (*row, *texts[fields.width - fields.columns :], None, None)
-
-
-def _texts(record: CsvRecord) -> list[str | None] | None:
-    """Decode a record's fields; None when it is not csv. Raises UnicodeDecodeError."""
-    if record.fields is None:
-        return None
-    return [None if text is None else text.decode() for text in record.fields]
+    return (reader.line(content, at).following, True) if content.startswith(HEADER, at) else (at, False)
 
 
 # Detection of the options with which files of TiCDC's csv were written, from their content.
@@ -386,21 +393,20 @@ def redelivers_canal_json(cut: bytes, later: Sequence[bytes], csv: CsvOptions | 
 def redelivers_csv(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -> bool:
     """Whether the later csv files contain the cut one: a row always has the same bytes."""
     assert csv is not None, "they are known of each file of csv"
-    dialect = Dialect.of(csv)
-    reader = CsvRecordReader(cut, dialect)
+    reader = RecordReader(Dialect.of_csv(csv))
     first, _ = behind_header(reader, cut)
-    starts = [record.start for record in reader.records(first, len(cut))]
+    starts = [record.start for record in reader.records(cut, first, len(cut))]
     if len(starts) < 2 or cut[-1:] in (b"\r", b"\n"):
         return False
     rest, part = cut[first:], len(cut) - starts[-1]
-    text = b"".join(each[behind_header(CsvRecordReader(each, dialect), each)[0] :] for each in later)
-    later_reader = CsvRecordReader(text, dialect)
+    text = b"".join(each[behind_header(reader, each)[0] :] for each in later)
+    reader = RecordReader(Dialect.of_csv(csv))
     at = text.find(rest)
     while at >= 0:
         if at == 0 or text[at - 1] in LINE_ENDS:
             start = at + len(rest) - part
-            record = next(later_reader.records(start, len(text)), None)
-            if record is not None and record.fields and record.start == start and part < record.end - start:
+            record = next(reader.records(text, start, len(text)), None)
+            if record is not None and record.cells and record.start == start and part < record.end - start:
                 return record.following > record.end
         at = text.find(rest, at + 1)
     return False

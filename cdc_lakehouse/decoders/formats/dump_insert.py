@@ -12,9 +12,9 @@ else extends up to a line that begins like a tuple or a statement: dumps with ba
 strings. Format: MySQL manual, "Literal Values", "Comments", "INSERT Statement"; TiDB's `dumpling/export/sql_type.go`;
 mydumper's `mydumper_write.c`.
 
-For Arrow, the text around strings is checked byte by byte: which byte may follow which covers nearly all of a tuple's
-grammar. The values are the texts between its parentheses and commas; escapes, and the prefixes of literals, are single
-bytes by then (see `text.columns.Marks`). Anything unusual is left to the strict reader.
+For Arrow's csv reader each tuple becomes a line. First the text around strings is checked byte by byte: which byte may
+follow which covers nearly all of a tuple's grammar. Escapes and the prefixes of literals are single bytes by then (see
+`text.Marks`), the words around a string are gone. Anything unusual is left to the strict reader.
 """
 
 from __future__ import annotations
@@ -22,31 +22,30 @@ from __future__ import annotations
 import binascii
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, cut, pc
-from cdc_lakehouse.decoders.formats import dump_values
-from cdc_lakehouse.decoders.formats.dump_values import (
+from cdc_lakehouse.decoders import problems, text
+from cdc_lakehouse.decoders.arrow import Bytes, Positions, pc
+from cdc_lakehouse.decoders.formats.dump_values import DumpColumn, DumpContext, DumpTable, Octets, SqlNumber
+from cdc_lakehouse.decoders.text import (
+    BACKSLASH,
+    MYSQL_ESCAPES,
     CellError,
     Cells,
-    DumpColumn,
-    DumpContext,
+    Marks,
     MoreNeededError,
-    Octets,
+    NotUsualError,
     RowBuilder,
     Rows,
-    SqlNumber,
-    columns_of,
     end_of,
+    parsed,
     repeated,
-    sound_rows,
+    valid_rows,
 )
-from cdc_lakehouse.decoders.text.columns import Marks, NotUsualError
 from cdc_lakehouse.sources.dump.contents import InsertNotation
 
 _HEAD_LIMIT: Final = 1024 * 1024
@@ -54,9 +53,7 @@ _HEAD_LIMIT: Final = 1024 * 1024
 _BEYOND: Final = 64
 """The prefix of a value is shorter than this, in bytes."""
 
-ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a",
-                  b"%": rb"\%", b"_": rb"\_"}  # fmt: skip
-"""Escapes by the byte after the backslash; any other byte stands for itself."""
+_ESCAPES: Final = MYSQL_ESCAPES | {b"%": rb"\%", b"_": rb"\_"}
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _WORD: Final = rb"(?:`[^`]*+(?:``[^`]*+)*`(?!`)|\"[^\"]*+(?:\"\"[^\"]*+)*\"(?!\")|[0-9A-Za-z_$\x80-\xff]++)"
@@ -157,22 +154,38 @@ class InsertRecordReader:
     def row(self, content: bytes, start: int, final: bool) -> Tuple:
         """Read the tuple at `start`, which is before the end of the content. Raises MoreNeededError and
         NotSoundError."""
+        found = None
+        try:
+            found = self._row(content, start)
+            at = found.following
+        except NotSoundError as error:
+            at = error.at
+        # What follows decides what a value is, and where it ends.
+        if at + _BEYOND > len(content) and not final:
+            raise MoreNeededError
+        if found is None:
+            raise NotSoundError(start)
+        return found
+
+    def _row(self, content: bytes, start: int) -> Tuple:
+        """Read a tuple. Raises NotSoundError with the position of the first byte that does not belong to one."""
         if not content.startswith(b"(", start):
             raise NotSoundError(start)
         cells, at = Cells(), behind_space(content, start + 1)
         while cells or not content.startswith(b")", at):
-            cell, at = self._value(content, at, final)
+            cell, at = self._value(content, at)
             cells.append(cell)
-            at, mark = _mark(content, at, final)
-            if mark == b")":
+            at = behind_space(content, at)
+            if content.startswith(b")", at):
                 break
-            if mark != b",":
-                raise NotSoundError(start)
+            if not content.startswith(b",", at):
+                raise NotSoundError(at)
             at = behind_space(content, at + 1)
         end = at + 1
-        at, mark = _mark(content, end, final)
+        at = behind_space(content, end)
+        mark = content[at : at + 1]
         if mark not in b",;":
-            raise NotSoundError(start)
+            raise NotSoundError(at)
         return Tuple(end, at + len(mark), mark == b";", cells)
 
     def next_begin(self, content: bytes, start: int, final: bool, *, tuples: bool) -> int:
@@ -185,43 +198,29 @@ class InsertRecordReader:
             raise MoreNeededError
         return len(content)
 
-    def _value(self, content: bytes, at: int, final: bool) -> tuple[bytes | None, int]:
+    def _value(self, content: bytes, at: int) -> tuple[bytes | None, int]:
         if content[at : at + 1] in (b"'", b'"'):
-            return self._text(content, at, final)
-        if at + _BEYOND > len(content) and not final:
-            raise MoreNeededError
+            return self._text(content, at)
         if found := _NULL.match(content, at):
             return None, found.end()
         if found := _DIGITS.match(content, at):
-            return _octets(found, content, final)
+            return _octets(found, content)
         if found := _BINARY.match(content, at):
-            return self._text(content, found.end(), final)
+            return self._text(content, found.end())
         if found := _CONVERT.match(content, at):
-            return self._converted(content, found.end(), final)
-        found = _NUMBER.match(content, at)
-        if found is None:
-            raise NotSoundError(at)
-        if found.end() == len(content) and not final:
-            raise MoreNeededError
-        return SqlNumber(found[0]), found.end()
+            text, at = self._text(content, found.end())
+            if found := _USING.match(content, at):
+                return text, found.end()
+        elif found := _NUMBER.match(content, at):
+            return SqlNumber(found[0]), found.end()
+        raise NotSoundError(at)
 
-    def _converted(self, content: bytes, at: int, final: bool) -> tuple[bytes, int]:
-        text, at = self._text(content, at, final)
-        if at + _BEYOND > len(content) and not final:
-            raise MoreNeededError
-        found = _USING.match(content, at)
-        if found is None:
-            raise NotSoundError(at)
-        return text, found.end()
-
-    def _text(self, content: bytes, at: int, final: bool) -> tuple[bytes, int]:
+    def _text(self, content: bytes, at: int) -> tuple[bytes, int]:
         """Read the string whose quote is at `at`; return it and the position after it."""
         quote = content[at : at + 1]
         end = end_of(self._strings[quote], content, at + 1)
-        if end + 2 > len(content) and not final:
-            raise MoreNeededError
         if not content.startswith(quote, end):
-            raise NotSoundError(at)
+            raise NotSoundError(end)
         text = content[at + 1 : end]
         if self._backslash_escapes and b"\\" in text:
             text = self._escapes[quote].sub(_unescaped, text)
@@ -235,36 +234,25 @@ def behind_space(content: bytes, at: int) -> int:
     return found.end() if found else at
 
 
-def _mark(content: bytes, at: int, final: bool) -> tuple[int, bytes]:
-    """Return the position of the next byte that is not white space, and the byte; an empty one at the end of the file.
-    Raises MoreNeededError."""
-    at = behind_space(content, at)
-    if at == len(content) and not final:
-        raise MoreNeededError
-    return at, content[at : at + 1]
-
-
-def _octets(found: re.Match[bytes], content: bytes, final: bool) -> tuple[bytes, int]:
+def _octets(found: re.Match[bytes], content: bytes) -> tuple[bytes, int]:
     """Return the value of a literal, which was matched up to its last quote, and the position after it."""
     quoted, bare, digits = found.groups()
     end = found.end()
-    if end == len(content) and not final:
-        raise MoreNeededError
     if quoted and not content.startswith(b"'", end):
-        raise NotSoundError(found.start())
+        raise NotSoundError(end)
     if (quoted or bare) in (b"b", b"B"):
         if digits.strip(b"01") or not (quoted or digits):
-            raise NotSoundError(found.start())
+            raise NotSoundError(end)
         return Octets(int(digits or b"0", 2).to_bytes((len(digits) + 7) // 8, "big")), end + bool(quoted)
     if (quoted and len(digits) % 2) or not (quoted or digits):
-        raise NotSoundError(found.start())
+        raise NotSoundError(end)
     return Octets(binascii.unhexlify(b"0" * (len(digits) % 2) + digits)), end + bool(quoted)
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
     if found[1] is None:
         return found[0][:1]
-    return ESCAPES.get(found[1], found[1])
+    return _ESCAPES.get(found[1], found[1])
 
 
 def _names(text: bytes) -> list[str]:
@@ -276,14 +264,13 @@ def _names(text: bytes) -> list[str]:
 LEAST: Final = 4096
 """With fewer bytes, fast reading of a statement's tuples does not pay."""
 _QUOTE: Final = ord("'")
+_LF: Final = ord("\n")
 _LOWER: Final = 0x20
 """The bit that makes an ASCII letter lower case."""
 _END: Final = b");\n"
 _GAPS: Final = (b"),\n(", b")\n,(", b"),(")
 """The texts between two tuples: Dumpling's, mydumper's, mysqldump's."""
-_ESCAPES: Final = {letter: character for letter, character in ESCAPES.items() if len(character) == 1} | {
-    character: character for character in (b"\\", b"'", b'"')
-}
+_USUAL_ESCAPES: Final = MYSQL_ESCAPES | {character: character for character in (BACKSLASH, b"'", b'"')}
 _WORDS: Final = re.compile(rb"(?<=[(,])(?:(_binary )(?=')|(CONVERT\()'+( USING UTF8MB4\))(?=[,)]))")
 """Words around strings that are removed here, so that only the quotes remain."""
 
@@ -311,7 +298,10 @@ _CLASS, _ALLOWED = _tables()
 
 
 class Tuples(NamedTuple):
-    texts: list[pa.Array]
+    cells: list[Any]
+    """A column of bytes for each value."""
+    literal: bytes
+    """The byte that literals of hexadecimal digits begin with instead of their `x`; empty where there are none."""
     end: int
     """The start of the next tuple, or the end of the statement's line."""
     last: bool
@@ -319,139 +309,93 @@ class Tuples(NamedTuple):
 
 
 def read_tuples(
-    content: bytes, start: int, stop: int, head: bytes, columns: Sequence[DumpColumn], *, backslash_escapes: bool
+    content: bytes, start: int, stop: int, head: bytes, width: int, *, backslash_escapes: bool
 ) -> Tuples | None:
-    """Read the tuples from the one at `start` that end before `stop`: those of a statement that begins with `head`, and
-    of the following ones that begin with it too. None when not all of them are valid and in the usual form, or when
-    there are few."""
+    """Read the tuples of `width` values from the one at `start` that end before `stop`: those of a statement that
+    begins with `head`, and of the following ones that begin with it too. None where there are few. Raises
+    NotUsualError and ArrowInvalid where not all of them are valid and in the usual form."""
     joint = _END + head + b"("
-    joints = [*_found(content, joint, start, stop)] if columns and b"'" not in head and b"\\" not in head else []
-    close = content.find(_END, joints[-1] + len(joint) if joints else start, stop)
+    joined = content.find(joint, start, stop) if b"'" not in head and b"\\" not in head else -1
+    joined = joined if joined < 0 else content.rfind(joint, start, stop)
+    first = start if joined < 0 else joined + len(joint)
+    close = content.find(_END, first, stop)
     end, last = close + len(_END), True
     if close < 0:
         # The statement continues after `stop`.
-        for gap in _GAPS:
-            close = content.rfind(gap, joints[-1] + len(joint) if joints else start, stop)
-            if close >= 0:
-                end, last = close + len(gap) - 1, False
-                break
-        else:
-            if not joints:
-                return None
-            close = joints.pop()
-            end = close + len(_END)
-    if (last and close - start < LEAST) or not columns:
+        found = ((content.rfind(gap, first, stop), gap) for gap in _GAPS)
+        close, gap = next((each for each in found if each[0] >= 0), (joined, _END + b"("))
+        end, last = close + len(gap) - 1, gap not in _GAPS
+    if close < 0 or (last and close - start < LEAST) or not width:
         return None
-    try:
-        places = [place - start for place in joints]
-        texts = _texts(content[start : close + 1], places, len(joint), columns, backslash_escapes)
-    except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
-        return None
-    return Tuples(texts, end, last)
+    cells, literal = _cells(content[start : close + 1], joint if joined >= 0 else b"", width, backslash_escapes)
+    return Tuples(cells, literal, end, last)
 
 
-def _found(content: bytes, part: bytes, start: int, stop: int) -> Iterator[int]:
-    while (start := content.find(part, start, stop)) >= 0:
-        yield start
-        start += len(part)
-
-
-def _texts(
-    text: bytes, joints: Sequence[int], width: int, columns: Sequence[DumpColumn], backslash_escapes: bool
-) -> list[pa.Array]:
-    """Return the values of tuples. `joints` are the positions where one statement ends and the next one begins, up to
-    its tuple, each `width` bytes long."""
-    marks = Marks(text)
-    gap, joined = _gap(text, joints), marks.unused() if joints else b""
-    text = (joined * len(gap)).join(_pieces(text, joints, width))
+def _cells(text: bytes, joint: bytes, width: int, backslash_escapes: bool) -> tuple[list[Any], bytes]:
+    """Return the cells and the literal of `Tuples`. `joint` is the text from the end of one statement to the first
+    value of the next one."""
+    marks, joints = Marks(text), text.count(joint) if joint else 0
+    within = (text.find(joint) + 1, len(text)) if joints else (len(text),)
+    gap = next((gap for size in within for gap in _GAPS if text.find(gap, 0, size) >= 0), _GAPS[0])
+    stand_in = marks.unused()
+    if joints:
+        text = text.replace(joint, b")" + stand_in * (len(gap) - 2) + b"(")
     if backslash_escapes:
-        text, others = marks.unescaped(text, _ESCAPES)
-        if others:
+        text = marks.unescaped(text, _USUAL_ESCAPES)
+        if BACKSLASH in text:
             raise NotUsualError
-    array: Bytes = np.frombuffer(text, np.uint8)
+    array: Bytes = np.frombuffer(text, np.uint8).copy()
     places = _outside(array)
     outside = array[places]
     if joints:
-        between = outside == joined[0]
-        if np.count_nonzero(between) != len(joints) * len(gap):
+        between = outside == stand_in[0]
+        if np.count_nonzero(between) != joints * (len(gap) - 2):
             raise NotUsualError  # What looks like one stands in a string.
-        outside[between] = np.tile(np.frombuffer(gap, np.uint8), len(joints))
-    words: list[tuple[int, int]] = []
+        outside[between] = np.tile(np.frombuffer(gap[1:-1], np.uint8), joints)
+    kept = None
     if (outside == ord(" ")).any():
-        words = [
-            span for each in _WORDS.finditer(outside.tobytes()) for span in map(each.span, (1, 2, 3)) if span[1] > 0
-        ]
-    if words:
-        starts, ends = np.array(words).T
-        dropped = _ranges(starts, ends)
-        array = np.delete(array, places[dropped])
-        places, outside = _outside(array), np.delete(outside, dropped)
-    separators = places[_separators(outside, len(columns))]
-    return _columns(array, separators, int(np.count_nonzero(outside == _QUOTE)), columns, marks)
+        words = [span for found in _WORDS.finditer(outside.tobytes()) for span in found.regs[1:] if span[1] > 0]
+        dropped = _ranges(*np.array(words, np.int64).reshape(-1, 2).T)
+        kept = np.ones(len(array), bool)
+        kept[places[dropped]] = False
+        places, outside = np.delete(places, dropped), np.delete(outside, dropped)
+    _require_tuples(outside.tobytes(), gap)
+    literals = places[(outside | _LOWER) == ord("x")]
+    literal = marks.unused() if len(literals) else b""
+    array[literals] = ord(literal or b"x")
+    # Each tuple becomes a line, and what is between two becomes empty lines.
+    closing = places[outside == ord(")")]
+    array[0] = array[closing[-1]] = _LF
+    for behind in range(len(gap)):
+        array[closing[:-1] + behind] = _LF
+    cells = parsed(array if kept is None else array[kept], b",", b"'", b"NULL", width, blank=True)
+    return [marks.restored(cell) for cell in cells], literal
 
 
-def _gap(text: bytes, joints: Sequence[int]) -> bytes:
-    """Return the text between two tuples, without their parentheses."""
-    for end in (joints[0] + 1, len(text)) if joints else ():
-        for gap in _GAPS:
-            if text.find(gap, 0, end) >= 0:
-                return gap[1:-1]
-    return _GAPS[0][1:-1]
-
-
-def _pieces(text: bytes, joints: Sequence[int], width: int) -> Iterator[bytes]:
-    """Yield the tuples of each statement."""
-    start = 0
-    for joint in joints:
-        yield text[start : joint + 1]
-        start = joint + width - 1
-    yield text[start:] if start else text
-
-
-def _columns(
-    text: Bytes, separators: Positions, quotes: int, columns: Sequence[DumpColumn], marks: Marks
-) -> list[pa.Array]:
-    """Return the columns of values between separators; each row has one separator more than there are columns. `quotes`
-    is the number of quotes in the text."""
-    starts, ends = separators[:, :-1] + 1, separators[:, 1:]
-    first = text[starts]
-    quoted, null, is_literal = first == _QUOTE, first == ord("N"), (first | _LOWER) == ord("x")
-    if not (ends - starts == len(b"NULL"))[null].all():
-        raise NotUsualError
-    literal = None
-    if is_literal.any():
-        literal, text = marks.unused(), text.copy()
-        text[starts[is_literal]] = literal[0]
-    count, width = starts.shape
-    # All values of a column, then all of the next one.
-    numbers = np.arange(count * width).reshape(count, width).T.ravel()
-    which = pa.array(numbers, mask=null.T.ravel() if null.any() else None)
-    cells = cut(text, (starts + quoted).ravel(), (ends - quoted).ravel(), which)
-    if quotes > 2 * np.count_nonzero(quoted | is_literal):
-        undoubled = pc.replace_substring(cells, pattern=b"''", replacement=b"'")
-        cells = pc.if_else(pa.array(is_literal.T.ravel()), cells, undoubled) if literal else undoubled
-    cells = marks.restored(cells)
-    return [
-        _column(column, cells.slice(number * count, count), literal if is_literal[:, number].any() else None)
-        for number, column in enumerate(columns)
-    ]
-
-
-def _column(column: DumpColumn, cells: pa.Array, literal: bytes | None) -> pa.Array:
-    """Convert one column's cells. `literal` is the mark that hexadecimal literals begin with, where there are some."""
-    if literal is None and column.kind != "bit":
+def _column(column: DumpColumn, cells: Any, literal: bytes) -> Any:
+    """Convert one column's cells, where hexadecimal literals begin with `literal`. Raises NotUsualError, CellError and
+    ArrowInvalid."""
+    has_literals = literal and pc.any(pc.starts_with(cells, literal)).as_py()
+    if not has_literals and column.kind != "bit":
         return column.texts(cells)
     if not column.binary:
         raise NotUsualError
 
     def octets(cell: bytes) -> bytes:
-        if literal is not None and cell.startswith(literal):
-            return Octets(binascii.unhexlify(cell[2:-1]))
+        if literal and cell.startswith(literal):
+            return Octets(_digits(cell[1:]))
         if column.kind == "bit":  # It may be a number, or text.
             raise NotUsualError
         return cell
 
     return column.texts(cells, octets)
+
+
+def _digits(quoted: bytes) -> bytes:
+    # A comma, which is no digit, may have ended the cell.
+    if len(quoted) < 2 or not quoted.endswith(b"'"):
+        raise NotUsualError
+    return binascii.unhexlify(quoted[1:-1])
 
 
 def _outside(text: Bytes) -> Positions:
@@ -469,42 +413,28 @@ def _ranges(starts: Positions, ends: Positions) -> Positions:
     return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
-def _separators(outside: Bytes, width: int) -> Positions:
-    """Return the positions, in the text outside of strings, of the parentheses and commas around the values: for each
-    tuple one more than it has values. Raises NotUsualError for anything unusual."""
+def _require_tuples(outside: bytes, gap: bytes) -> None:
+    """Check the text outside of strings: tuples of values with this gap between them. Raises NotUsualError for anything
+    unusual. The number of values is not checked."""
     # `translate` looks up bytes in a third of numpy's time.
-    classes: Bytes = np.frombuffer(outside.tobytes().translate(_CLASS), np.uint8)
-    if 0 in (classes[:-1] * 16 + classes[1:]).tobytes().translate(_ALLOWED):
+    classes: Bytes = np.frombuffer(outside.translate(_CLASS), np.uint8)
+    gaps = outside.count(gap)
+    if (
+        0 in (classes[:-1] * 16 + classes[1:]).tobytes().translate(_ALLOWED)
+        or not (outside.startswith(b"(") and outside.endswith(b")"))
+        or not outside.count(b"(") == outside.count(b")") == gaps + 1
+        or outside.count(b"\n") != gaps * gap.count(b"\n")
+        or not outside.count(b"NULL") * 2 == outside.count(b"N") * 2 == outside.count(b"L")
+    ):
         raise NotUsualError
-    is_comma = outside == ord(",")
-    _require_numbers(outside, is_comma)
-    opening, closing = np.flatnonzero(outside == ord("(")), np.flatnonzero(outside == ord(")"))
-    if len(opening) != len(closing) or opening[0] != 0 or closing[-1] != len(outside) - 1:
-        raise NotUsualError
-    line_feeds = 0
-    if len(opening) > 1:
-        gap = outside[closing[0] : opening[1] + 1].tobytes()
-        if gap not in _GAPS or not (opening[1:] - closing[:-1] == len(gap) - 1).all():
-            raise NotUsualError
-        for place, byte in enumerate(gap):
-            if not (outside[closing[:-1] + place] == byte).all():
-                raise NotUsualError
-        is_comma[closing[:-1] + gap.index(b",")] = False
-        line_feeds = gap.count(b"\n") * (len(opening) - 1)
-    commas = np.flatnonzero(is_comma)
-    if len(commas) != len(opening) * (width - 1) or np.count_nonzero(outside == ord("\n")) != line_feeds:
-        raise NotUsualError
-    found = np.column_stack([opening, commas.reshape(len(opening), width - 1), closing])
-    if not (found[:, :-1] < found[:, 1:]).all():
-        raise NotUsualError  # One tuple has more values, another one fewer.
-    return found
+    _require_numbers(np.frombuffer(outside, np.uint8))
 
 
-def _require_numbers(outside: Bytes, is_comma: Mask) -> None:
+def _require_numbers(outside: Bytes) -> None:
     """Check that a number has at most one point and one exponent, in this order; else raise NotUsualError."""
     parts = np.flatnonzero((outside == ord(".")) | ((outside | _LOWER) == ord("e")))
     if len(parts):
-        number = np.searchsorted(np.flatnonzero(is_comma), parts)
+        number = np.searchsorted(np.flatnonzero(outside == ord(",")), parts)
         same = np.flatnonzero(number[1:] == number[:-1])
         points = outside[parts] == ord(".")
         if not (points[same].all() and not points[same + 1].any()):
@@ -521,9 +451,9 @@ class InsertReader:
     def __init__(self, context: DumpContext, notation: InsertNotation) -> None:
         self._context = context
         self._notation = notation
-        self._columns_by_names: dict[tuple[str, ...], list[DumpColumn]] = {}
-        self._columns = self._named(notation.columns)
-        """The columns of the statement that the next tuple belongs to, or of the last one."""
+        self._tables: dict[tuple[str, ...], DumpTable] = {}
+        self._table = self._named(notation.columns)
+        """The table, by its columns, of the statement that the next tuple belongs to, or of the last one."""
         self._records = InsertRecordReader(backslash_escapes=notation.backslash_escapes)
         self._within = False
         """Whether a statement is open, so that a tuple must follow."""
@@ -534,7 +464,7 @@ class InsertReader:
         self._within_long = False
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        at, head_text, columns = behind_space(content, start), self._head, self._columns
+        at, head_text, table = behind_space(content, start), self._head, self._table
         foreign = self._foreign
         if self._within_long:
             return None
@@ -543,21 +473,28 @@ class InsertReader:
                 head = self._records.head(content, at, final)
                 if head is None:
                     return None
-                columns = self._columns_of(head, content, final)
+                table = self._table_of(head, content, final)
             except (MoreNeededError, NotSoundError):
                 return None
             at, head_text = head.at, head.text
             foreign = self._is_foreign(head)
-        stop = min(stop, at + dump_values.RECORD_LIMIT)
-        escapes = self._notation.backslash_escapes
-        read = None if foreign else read_tuples(content, at, stop, head_text, columns, backslash_escapes=escapes)
-        if read is None:
+        if foreign:
             return None
-        self._head, self._columns, self._foreign, self._within = head_text, columns, False, not read.last
-        return sound_rows(columns, read.texts, read.end)
+        stop = min(stop, at + text.RECORD_LIMIT)
+        try:
+            escapes = self._notation.backslash_escapes
+            read = read_tuples(content, at, stop, head_text, table.width, backslash_escapes=escapes)
+            if read is None:
+                return None
+            pairs = zip(table.dump_columns, read.cells, strict=True)
+            rows = valid_rows(table, [_column(column, cells, read.literal) for column, cells in pairs], read.end)
+        except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
+            return None
+        self._head, self._table, self._foreign, self._within = head_text, table, False, not read.last
+        return rows
 
     def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
-        rows, at = RowBuilder(self._columns), start
+        rows, at = RowBuilder(self._table), start
         try:
             while at < stop:
                 if self._within_long:
@@ -577,12 +514,12 @@ class InsertReader:
                 if head is None:
                     at = len(content)
                     break
-                columns = self._columns_of(head, content, final)
-                if columns is not self._columns:
+                table = self._table_of(head, content, final)
+                if table is not self._table:
                     if len(rows):
                         break
-                    rows = RowBuilder(columns)
-                self._head, self._columns, self._foreign = head.text, columns, self._is_foreign(head)
+                    rows = RowBuilder(table)
+                self._head, self._table, self._foreign = head.text, table, self._is_foreign(head)
                 self._within = True
                 at = head.at
         except MoreNeededError:
@@ -593,7 +530,7 @@ class InsertReader:
         """Report a statement that is incomplete at the end of the file."""
         if not self._within:
             return None
-        rows = RowBuilder(self._columns)
+        rows = RowBuilder(self._table)
         rows.reject(problems.NOT_A_DUMP_ROW, b"")
         return rows.rows(0)
 
@@ -604,10 +541,10 @@ class InsertReader:
         except NotSoundError:
             return self._rejected(content, at, final, rows)
         except MoreNeededError:
-            if len(content) - at <= dump_values.RECORD_LIMIT:
+            if len(content) - at <= text.RECORD_LIMIT:
                 raise
             return self._rejected(content, at, final, rows)
-        if found.end - at > dump_values.RECORD_LIMIT:
+        if found.end - at > text.RECORD_LIMIT:
             return self._rejected(content, at, final, rows)
         raw = content[at : min(found.end, at + problems.RAW_LIMIT)]
         if self._foreign:
@@ -622,7 +559,7 @@ class InsertReader:
         try:
             following = self._records.next_begin(content, at, final, tuples=self._within)
         except MoreNeededError:
-            if len(content) - at <= dump_values.RECORD_LIMIT:
+            if len(content) - at <= text.RECORD_LIMIT:
                 raise
             self._within_long = True
             following = len(content)
@@ -646,22 +583,22 @@ class InsertReader:
         self._within = self._within and (comma or content.startswith(b"(", at))
         return at + (self._within and comma)
 
-    def _columns_of(self, head: Head, content: bytes, final: bool) -> list[DumpColumn]:
-        """Return the columns that a statement lists, else the notation's, or all of the table where its first tuple has
-        as many: some tools dump generated columns too. Raises MoreNeededError."""
+    def _table_of(self, head: Head, content: bytes, final: bool) -> DumpTable:
+        """Return the table of the columns that a statement lists, else the notation's, or all of the table where its
+        first tuple has as many: some tools dump generated columns too. Raises MoreNeededError."""
         names: Sequence[str] = self._notation.columns if head.names is None else head.names
         every = tuple(self._context.columns)
-        if head.names is None and len(names) < len(every) and len(content) - head.at <= dump_values.RECORD_LIMIT:
+        if head.names is None and len(names) < len(every) and len(content) - head.at <= text.RECORD_LIMIT:
             with contextlib.suppress(NotSoundError):
                 names = every if len(self._records.row(content, head.at, final).cells) == len(every) else names
         return self._named(names)
 
-    def _named(self, names: Sequence[str]) -> list[DumpColumn]:
-        """Return the columns of the names: the same list for the same names."""
+    def _named(self, names: Sequence[str]) -> DumpTable:
+        """Return the table of these columns: the same for the same names."""
         own = self._context.own_names(names)
-        if own not in self._columns_by_names:
-            self._columns_by_names[own] = columns_of(own, self._context)
-        return self._columns_by_names[own]
+        if own not in self._tables:
+            self._tables[own] = DumpTable(own, self._context)
+        return self._tables[own]
 
     def _is_foreign(self, head: Head) -> bool:
         return head.table != [self._context.database, self._context.table][-len(head.table) :]

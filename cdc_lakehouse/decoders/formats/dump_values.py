@@ -11,14 +11,14 @@ import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
 
 from cdc_lakehouse.changelog import mysql_types
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, ColumnType
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.arrow import batch_of
+from cdc_lakehouse.decoders.text import CellError, Cells
 from cdc_lakehouse.duckdb_sql import at_zone, matches, text_in_zone, try_cast, when
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import BinaryNotation, InsertNotation, Notation
@@ -74,14 +74,6 @@ class SqlNumber(bytes):
 
 class Octets(bytes):
     """The value of SQL's hexadecimal or bit literal."""
-
-
-class CellError(Exception):
-    """A cell is not a value of its column. `problem` is a key of `problems.PROBLEMS`."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
 
 
 @dataclass(frozen=True)
@@ -203,11 +195,6 @@ class DumpColumn:
         raise CellError(problems.NOT_A_VALUE)
 
 
-def columns_of(names: Sequence[str], context: DumpContext) -> list[DumpColumn]:
-    """Return the columns for names as the CREATE TABLE has them."""
-    return [DumpColumn.of(name, context.columns[name], context) for name in names]
-
-
 def _kind(of: ColumnType, context: DumpContext) -> Kind:
     if of.name in BLOBS:
         return context.binary
@@ -229,104 +216,24 @@ def _encoding(name: str, of: ColumnType, context: DumpContext) -> BinaryNotation
     return encoded.get(name.lower(), notation.binary if binary else "raw")
 
 
-# The common parts of the readers of a dump's rows: a file's content comes in parts, and rows are split into
-# columns.
+class DumpTable:
+    """A `text.Table` of a dump's columns, whose rows have their texts in columns named `0`, `1`, …"""
 
-RECORD_LIMIT: Final = 512 * 1024 * 1024
-"""In bytes. A longer record is not held in memory to check whether it is valid."""
+    def __init__(self, names: Sequence[str], context: DumpContext) -> None:
+        """`names` are as the CREATE TABLE has them."""
+        self.dump_columns = [DumpColumn.of(name, context.columns[name], context) for name in names]
+        self.width = len(names)
+        texts = [(str(number), pa.string()) for number in range(self.width)]
+        self.schema = pa.schema([*texts, ("problem", pa.string()), ("value", pa.binary())])
 
-_REPEATS: Final = 4096
-
-Cells = list[bytes | None]
-"""None for NULL."""
-
-
-def repeated(plain: bytes, other: bytes) -> re.Pattern[bytes]:
-    """Return a pattern for `end_of`: a `plain` run of bytes, then one of `other` and a plain run, again and again. The
-    number is limited, as each needs memory, save with a possessive quantifier; before 3.11.5 Python matches that
-    wrongly for a group."""
-    return re.compile(b"%b(?:(?:%b)%b){0,%d}" % (plain, other, plain, _REPEATS), re.DOTALL)
-
-
-def end_of(pattern: re.Pattern[bytes], content: bytes, at: int) -> int:
-    """Return the end of all text from `at` on that a pattern of `repeated` matches, however often it repeats."""
-    while found := pattern.match(content, at):
-        start, at = found.span()
-        if at - start < _REPEATS:
-            break
-    return at
-
-
-class MoreNeededError(Exception):
-    """The reader needs the following content first."""
-
-
-class Rows(NamedTuple):
-    """Rows with the same columns. `batch` has their texts in columns named `0`, `1`, …, then `problem` and `value` of
-    `event_schema.DECODED`; in a row that cannot be used, all others are null."""
-
-    columns: Sequence[DumpColumn]
-    batch: pa.RecordBatch
-    end: int
-    """The position in the content where the next row is expected."""
-
-
-class Reader(Protocol):
-    """Reads the rows of one file, in order. `content` is a part of the file, `final` whether it is the last."""
-
-    def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        """Return the rows from `start` to `stop`, without an incomplete last one. None when not all are valid and in
-        the usual form, or there are none."""
-        ...
-
-    def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
-        """Return the rows that begin from `start` to before `stop`, or the first of them. If they need more content,
-        `end` is `start`."""
-        ...
-
-    def rest(self) -> Rows | None:
-        """Return what remains to be reported at the end of the file."""
-        ...
-
-
-class RowBuilder:
-    """A buffer of rows with the same columns."""
-
-    def __init__(self, columns: Sequence[DumpColumn]) -> None:
-        self._columns = columns
-        self._rows: list[tuple[str | bytes | None, ...]] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, cells: Cells, record: bytes) -> None:
-        """Add a row. `record` are the bytes that are kept of it if it cannot be used."""
-        if len(cells) != len(self._columns):
-            self.reject(problems.FIELD_COUNT, record)
-            return
+    def row(self, cells: Cells) -> tuple[object, ...] | str:
+        if len(cells) != self.width:
+            return problems.FIELD_COUNT
+        pairs = zip(self.dump_columns, cells, strict=True)
         try:
-            texts = [
-                None if cell is None else column.text(cell) for column, cell in zip(self._columns, cells, strict=True)
-            ]
+            return tuple(None if cell is None else column.text(cell) for column, cell in pairs)
         except CellError as error:
-            self.reject(error.problem, record)
-        else:
-            self._rows.append((*texts, None, None))
+            return error.problem
 
-    def reject(self, problem: str, record: bytes) -> None:
-        self._rows.append((*[None] * len(self._columns), problem, record[: problems.RAW_LIMIT]))
-
-    def rows(self, end: int) -> Rows:
-        return Rows(self._columns, batch_of(self._rows, rows_schema(self._columns)), end)
-
-
-def sound_rows(columns: Sequence[DumpColumn], texts: Sequence[pa.Array], end: int) -> Rows:
-    """Return rows that are all valid, of at least one column."""
-    count = len(texts[0])
-    nothing = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
-    return Rows(columns, pa.RecordBatch.from_arrays([*texts, *nothing], schema=rows_schema(columns)), end)
-
-
-def rows_schema(columns: Sequence[DumpColumn]) -> pa.Schema:
-    texts = [(str(number), pa.string()) for number in range(len(columns))]
-    return pa.schema([*texts, ("problem", pa.string()), ("value", pa.binary())])
+    def columns(self, cells: list[Any]) -> list[Any]:
+        return [column.texts(cell) for column, cell in zip(self.dump_columns, cells, strict=True)]

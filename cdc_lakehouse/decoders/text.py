@@ -1,0 +1,678 @@
+r"""Quoted text: csv of TiCDC, delimited text of dumps, and in part the rows of INSERT statements.
+
+A `Dialect` says how records are split into cells. `RecordReader` reads one record at a time, correct for any bytes;
+`cells_by_column` reads many with Arrow, where they are written as usual. Arrow supports doubled quotes, separators of
+one ASCII byte and no escapes; it accepts any line end, and treats text next to quotes as part of the value. So quotes
+are checked first, and sequences that it does not support are replaced by bytes that do not occur in the text, and
+restored in the columns. Text with any irregularity is left to the strict reader; the result here is the same as there.
+
+A cell is quoted as a whole or not at all; NULL is its own text, without quotes. With escapes, line ends in cells are
+escaped, as is a quote; otherwise a quote is doubled in quotes, and line ends are raw there. A terminator of a dump
+without a line end is raw in quotes in both cases. An invalid record ends at the first terminator after its beginning,
+but in csv with quotes where the next line begins as a record does: with its operation in quotes. No valid cell can
+contain that after a line end, because quotes are doubled in a cell. Elsewhere, where terminators can be text, the
+following may be the rest of a text: lines that are no rows, up to the start of the next row.
+
+Format: MySQL manual, "LOAD DATA Statement", "Field and Line Handling"; TiDB's `pkg/dumpformat/csvfile`; TiCDC csv
+protocol documentation, and its `pkg/sink/codec/csv/csv_message.go`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, batch_of, pc
+from cdc_lakehouse.sources.dump.contents import TextNotation
+
+RECORD_LIMIT: Final = 512 * 1024 * 1024
+"""In bytes. A longer record is not held in memory to check whether it is valid."""
+
+BACKSLASH: Final = b"\\"
+LINE_ENDS: Final = b"\r\n"
+
+MYSQL_ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a"}
+"""Escapes by the byte after the backslash; any other byte stands for itself."""
+
+Cells = list[bytes | None]
+"""None for NULL."""
+
+
+class MoreNeededError(Exception):
+    """The reader needs the following content first."""
+
+
+class CellError(Exception):
+    """A cell is not a value of its column. `problem` is a key of `problems.PROBLEMS`."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a record is split into cells, and the text of each cell."""
+
+    separator: bytes
+    quote: bytes
+    """Empty for none."""
+    null: bytes
+    terminator: bytes | None
+    """None: any line end, and empty lines are no records."""
+    escapes: Mapping[bytes, bytes] = field(repr=False)
+    """The text of each escape, in the order in which they must be tried."""
+    any_escape: bool = False
+    """Whether a backslash may be before any byte, which then stands for itself."""
+    begin: bytes = b""
+    """The pattern that each record begins with, after a quote; empty where any text may be a record."""
+
+    @classmethod
+    def of_csv(cls, options: CsvOptions) -> Self:
+        """Return TiCDC's. It writes a quote only around a whole cell, always around a record's first one; without
+        quotes, a backslash only in an escape or in NULL."""
+        separator, quote, null = options.delimiter.encode(), options.quote.encode(), options.null.encode()
+        if quote:
+            return cls(separator, quote, null, None, {}, begin=re.escape(quote) + b"[IUD]" + re.escape(quote))
+        # TiCDC escapes the delimiter byte by byte, and writes each byte as the character of that number: `¦` (C2 A6)
+        # becomes `\Â\¦` (5C C3 82 5C C2 A6). For an ASCII delimiter this is simply a backslash before it.
+        whole = b"".join(BACKSLASH + chr(byte).encode() for byte in separator)
+        escapes = {rb"\\": BACKSLASH, whole: separator, rb"\n": b"\n", rb"\r": b"\r"}
+        single = {BACKSLASH + character.encode(): character.encode() for character in options.delimiter}
+        return cls(separator, b"", null, None, {**escapes, **{e: c for e, c in single.items() if e not in escapes}})
+
+    @classmethod
+    def of_dump(cls, notation: TextNotation) -> Self:
+        """Return a dump's. With backslash escapes a backslash changes the next byte as in MySQL's LOAD DATA."""
+        escapes = {BACKSLASH + letter: character for letter, character in MYSQL_ESCAPES.items()}
+        return cls(
+            notation.separator, notation.quote, notation.null, notation.terminator,
+            escapes if notation.backslash_escapes else {}, notation.backslash_escapes,
+        )  # fmt: skip
+
+
+# Strict reading.
+
+_REPEATS: Final = 4096
+
+
+def repeated(plain: bytes, other: bytes) -> re.Pattern[bytes]:
+    """Return a pattern for `end_of`: a `plain` run of bytes, then one of `other` and a plain run, again and again. The
+    number is limited, as each needs memory, save with a possessive quantifier; before 3.11.5 Python matches that
+    wrongly for a group."""
+    return re.compile(b"%b(?:(?:%b)%b){0,%d}" % (plain, other, plain, _REPEATS), re.DOTALL)
+
+
+def end_of(pattern: re.Pattern[bytes], content: bytes, at: int) -> int:
+    """Return the end of all text from `at` on that a pattern of `repeated` matches, however often it repeats."""
+    while found := pattern.match(content, at):
+        start, at = found.span()
+        if at - start < _REPEATS:
+            break
+    return at
+
+
+class Record(NamedTuple):
+    start: int
+    end: int
+    """The position after its last byte."""
+    following: int
+    """The position after its terminator; equal to `end` when it has none."""
+    cells: Cells | None
+    """None when it is not a record of the dialect."""
+
+
+class RecordReader:
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        quote, terminator = re.escape(dialect.quote), dialect.terminator
+        line_end = rb"\r\n|\n|\r" if terminator is None else re.escape(terminator)
+        self._terminator = re.compile(line_end)
+        self._next_record = re.compile(b"(?:%b)(?=%b)" % (line_end, dialect.begin)) if dialect.begin else None
+        self._no_more = False
+        """Whether no record begins any more, up to the end of the file."""
+        escape = [*map(re.escape, dialect.escapes), rb"\\." if dialect.any_escape else rb"\\"]
+        self._escape = re.compile(b"|".join(escape), re.DOTALL)
+        special, escaped = (rb"\\", b"|" + self._escape.pattern) if dialect.escapes else (b"", b"")
+        ends = [b"\r", b"\n"] if terminator is None else [terminator]
+        stops = [dialect.separator, *ends]
+        first = b"".join(re.escape(stop[:1]) for stop in stops) + re.escape(dialect.quote[:1])
+        apart = b"|".join(filter(None, [*map(re.escape, stops), quote]))
+        self._bare = repeated(b"[^" + first + special + b"]*+", b"(?!" + apart + b")[" + first + b"]" + escaped)
+        first, apart, inside = re.escape(dialect.quote[:1]), quote, escaped or b"|" + quote * 2
+        if escaped and terminator is not None and set(terminator) & set(LINE_ENDS):
+            first, apart = first + re.escape(terminator[:1]), apart + b"|" + re.escape(terminator)
+        inside = b"(?!" + apart + b")[" + first + b"]" + inside
+        self._quoted = repeated(b"[^" + first + special + b"]*+", inside) if quote else self._bare
+        self._beyond = max(2, len(dialect.separator), len(terminator or LINE_ENDS), 2 * len(dialect.quote))
+
+    def records(self, content: bytes, start: int, stop: int) -> Iterator[Record]:
+        """Yield the records of a whole content that begin from `start` to before `stop`. The last one may extend beyond
+        `stop`."""
+        at = start
+        while (at := self.after_blank(content, at)) < stop:
+            record = self.record(content, at, final=True)
+            yield record
+            at = record.following
+
+    def after_blank(self, content: bytes, at: int) -> int:
+        """Return the position behind empty lines that are no records."""
+        while self._dialect.terminator is None and content[at : at + 1] in (b"\r", b"\n"):
+            at += 1
+        return at
+
+    def record(self, content: bytes, start: int, final: bool) -> Record:
+        """Read the record at `start`, which is before the end of the content. Raises MoreNeededError."""
+        dialect, cells, at, closed = self._dialect, Cells(), start, True
+        valid = not dialect.begin or content.startswith(dialect.quote, start)
+        while valid:
+            try:
+                cell, at, closed = self._cell(content, at)
+            except KeyError:
+                break
+            # The following bytes must be complete.
+            if at + self._beyond > len(content) and not final:
+                raise MoreNeededError
+            if not closed:
+                break
+            cells.append(cell)
+            end = self._terminator.match(content, at)
+            if end or at == len(content):
+                if at - start > RECORD_LIMIT:
+                    break
+                return Record(start, at, end.end() if end else at, cells)
+            if not content.startswith(dialect.separator, at):
+                break  # Text behind a closing quote, or a quote in a bare cell, or a backslash at the end of the file.
+            at += len(dialect.separator)
+        return self._invalid(content, start, final, closed)
+
+    def line(self, content: bytes, start: int, final: bool = True) -> Record:
+        """Return the text up to the next terminator as a record without cells. Raises MoreNeededError."""
+        end = self._terminator.search(content, start)
+        if end is None and not final:
+            raise MoreNeededError
+        return Record(start, *(end.span() if end else (len(content), len(content))), None)
+
+    def _invalid(self, content: bytes, start: int, final: bool, closed: bool) -> Record:
+        if self._next_record is None or (self._no_more and closed):
+            return self.line(content, start, final)
+        found = None if self._no_more else self._next_record.search(content, start)
+        if found:
+            return Record(start, *found.span(), None)
+        if not final:
+            raise MoreNeededError
+        self._no_more = True
+        # Of a file that ends in a cut record, this is the rest; one that never had any comes by lines.
+        return self.line(content, start) if closed else Record(start, len(content), len(content), None)
+
+    def _cell(self, content: bytes, at: int) -> tuple[bytes | None, int, bool]:
+        """Return the cell at `at`, its end, and whether its quote is closed. Raises KeyError for a backslash that
+        begins no escape."""
+        dialect, quote = self._dialect, self._dialect.quote
+        if not quote or not content.startswith(quote, at):
+            end = end_of(self._bare, content, at)
+            bare = content[at:end]
+            return None if bare == dialect.null else self._unescaped(bare), end, True
+        end = end_of(self._quoted, content, at + len(quote))
+        if not content.startswith(quote, end):
+            return None, end, False
+        text = content[at + len(quote) : end]
+        return self._unescaped(text) if dialect.escapes else text.replace(quote * 2, quote), end + len(quote), True
+
+    def _unescaped(self, text: bytes) -> bytes:
+        dialect = self._dialect
+        if not dialect.escapes or BACKSLASH not in text:
+            return text
+        if dialect.any_escape:
+            return self._escape.sub(lambda found: dialect.escapes.get(found[0], found[0][1:]), text)
+        return self._escape.sub(lambda found: dialect.escapes[found[0]], text)
+
+
+# Reading with Arrow.
+
+TAIL: Final = 64 * 1024
+"""The number of bytes at the end of a piece in which the end of its last record is searched first."""
+_MARKS: Final = [bytes([byte]) for byte in (*range(0xF8, 0x100), 0xC0, 0xC1, *range(0x01, 0x08), *range(0x0E, 0x1A))]
+"""Bytes that can replace others where they do not occur in a piece: first those that never occur in UTF-8, and none
+that an escape stands for."""
+_SEPARATORS: Final = [bytes([byte]) for byte in (0x1F, 0x1E, 0x1D, 0x1C, *range(0x20, 0x7F), *range(0x01, 0x08))]
+"""Replacements for a separator that Arrow does not accept."""
+_CR, _LF = LINE_ENDS
+
+
+class NotUsualError(Exception):
+    """The piece must be read strictly."""
+
+
+class Marks:
+    """Replaces sequences that Arrow does not support by single bytes, and restores them."""
+
+    def __init__(self, text: bytes) -> None:
+        self._unused = (mark for mark in _MARKS if mark not in text)
+        self._characters: dict[bytes, bytes] = {}
+
+    def unescaped(self, text: bytes, escapes: Mapping[bytes, bytes]) -> bytes:
+        """Replace each escape by a mark, by the byte after the backslash, that of the backslash among them. Raises
+        NotUsualError for a last byte that is a backslash."""
+        array: Bytes = np.frombuffer(text, np.uint8)
+        backslashes = np.flatnonzero(array == BACKSLASH[0])
+        if not len(backslashes):
+            return text
+        # In a run of backslashes every other one begins an escape.
+        numbers = np.arange(len(backslashes))
+        first = np.concatenate([[True], np.diff(backslashes) > 1])
+        begins = backslashes[(numbers - np.maximum.accumulate(np.where(first, numbers, 0))) % 2 == 0]
+        if begins[-1] + 1 == len(text):
+            raise NotUsualError
+        behind = array[begins + 1]
+        marks: Bytes = np.zeros(256, np.uint8)
+        counts = np.bincount(behind, minlength=256)
+        for letter, character in escapes.items():
+            if counts[letter[0]]:
+                marks[letter[0]] = self._of(character)[0]
+        known = marks[behind] > 0
+        array = array.copy()
+        array[begins[known]] = marks[behind[known]]
+        kept = np.ones(len(array), bool)
+        kept[begins[known] + 1] = False
+        return array[kept].tobytes()
+
+    def replaced(self, text: bytes, escape: bytes, character: bytes, *others: bytes) -> list[bytes]:
+        """Replace an escape by a mark, in a text and in others."""
+        if escape not in text:
+            return [text, *others]
+        mark = self._of(character)
+        return [each.replace(escape, mark) for each in (text, *others)]
+
+    def unused(self) -> bytes:
+        """Return a byte that does not occur in the piece."""
+        mark = next(self._unused, None)
+        if mark is None:
+            raise NotUsualError
+        return mark
+
+    def _of(self, character: bytes) -> bytes:
+        mark = self.unused()
+        self._characters[mark] = character
+        return mark
+
+    def separated(self, text: bytes, separator: bytes, other: bytes) -> tuple[bytes, bytes]:
+        """Replace the separator by one byte that occurs neither in the text nor in `other`; return the text and that
+        byte."""
+        stand_in = next((byte for byte in _SEPARATORS if byte not in other and byte not in text), None)
+        if stand_in is None:
+            raise NotUsualError
+        # It is restored first: the character of an escape may be the same byte.
+        self._characters = {stand_in: separator} | self._characters
+        return text.replace(separator, stand_in), stand_in
+
+    def restored(self, column: pa.Array) -> pa.Array:
+        text = (column.buffers()[2] or pa.py_buffer(b"")).to_pybytes() if self._characters else b""
+        for mark, character in self._characters.items():
+            if mark in text:
+                column = pc.replace_substring(column, pattern=mark, replacement=character)
+        return column
+
+
+def parsed(
+    text: bytes | Bytes, separator: bytes, quote: bytes, null: bytes, width: int, *, blank: bool = False
+) -> list[Any]:
+    """Parse a text into columns, arrays of bytes. With `blank`, empty lines are allowed and ignored. Raises
+    ArrowInvalid."""
+    names = [str(number) for number in range(width)]
+    table = csv.read_csv(
+        pa.py_buffer(text),
+        csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False),
+        csv.ParseOptions(
+            delimiter=separator.decode(),
+            quote_char=quote.decode() or False,
+            newlines_in_values=bool(quote),
+            ignore_empty_lines=blank,
+        ),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.binary()),
+            null_values=[null],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in table.columns]
+
+
+def quoted_records(text: Bytes, quotes: Positions, beside: bytes) -> int | None:
+    """Count the records that begin with a quote. Return None unless quotes come in pairs, the opening one after, the
+    closing one before a line end or one of the bytes in `beside`.
+
+    A doubled quote in a value is then an adjacent closing and opening quote.
+    """
+    if len(quotes) % 2:
+        return None
+    # Treat the positions before the first and after the last byte as line ends.
+    closing, opening = quotes[1::2], quotes[0::2]
+    behind = text[np.minimum(closing + 1, len(text) - 1)]
+    before = text[np.maximum(opening - 1, 0)]
+    if len(closing) and closing[-1] == len(text) - 1:
+        behind[-1] = ord("\n")
+    if len(opening) and opening[0] == 0:
+        before[0] = ord("\n")
+    if not (_among(LINE_ENDS + beside)[behind].all() and _among(LINE_ENDS + beside)[before].all()):
+        return None
+    return int(np.count_nonzero(_among(LINE_ENDS)[before]))
+
+
+def _among(characters: bytes) -> Mask:
+    """Return a table that says for each byte whether it is one of these."""
+    table = np.zeros(256, bool)
+    table[list(characters)] = True
+    return table
+
+
+def is_plain(text: bytes) -> bool:
+    """Whether Arrow accepts it as a separator or a quote."""
+    return len(text) == 1 and 0 < text[0] < 0x80 and text not in LINE_ENDS
+
+
+class ColumnReader:
+    """Reads whole records with Arrow, as many as are in a piece."""
+
+    def __init__(self, dialect: Dialect, width: int) -> None:
+        """`width` is the number of cells of a record."""
+        self._dialect = dialect
+        self._width = width
+        special = (dialect.quote[:1], dialect.separator[:1], b"'", b'"', BACKSLASH)
+        self._letters = {byte: byte for byte in special if byte} | MYSQL_ESCAPES
+        self._known = (
+            width > 0
+            and (not dialect.quote or is_plain(dialect.quote))
+            and not (dialect.any_escape and any(BACKSLASH + letter in dialect.null for letter in self._letters))
+        )
+        self._has_raw_ends = bool(dialect.quote) and not dialect.escapes
+
+    def read(self, content: bytes, start: int, stop: int, whole: bool) -> tuple[list[Any], int] | None:
+        """Read the records from the one at `start` that end before `stop`, with `whole` also a last one without a
+        terminator. Return a column of bytes for each cell, and the end of the last record; None when not all of them
+        are written as usual, or there are none. Raises NotUsualError and ArrowInvalid for the same."""
+        # Arrow drops a byte order mark.
+        if not self._known or content.startswith(codecs.BOM_UTF8, start):
+            return None
+        window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
+        quotes = self._quotes(window)
+        end = stop if whole else self._end(content, start, stop, quotes)
+        quotes = quotes[: np.searchsorted(quotes, end - start)]
+        return None if end == start else (self._columns(content[start:end], quotes), end)
+
+    def _quotes(self, text: Bytes) -> Positions:
+        quote = self._dialect.quote
+        return np.flatnonzero(text == quote[0]) if quote else np.zeros(0, np.int64)
+
+    def _end(self, content: bytes, start: int, stop: int, quotes: Positions) -> int:
+        """Return the position after the last terminator that is not in quotes."""
+        terminator = self._dialect.terminator
+        if not self._has_raw_ends:
+            # In quotes none is raw; if one is, the quotes do not come in pairs.
+            ends = (b"\r", b"\n") if terminator is None else (terminator,)
+            return max([start, *(at + len(end) for end in ends if (at := content.rfind(end, start, stop)) >= 0)])
+        window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
+        for tail in (TAIL, len(window)):
+            first = max(len(window) - tail, 0)
+            # A cut between a CR and its LF does no harm: the LF is then an empty line.
+            last = (window[first:] == _LF) | (window[first:] == _CR if terminator is None else False)
+            ends = np.flatnonzero(last) + (first + 1)
+            outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
+            if len(outside) and content.startswith(
+                terminator or b"", start + int(outside[-1]) - len(terminator or b"")
+            ):
+                return start + int(outside[-1])
+        return start
+
+    def _columns(self, text: bytes, quotes: Positions) -> list[Any]:
+        """`quotes` are the positions of quotes in the text."""
+        dialect, marks, size = self._dialect, Marks(text), len(text)
+        separator, quote, null = dialect.separator, dialect.quote, dialect.null
+        if dialect.any_escape:
+            text = marks.unescaped(text, self._letters)
+        else:
+            for escape, character in dialect.escapes.items():
+                text, null = marks.replaced(text, escape, character, null)
+        if not is_plain(separator):
+            text, separator = marks.separated(text, separator, quote + null)
+        array: Bytes = np.frombuffer(text, np.uint8)
+        quotes = quotes if len(text) == size else self._quotes(array)
+        begun = quoted_records(array, quotes, separator if dialect.escapes else separator + quote)
+        if begun is None:
+            raise NotUsualError
+        ends = None if dialect.terminator is None else self._terminators(array, quotes, dialect.terminator)
+        columns = parsed(text, separator, quote, null, self._width, blank=dialect.terminator is None)
+        count = len(columns[0])
+        if dialect.begin and begun != count:
+            raise NotUsualError  # All records begin with a quote.
+        if dialect.escapes:
+            if ends is not None and ends + (not text.endswith(dialect.terminator or b"")) != count:
+                raise NotUsualError  # One stands in quotes.
+            if text.count(BACKSLASH) != null.count(BACKSLASH) * sum(column.null_count for column in columns):
+                raise NotUsualError  # A backslash begins no known escape, and is not NULL's, or that is in quotes.
+        return [marks.restored(column) for column in columns]
+
+    def _terminators(self, text: Bytes, quotes: Positions, terminator: bytes) -> int:
+        """Count the line ends, in quotes or not. Raises NotUsualError where they are not terminators only, but those of
+        text that is raw in quotes, or a line is empty in a table of several columns."""
+        ends = np.flatnonzero(text == _CR), np.flatnonzero(text == _LF)
+        if not self._are_ends(*ends, terminator):
+            returns, feeds = (at[np.searchsorted(quotes, at) % 2 == 0] for at in ends)
+            if not self._has_raw_ends or not self._are_ends(returns, feeds, terminator):
+                raise NotUsualError
+        return len(ends[1])
+
+    def _are_ends(self, returns: Positions, feeds: Positions, terminator: bytes) -> bool:
+        if terminator == b"\r\n":
+            are_whole = np.array_equal(returns + 1, feeds)
+        else:
+            are_whole = terminator == b"\n" and not len(returns)
+        # Arrow reads an empty line as a row of empty values.
+        width = len(terminator)
+        is_empty = len(feeds) > 0 and bool(feeds[0] < width or (np.diff(feeds) == width).any())
+        return are_whole and not (is_empty and self._width > 1)
+
+
+# Records as rows of a batch.
+
+
+class Table(Protocol):
+    """What the cells of a file's records become. `schema` has the columns of a row, then `problem` and `value` of
+    `event_schema.DECODED`; in a row that cannot be used, all others are null."""
+
+    @property
+    def width(self) -> int:
+        """The number of cells of a record."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def row(self, cells: Cells) -> tuple[object, ...] | str:
+        """Return the row without `problem` and `value`, or its problem: a key of `problems.PROBLEMS`."""
+        ...
+
+    def columns(self, cells: list[Any]) -> list[Any]:
+        """Return the same for columns of cells. Raises NotUsualError, CellError and ArrowInvalid where not all are
+        valid."""
+        ...
+
+
+class Rows(NamedTuple):
+    """Rows of one table."""
+
+    table: Any
+    batch: pa.RecordBatch
+    end: int
+    """The position in the content where the next row is expected."""
+
+
+class RowBuilder:
+    """A buffer of rows of one table."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._rows: list[tuple[object, ...]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, cells: Cells, record: bytes) -> None:
+        """Add a row. `record` are the bytes that are kept of it if it cannot be used."""
+        row = self._table.row(cells)
+        if isinstance(row, str):
+            self.reject(row, record)
+        else:
+            self._rows.append((*row, None, None))
+
+    def reject(self, problem: str, record: bytes) -> None:
+        self._rows.append((*[None] * (len(self._table.schema) - 2), problem, record[: problems.RAW_LIMIT]))
+
+    def rows(self, end: int) -> Rows:
+        return Rows(self._table, batch_of(self._rows, self._table.schema), end)
+
+
+def valid_rows(table: Table, columns: list[Any], end: int) -> Rows:
+    """Return rows that are all valid, of at least one column."""
+    nothing = [pa.nulls(len(columns[0]), pa.string()), pa.nulls(len(columns[0]), pa.binary())]
+    return Rows(table, pa.RecordBatch.from_arrays([*columns, *nothing], schema=table.schema), end)
+
+
+class Reader(Protocol):
+    """Reads the rows of one file, in order. `content` is a part of the file, `final` whether it is the last."""
+
+    def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
+        """Return the rows from `start` to `stop`, without an incomplete last one. None when not all are valid and in
+        the usual form, or there are none."""
+        ...
+
+    def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
+        """Return the rows that begin from `start` to before `stop`, or the first of them. If they need more content,
+        `end` is `start`."""
+        ...
+
+    def rest(self) -> Rows | None:
+        """Return what remains to be reported at the end of the file."""
+        ...
+
+
+class TextReader:
+    """A `Reader`. `problem` is that of a text that is no record; `header` checks the cells of a first record that is no
+    row."""
+
+    def __init__(
+        self, dialect: Dialect, table: Table, problem: str, header: Callable[[Cells | None], None] | None = None
+    ) -> None:
+        self._dialect = dialect
+        self._table = table
+        self._problem = problem
+        self._header = header
+        self._records = RecordReader(dialect)
+        self._columns = ColumnReader(dialect, table.width)
+        self._within_long = False
+
+    def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
+        if self._header or self._within_long:
+            return None
+        stop = min(stop, start + RECORD_LIMIT)
+        try:
+            read = self._columns.read(content, start, stop, whole=final and stop == len(content))
+            return None if read is None else valid_rows(self._table, self._table.columns(read[0]), read[1])
+        except (NotUsualError, CellError, pa.ArrowInvalid):
+            return None
+
+    def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
+        rows, at = RowBuilder(self._table), start
+        while (at := self._records.after_blank(content, at)) < stop:
+            if self._within_long:
+                at = self._behind_long(content, at, final)
+                if self._within_long:
+                    break
+                continue
+            try:
+                record = self._records.record(content, at, final)
+            except MoreNeededError:
+                if len(content) - at > RECORD_LIMIT:
+                    rows.reject(self._problem, content[at : at + problems.RAW_LIMIT])
+                    self._within_long, self._header = True, None
+                    continue
+                break
+            raw = content[at : min(record.end, at + problems.RAW_LIMIT)]
+            at = record.following
+            if self._header:
+                check, self._header = self._header, None
+                check(record.cells)
+                break  # What is behind it may be usual.
+            if record.cells is None:
+                rows.reject(self._problem, raw)
+            else:
+                # Rows without cells are empty lines.
+                rows.add([] if not self._table.width and not raw else record.cells, raw)
+        return rows.rows(at)
+
+    def rest(self) -> Rows | None:
+        return None
+
+    def _behind_long(self, content: bytes, at: int, final: bool) -> int:
+        """Return the position after the terminator; where it is not there, the position up to which it is not."""
+        try:
+            at = self._records.line(content, at, final).following
+        except MoreNeededError:
+            return max(at, len(content) - len(self._dialect.terminator or LINE_ENDS) + 1)
+        self._within_long = False
+        return at
+
+
+_SMALLER: Final = 32
+"""The factor by which pieces are smaller where one is not valid."""
+
+
+def read_rows(reader: Reader, parts: Iterator[bytes], piece: int) -> Iterator[Rows]:
+    """Yield the rows of a file that comes in parts, cut anywhere. A few of them are held, or a record that is longer.
+    `piece` is the number of bytes that are read at a time."""
+    content, at = b"", 0
+    size = piece = max(piece, _SMALLER)
+    needed, final = piece // 2, False
+    while not final or at < len(content):
+        if not final and len(content) - at < needed:
+            content, final = _filled(content[at:], parts, max(needed, piece))
+            at = 0
+        stop = min(at + size, len(content))
+        rows = reader.fast(content, at, stop, final)
+        if rows is None and size > piece // _SMALLER:
+            size = piece // _SMALLER  # So that little of what is beside a bad record is read the slow way.
+            continue
+        if rows is None:
+            rows = reader.strict(content, at, stop, final)
+        else:
+            size = min(size * 2, piece)
+        # A row that extends beyond the content needs more of it.
+        needed = piece // 2 if rows.end > at else min(2 * (len(content) - at), RECORD_LIMIT) + piece
+        at = rows.end
+        yield rows
+    rest = reader.rest()
+    if rest is not None:
+        yield rest
+
+
+def _filled(content: bytes, parts: Iterator[bytes], wanted: int) -> tuple[bytes, bool]:
+    """Append further parts up to `wanted` bytes and at most a part more; return the content and whether it is
+    complete."""
+    found, length = [content] if content else [], len(content)
+    while length < wanted:
+        part = next(parts, None)
+        if part is None:
+            return b"".join(found), True
+        found.append(part)
+        length += len(part)
+    return b"".join(found), False
