@@ -7,8 +7,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.decoders.formats.dump_values import DumpColumn, DumpContext, SqlNumber
-from cdc_lakehouse.decoders.text import CellError
+from cdc_lakehouse.decoders.formats.dump_values import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.operate.row_differences import MOST_KEYS, Difference, Values
 from cdc_lakehouse.operate.verify import TableResult
