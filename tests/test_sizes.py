@@ -18,14 +18,14 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_948, 16),
     "cdc_lakehouse/commands": (3_635, 20),
     "cdc_lakehouse/config": (2_013, 8),
-    "cdc_lakehouse/decoders": (6_604, 27),
+    "cdc_lakehouse/decoders": (6_342, 25),
     "cdc_lakehouse/lake": (11_149, 40),
     "cdc_lakehouse/operate": (2_671, 10),
-    "cdc_lakehouse/pipeline": (6_701, 22),
+    "cdc_lakehouse/pipeline": (6_700, 22),
     "cdc_lakehouse/sample": (915, 3),
     "cdc_lakehouse/sources": (6_763, 34),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (41_364, 276),
+    "tests": (41_365, 276),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
