@@ -12,13 +12,11 @@ import pytest
 
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline.steps import Steps
-from tests.kit.kills import kill_further_and_further
 from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import StartCanal, executed
 from tests.servers.canal_reader import Writer
-from tests.servers.canal_workload import every_type
 from tests.servers.mysql_dumps import dump, dump_as_shell
-from tests.servers.test_canal_feed import DAMAGED, GEOMETRIES, VIRTUAL, CanalFeed, never
+from tests.servers.test_canal_feed import CanalFeed, never
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
 
@@ -129,49 +127,6 @@ def test_the_tables_that_were_there_and_what_is_written_meanwhile(
     before = load.feed.lake.metadata()
     assert load.run().loaded.commit_ts is None
     assert load.feed.lake.metadata() == before
-
-
-def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
-    writer.begin()
-    every_type(writer)
-    # Dumps leave generated columns out, and the lake has the stored ones.
-    writer.run("ALTER TABLE types DROP COLUMN st")
-    load = Load(new_lake, writer, start_canal().address, tmp_path)
-    writer.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    load.dump()
-    done = load.catch_up()
-    load.feed.check(done, left_out=(*GEOMETRIES, *VIRTUAL))
-    writer.run("UPDATE types SET ti = 7, bi = NULL WHERE id = 1")
-    load.feed.check(load.catch_up(), left_out=(*DAMAGED, *GEOMETRIES, *VIRTUAL))
-
-
-def test_nothing_is_published_before_the_log_has_reached_the_dump(load: Load, writer: Writer) -> None:
-    fill(writer)
-    for number in range(4):
-        rows = ", ".join(f"({id}, '{'much ' * 18}', {number})" for id in range(1000, 1100))
-        writer.run(f"REPLACE INTO t VALUES {rows}")
-    file, offset = load.dump()
-    load.feed.configure(max_entries=1)
-    done, waited = load.run(), 0
-    while done.loaded.waits is not None:
-        assert f"the dump waits for the log to reach {file}, {offset}; the log is at {file}, " in done.loaded.waits
-        assert not done.published.new and not load.feed.lake.tables() and not load.loaded()
-        done, waited = load.run(), waited + 1
-    assert waited
-    load.feed.configure(max_entries=1000)
-    load.feed.check(load.run())
-
-
-def test_a_kill_after_any_commit_changes_nothing(load: Load, writer: Writer) -> None:
-    fill(writer)
-    with Writes(writer):
-        load.dump()
-    writer.run("INSERT INTO still VALUES (3, 'a')", "DROP TABLE bare")
-    load.feed.catch_up(never())
-    kill_further_and_further(load.feed.lake, load.run)
-    load.feed.check(load.run())
-    events = [(event["segment"], event["line"]) for event in load.loaded()]
-    assert len(set(events)) == len(events)
 
 
 def test_a_canal_that_was_started_behind_the_dump_is_refused(

@@ -13,7 +13,7 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline import database_progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps
-from tests.kit.kills import KillAtCall, kill_further_and_further
+from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import StartCanal
 from tests.servers.canal_reader import Writer
@@ -174,19 +174,6 @@ def test_what_was_read_is_not_read_again(load: Load, writer: Writer) -> None:
     after = {path.relative_to(load.root) for path in load.root.rglob("*.done")}
     (new,) = after - names
     assert names < after and new.name.startswith("000000003-") and new.name != lost.name
-
-
-@pytest.mark.long  # A run for each commit.
-def test_a_kill_after_any_commit_changes_nothing(load: Load, writer: Writer) -> None:
-    load.land()
-    with Writes(writer, 0.05):
-        load.run()
-    writer.run("INSERT INTO still VALUES (10, 'a')", "DROP TABLE bare")
-    load.land()
-    kill_further_and_further(load.feed.lake, load.run)
-    load.feed.check(load.run())
-    events = [(event["segment"], event["line"]) for event in load.loaded()]
-    assert events and len(set(events)) == len(events)
 
 
 def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
