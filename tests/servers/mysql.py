@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import subprocess
+import zoneinfo
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,3 +68,40 @@ def mysql_server(directory: Path, *, binlog: bool = False, folding: bool = False
     ]
     with running(command, port, directory / "log", environment):
         yield MySqlServer(socket, port)
+
+
+def load_zone(cursor: Any, zone: str) -> None:
+    """Make a time zone known to a server, from 1970 on, if it is not yet."""
+    info, day = zoneinfo.ZoneInfo(zone), 86_400
+    if cursor.execute("SELECT * FROM mysql.time_zone_name WHERE name = %s", (zone,)):
+        return
+    types: list[tuple[int, bool, str]] = []
+
+    def kind(moment: int) -> int:
+        local = datetime.datetime.fromtimestamp(moment, info)
+        offset = local.utcoffset()
+        assert offset is not None
+        found = int(offset.total_seconds()), bool(local.dst()), (local.tzname() or "")[:8]
+        if found not in types:
+            types.append(found)
+        return types.index(found)
+
+    changes = [(0, kind(0))]
+    for begin in range(0, 2**31 - 1 - day, day):
+        if kind(begin + day) == changes[-1][1]:
+            continue
+        low, high = begin, begin + day
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if kind(middle) == changes[-1][1] else (low, middle)
+        changes.append((high, kind(high)))
+    cursor.execute("INSERT INTO mysql.time_zone (Use_leap_seconds) VALUES ('N')")
+    number = cursor.lastrowid
+    cursor.execute("INSERT INTO mysql.time_zone_name VALUES (%s, %s)", (zone, number))
+    cursor.executemany(
+        "INSERT INTO mysql.time_zone_transition_type VALUES (%s, %s, %s, %s, %s)",
+        [(number, place, *each) for place, each in enumerate(types)],
+    )
+    cursor.executemany(
+        "INSERT INTO mysql.time_zone_transition VALUES (%s, %s, %s)", [(number, *each) for each in changes]
+    )

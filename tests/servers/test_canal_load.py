@@ -46,13 +46,6 @@ class Load:
         return [event for event in self.feed.lake.machinery("events") if event["op"] == "R"]
 
 
-@pytest.fixture
-def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path) -> Load:
-    """Before a Canal that has seen nothing of what is there."""
-    writer.begin()
-    return Load(new_lake, writer, start_canal().address, tmp_path)
-
-
 class Writes:
     """Goes on writing from beginning to end of a block."""
 
@@ -127,21 +120,6 @@ def test_the_tables_that_were_there_and_what_is_written_meanwhile(
     before = load.feed.lake.metadata()
     assert load.run().loaded.commit_ts is None
     assert load.feed.lake.metadata() == before
-
-
-def test_a_canal_that_was_started_behind_the_dump_is_refused(
-    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
-) -> None:
-    writer.begin()
-    fill(writer)
-    file, offset = dump(writer.mysql, ("d",), tmp_path / "snapshot")
-    writer.run("INSERT INTO still VALUES (3, 'a')")
-    load = Load(new_lake, writer, start_canal().address, tmp_path)
-    writer.run("INSERT INTO still VALUES (4, 'a')")
-    load.feed.catch_up(never())
-    with pytest.raises(SourceError, match=f"the dump is of {file}, {offset} and the log begins at {file}, "):
-        load.run()
-    assert not load.feed.lake.tables() and not load.loaded()
 
 
 def test_a_canal_that_was_started_at_the_dump(

@@ -12,8 +12,7 @@ import pytest
 
 from tests.kit import golden
 from tests.servers.ddl_oracle import shown, tables_of
-from tests.servers.mysql import MySqlServer
-from tests.servers.partitioned import load_zone
+from tests.servers.mysql import MySqlServer, load_zone
 
 pytestmark = pytest.mark.server
 
@@ -135,11 +134,25 @@ def types(server: Server) -> Iterator[dict[str, Any]]:
         server.run("DROP TABLE t")
 
 
+def partitions(server: Server) -> Iterator[dict[str, Any]]:
+    """`gone`: which rows of `rows` (`id` and others) a partition takes with it when it is emptied."""
+    for question in golden.read("partitions"):
+        server.begin()
+        server.in_zone(question.get("zone", "+00:00"))
+        server.run(question["table"])
+        marks = ", ".join(["%s"] * len(question["rows"][0]))
+        server.cursor.executemany(f"INSERT INTO t VALUES ({marks})", question["rows"])
+        server.run(f"ALTER TABLE t TRUNCATE PARTITION {question['partition']}", "SELECT CAST(id AS CHAR) FROM t")
+        left = {id for (id,) in server.cursor.fetchall()}
+        yield {**question, "gone": [row[0] for row in question["rows"] if row[0] not in left]}
+
+
 ANSWERS: dict[str, Callable[[Server], Iterator[dict[str, Any]]]] = {
     "conversions": conversions,
     "defaults": defaults,
     "ddl": ddl,
     "types": types,
+    "partitions": partitions,
 }
 
 

@@ -23,7 +23,7 @@ from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 from tests.servers.buckets import Bucket, GcsBucket, Mirror, S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
-from tests.servers.proxy import Proxy, listing, proxy_before, reading
+from tests.servers.proxy import Proxy, proxy_before, reading
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
@@ -219,24 +219,6 @@ def test_an_object_that_changes_between_list_and_read(remote: Remote) -> None:
     assert remote.lake.events_by_segment() == remote.truth.events_by_segment(2)
 
 
-def test_an_object_that_goes_between_list_and_read(remote: Remote) -> None:
-    path = remote.new_file()
-    steps = Steps(remote.lake.run())
-    _ = steps.landed
-    remote.bucket.delete(path)
-    _ = steps.published
-    remote.check_held(steps, "not there", path)
-    remote.bucket.put(path, remote.content(path))
-    remote.check_done()
-
-
-def test_a_body_that_breaks_off_in_a_task(remote: Remote) -> None:
-    fault = remote.proxy.add(applies=reading(remote.new_file()), times=2, cut=0.5)
-    remote.check_done()
-    assert fault.seen == 2
-    assert remote.lake.events_by_segment() == remote.truth.events_by_segment(2)
-
-
 def test_a_store_that_does_not_answer_in_a_task(remote: Remote) -> None:
     """The run fails as one that may be tried again; nothing is taken for bad, and the next run does it all."""
     steps = Steps(remote.lake.run())
@@ -259,35 +241,4 @@ def test_credentials_that_end_in_the_middle_of_a_run(remote: Remote, status: int
         _ = steps.published
     assert not remote.lake.machinery("quarantine")
     fault.times = 0
-    remote.check_done()
-
-
-def test_an_object_that_may_not_be_read(remote: Remote) -> None:
-    path = remote.new_file()
-    fault = remote.proxy.add(applies=reading(path), times=1_000_000, status=403, code="AccessDenied")
-    remote.check_held(remote.run(), "no permission to read", path)
-    fault.times = 0
-    remote.check_done()
-
-
-def test_a_list_that_misses_what_was_just_written(remote: Remote) -> None:
-    """The hole, or the index file that names the last file, shows it; the next list has it."""
-    path = remote.new_file()
-    fault = remote.proxy.add(applies=listing, hide=path, times=1_000_000)
-    done = remote.run()
-    assert path not in {segment.segment for segment in done.landed.new}
-    remote.check_held(done, "missing")
-    fault.times = 0
-    remote.check_done()
-
-
-def test_a_bad_line_has_its_place(remote: Remote) -> None:
-    path = remote.new_file()
-    lines = remote.content(path).split(b"\r\n")
-    lines[-2] = b'{"id":0,"\xff'
-    remote.bucket.put(path, b"\r\n".join(lines))
-    done = remote.run()
-    (row,) = done.run.quarantine.open()
-    assert (row.segment, row.line, row.raw) == (path, len(lines) - 1, lines[-2])
-    remote.bucket.put(path, remote.content(path))
     remote.check_done()
