@@ -760,28 +760,35 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
             made = True
             kind = kind_of_statement(own)
             yield from _change_known(previous, TableChange(change, table, kind, None, own), kind, live)
+    names_alone = False
     for clause in clauses:
         for version in _of_clause(change, live, clause):
-            made = True
+            of_names = not version.incarnation and version.previous_name is not None
+            made, names_alone = made or not of_names, names_alone or of_names
             yield version
     if not made:
-        yield _of_no_table(change, live, clauses)
+        yield from _of_no_table(change, live, clauses, plain=not names_alone)
 
 
-def _of_no_table(change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause]) -> TableVersion:
-    """Return the version that a statement makes which met no known table. Where the message names a known one, and the
-    text another, what happened to it cannot be known."""
+def _of_no_table(
+    change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause], *, plain: bool
+) -> Iterator[TableVersion]:
+    """Yield the version that a statement makes which met no known table, if `plain` also without a table. Where the
+    message names a known one, and the text another, what happened to it cannot be known."""
     kind = kind_of_statement(clauses) if clauses else OTHER
     named = TableName(change.database, change.table)
     known = None if any(isinstance(clause, ddl.CreateTable) for clause in clauses) else live.get(named)
     if known is None:
-        return plain_version(change, "none", kind)
+        if plain:
+            yield plain_version(change, "none", kind)
+        return
     of_table = TableChange(change, named, kind)
     names = [name for clause in clauses for name in ddl.tables_of(clause)]
     others = ", ".join(str(name) for name in names if live.resolve(name, change) != named)
     if others:
-        return held_version(known, of_table, f"the statement changes {others}, and the message names this table")
-    return next_version(known, of_table, "none")
+        yield held_version(known, of_table, f"the statement changes {others}, and the message names this table")
+    else:
+        yield next_version(known, of_table, "none")
 
 
 def _not_understood(change: SchemaChange, live: LiveTables, reason: str | None) -> Iterable[TableVersion]:
@@ -810,8 +817,11 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
             source, target = live.resolve(table, change), full_name(new_name, change)
             if source == target:  # The message has the old name.
                 target = TableName(new_name.database or change.database, new_name.name)
-            if source == target or (live.get(source) is None and live.get(target) is None):
+            if source == target:
                 return []
+            if live.get(source) is None and live.get(target) is None:
+                # Neither is known by a row: rows of the old name may have been left out.
+                return [replace(plain_version(change, "none", kind), name=target, previous_name=source)]
             return rename(TableChange(change, target, kind), live, source)
         case ddl.CreateDatabase(name) | ddl.DropDatabase(name):
             return _of_database(replace(change, database=name, table=""), live, kind, kind)

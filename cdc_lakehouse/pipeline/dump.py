@@ -118,8 +118,7 @@ class DumpSource:
     @property
     def _taken(self) -> TakenNames:
         """The names that are taken by the current history; evolving adds to it."""
-        lives = self._run.history.history.incarnations().values()
-        return TakenNames.of(self._run.feed.tables, lives, self._run.last_cut.checkpoint_ts)
+        return TakenNames.of(self._run.feed.tables, self._run.history.history, self._run.last_cut.checkpoint_ts)
 
     @property
     def has_rows_left(self) -> bool:

@@ -43,10 +43,15 @@ class TakenNames:
     earlier: frozenset[TableName] = frozenset()
 
     @classmethod
-    def of(cls, tables: TablesConfig, lives: Iterable[Incarnation], since: int) -> TakenNames:
-        """Return the names to take. `since` is the commit-ts of the last cut. The lives extend beyond the next cut: a
+    def of(cls, tables: TablesConfig, history: History, since: int) -> TakenNames:
+        """Return the names to take. `since` is the commit-ts of the last cut. The history extends beyond the next cut: a
         table that has a taken name for a while is in the cuts of that time."""
-        names = {name for life in lives for name in _wanted(tables, life, since)}
+        names = {name for life in history.incarnations().values() for name in _wanted(tables, life, since)}
+        for version in reversed(history.versions):
+            # A RENAME of a table that no row has shown: its rows may have been left out under the old name.
+            if not version.incarnation and version.previous_name is not None:
+                if version.name in names or _takes(tables, version.name):
+                    names.add(version.previous_name)
         return cls(tables, frozenset(name.folded for name in names if not _takes(tables, name)))
 
     @property

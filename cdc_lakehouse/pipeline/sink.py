@@ -249,7 +249,7 @@ def list_source(run: FeedContext, checkpoint_ts: int, shown_ts: int) -> SinkList
 
 def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
     schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
-    taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values(), run.last_cut.checkpoint_ts)
+    taken = TakenNames.of(run.feed.tables, schemas.history, run.last_cut.checkpoint_ts)
     return SinkListing(listing, schemas, taken, check_last_files(run, listing, checkpoint_ts), since)
 
 

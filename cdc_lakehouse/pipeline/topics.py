@@ -224,7 +224,7 @@ class RecordSource(abc.ABC):
         if loads := load_changes(self._run.history):
             history = History()
             history.apply([*changes, *loads])
-        return TakenNames.of(self._run.feed.tables, history.incarnations().values(), self._run.last_cut.checkpoint_ts)
+        return TakenNames.of(self._run.feed.tables, history, self._run.last_cut.checkpoint_ts)
 
     def _replay(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
         """Land decoded segments again. The times of messages are checked against `landed_at` if it is given, otherwise
