@@ -731,18 +731,15 @@ def _of_database(change: SchemaChange, live: LiveTables, kind: str, shown: str) 
             databases = live.databases(change.database)
             for table in [table for database in databases for table in live.in_database(database)]:
                 of_table = TableChange(change, table.name, shown)
-                if len(databases) == 1:
-                    yield next_version(table, of_table, "drop")
-                else:
-                    reason = f"the statement names {change.database}, which can be {' or '.join(databases)}"
-                    yield held_version(table, of_table, reason)
+                reason = f"the statement names {change.database}, which can be {' or '.join(databases)}"
+                one = len(databases) == 1
+                yield next_version(table, of_table, "drop") if one else held_version(table, of_table, reason)
         case _:
             yield plain_version(change, "none", shown)
 
 
 def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
-    """Apply the clauses of a statement's text to the tables that are known. A table that is not known becomes known by
-    its next row."""
+    """Apply the clauses of a statement's text to the tables that are known. Others become known by their next rows."""
     clauses, reason = clauses_of(change)
     if clauses is None:
         yield from _not_understood(change, live, reason)
@@ -760,35 +757,29 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
             made = True
             kind = kind_of_statement(own)
             yield from _change_known(previous, TableChange(change, table, kind, None, own), kind, live)
-    names_alone = False
     for clause in clauses:
         for version in _of_clause(change, live, clause):
-            of_names = not version.incarnation and version.previous_name is not None
-            made, names_alone = made or not of_names, names_alone or of_names
+            made |= bool(version.incarnation) or version.previous_name is None
             yield version
     if not made:
-        yield from _of_no_table(change, live, clauses, plain=not names_alone)
+        yield from _of_no_table(change, live, clauses)
 
 
-def _of_no_table(
-    change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause], *, plain: bool
-) -> Iterator[TableVersion]:
-    """Yield the version that a statement makes which met no known table, if `plain` also without a table. Where the
-    message names a known one, and the text another, what happened to it cannot be known."""
+def _of_no_table(change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause]) -> Iterable[TableVersion]:
+    """Return the version that a statement makes which met no known table. Where the message names a known one, and the
+    text another, what happened to it cannot be known."""
     kind = kind_of_statement(clauses) if clauses else OTHER
     named = TableName(change.database, change.table)
     known = None if any(isinstance(clause, ddl.CreateTable) for clause in clauses) else live.get(named)
     if known is None:
-        if plain:
-            yield plain_version(change, "none", kind)
-        return
+        renames = any(isinstance(clause, ddl.RenameTable) for clause in clauses)
+        return [] if renames else [plain_version(change, "none", kind)]
     of_table = TableChange(change, named, kind)
     names = [name for clause in clauses for name in ddl.tables_of(clause)]
     others = ", ".join(str(name) for name in names if live.resolve(name, change) != named)
     if others:
-        yield held_version(known, of_table, f"the statement changes {others}, and the message names this table")
-    else:
-        yield next_version(known, of_table, "none")
+        return [held_version(known, of_table, f"the statement changes {others}, and the message names this table")]
+    return [next_version(known, of_table, "none")]
 
 
 def _not_understood(change: SchemaChange, live: LiveTables, reason: str | None) -> Iterable[TableVersion]:
@@ -817,10 +808,8 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
             source, target = live.resolve(table, change), full_name(new_name, change)
             if source == target:  # The message has the old name.
                 target = TableName(new_name.database or change.database, new_name.name)
-            if source == target:
-                return []
-            if live.get(source) is None and live.get(target) is None:
-                # Neither is known by a row: rows of the old name may have been left out.
+            if source == target or (live.get(source) is None and live.get(target) is None):
+                # Its rows may have been left out under the old name.
                 return [replace(plain_version(change, "none", kind), name=target, previous_name=source)]
             return rename(TableChange(change, target, kind), live, source)
         case ddl.CreateDatabase(name) | ddl.DropDatabase(name):

@@ -47,11 +47,9 @@ class TakenNames:
         """Return the names to take. `since` is the commit-ts of the last cut. The history extends beyond the next cut: a
         table that has a taken name for a while is in the cuts of that time."""
         names = {name for life in history.incarnations().values() for name in _wanted(tables, life, since)}
-        for version in reversed(history.versions):
-            # A RENAME of a table that no row has shown: its rows may have been left out under the old name.
-            if not version.incarnation and version.previous_name is not None:
-                if version.name in names or _takes(tables, version.name):
-                    names.add(version.previous_name)
+        # A table that was renamed before a row showed it: its rows may have been left out under the old name.
+        unknown = ((each.name, each.previous_name) for each in reversed(history.versions) if not each.incarnation)
+        names.update(old for new, old in unknown if old and (new in names or _takes(tables, new)))
         return cls(tables, frozenset(name.folded for name in names if not _takes(tables, name)))
 
     @property
@@ -72,9 +70,7 @@ def unmatched_patterns(tables: TablesConfig, history: History) -> list[str]:
     names. None as long as it has seen no table."""
     names = {str(name) for version in history.versions for name in (version.name, version.previous_name) if name}
     seen = sorted(name for name in names if not name.endswith("."))
-    if not seen:
-        return []
-    return [_sentence(p, seen) for p in tables.include if not any(fnmatchcase(name, p) for name in seen)]
+    return [_sentence(p, seen) for p in tables.include if seen and not any(fnmatchcase(name, p) for name in seen)]
 
 
 def _sentence(pattern: str, seen: list[str]) -> str:
