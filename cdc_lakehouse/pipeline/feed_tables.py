@@ -5,7 +5,7 @@ its rows under those names belong to it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -44,7 +44,7 @@ class TakenNames:
 
     @classmethod
     def of(cls, tables: TablesConfig, history: History, since: int) -> TakenNames:
-        """Return the names to take. `since` is the commit-ts of the last cut. The history extends beyond the next cut: a
+        """Return the names to take. `since` is the commit-ts of the last cut. The history goes beyond the next cut: a
         table that has a taken name for a while is in the cuts of that time."""
         names = {name for life in history.incarnations().values() for name in _wanted(tables, life, since)}
         # A table that was renamed before a row showed it: its rows may have been left out under the old name.
