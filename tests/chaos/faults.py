@@ -88,7 +88,7 @@ _COMPACTED: Final = 8
 class _WithoutLease(Maintenance):
     @property
     def targets(self) -> Sequence[Any]:
-        return self._targets()
+        return self._targets
 
     @contextlib.contextmanager
     def _lease(self) -> Iterator[Any]:
