@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -139,3 +140,33 @@ def test_run_with_nothing_new_materializes_and_a_person_holds(lake: TestLake, mo
     assert not [name for name in events if "commit" in name], "there is no event"
     passed = {each["check"]: each["passed"] for each in checked}
     assert passed["no_index_gaps"] and passed["events_of_segments"] and not passed["nothing_held"]
+
+
+def test_failed_table_check_stops_assets_that_depend_on_it(lake: TestLake) -> None:
+    script.create(lake, "t", "u")
+    tables = {
+        name: script.current_table(lake, name, pa.schema([("id", pa.int64())]), cdc_key='["id"]') for name in "tu"
+    }
+    one = pa.table({"id": [1]})
+    for table in tables.values():
+        table.append(one)
+    assets = {name: dg.AssetKey([lake.name, "current", "d", name]) for name in tables}
+
+    @dg.asset(deps=[assets["t"]])
+    def of_t() -> None: ...
+
+    @dg.asset(deps=[assets["u"]])
+    def of_u() -> None: ...
+
+    chosen = dg.AssetSelection.checks_for_assets(*assets.values()) | dg.AssetSelection.assets(of_t, of_u)
+    marts = dg.Definitions([of_t, of_u], jobs=[dg.define_asset_job("marts", chosen)])
+    job = dg.Definitions.merge(build_definitions(lake.config), marts).resolve_job_def("marts")
+
+    def runs() -> set[str]:
+        done = job.execute_in_process(raise_on_error=False)
+        assert len(done.get_asset_check_evaluations()) == 4
+        return {event.step_key or "" for event in done.all_events if event.is_step_success} & {"of_t", "of_u"}
+
+    assert runs() == {"of_t", "of_u"}
+    tables["t"].append(one)
+    assert runs() == set(), "the checks of all tables are one step"

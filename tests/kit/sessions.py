@@ -32,7 +32,7 @@ from tests.boundaries.change_log import ColumnType, SourceColumn
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
 from tests.kit.clock import clock_at
-from tests.kit.dagster_feed import checks, dates, started, tick
+from tests.kit.dagster_feed import checks, dates, started, table_checks, tick
 from tests.kit.definitions import plain
 from tests.kit.golden_pages import normalized
 from tests.kit.kafka import impatient_client
@@ -186,7 +186,7 @@ class Session:
         script.publish(self.lake, found, held, at=where, published=self.now)
 
     def table(
-        self, name: str, *, columns: dict[str, str], rows: list[Any], cut: int | None = None, **properties: str
+        self, name: str, *, columns: dict[str, str], rows: list[Any], summary: Any = None, **properties: str
     ) -> None:
         """A current-state table with rows, which a later call adds to."""
         kinds = {"int": pa.int64(), "text": pa.string(), "bytes": pa.binary()}
@@ -195,9 +195,17 @@ class Session:
             self.tables[name] = script.current_table(self.lake, name, schema, **properties)
         cells = [[bytes.fromhex(cell) if schema.field(n).type == pa.binary() and cell else cell
                   for n, cell in enumerate(row)] for row in rows]  # fmt: skip
-        summary = {} if cut is None else {"cdc.checkpoint-ts": str(cut)}
         named = [dict(zip(columns, row, strict=True)) for row in cells]
-        self.tables[name].append(pa.Table.from_pylist(named, schema), snapshot_properties=summary)
+        if rows:
+            self.tables[name].append(pa.Table.from_pylist(named, schema), snapshot_properties=summary or {})
+
+    def delete(self, name: str, where: str, *, summary: Any) -> None:
+        self.tables[name].delete(where, snapshot_properties=summary)
+
+    def table_checks(self, whole: str = "") -> str:
+        """The checks of `d.t`: of the last batch, or of all rows."""
+        found = table_checks(self.lake, self.tables["t"].refresh(), of_batch=not whole)
+        return "\n".join(_check(name, each) for name, each in found.items())
 
     def quarantine(self, segment: str, line: str = "-", **fields: Any) -> None:
         known = {"error_class": "NotJson", "message": "not JSON", "raw": "{", "database": None, "table": None, **fields}
