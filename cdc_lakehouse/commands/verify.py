@@ -29,9 +29,16 @@ from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.operate.repairs import plan_repair
-from cdc_lakehouse.operate.row_differences import MOST_KEYS, Difference, Values
-from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, VerifyResult, verify_feed
+from cdc_lakehouse.operate.verify import (
+    MOST_KEYS,
+    Difference,
+    TableResult,
+    Values,
+    VerifyOptions,
+    VerifyResult,
+    plan_repair,
+    verify_feed,
+)
 from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.run import FeedRun
 

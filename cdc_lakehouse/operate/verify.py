@@ -16,10 +16,15 @@ disk.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import hashlib
+import heapq
+import json
 import math
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -30,27 +35,31 @@ from pyiceberg.table.snapshots import Snapshot
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.mysql_types import ColumnType, Form, form_of
+from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType, Form, form_of
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, quoted
 from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.decoders.formats.dump_values import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.errors import CdcError, PermanentError
 from cdc_lakehouse.lake.current.keyed_events import KeyColumn, keys_changed_above
 from cdc_lakehouse.lake.current.row_texts import in_row, number_of_digits, row_text
 from cdc_lakehouse.lake.current.row_texts import value_text as lake_text
 from cdc_lakehouse.lake.current.tables import CurrentTables, iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import lake_name
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.files import live_files, read_rows
 from cdc_lakehouse.lake.names import FEED, INCARNATION
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
-from cdc_lakehouse.operate.row_differences import MOST_KEYS, ComparedColumns, Difference, Differences
 from cdc_lakehouse.operate.state import held_by_name
+from cdc_lakehouse.pipeline.context import Image, RowRepair, TableRepair
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.progress import Progress
+from cdc_lakehouse.pipeline.repairs import NotRepairableError, version_at
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database.client import ComparedColumn, ComparedTable, SourceDatabase
 from cdc_lakehouse.sources.database.client import value_text as source_text
+from cdc_lakehouse.sources.dump.contents import InsertNotation
 
 _ROWS: Final = "lake_rows"
 _BATCH_ROWS: Final = 1000
@@ -122,6 +131,129 @@ class LakeRows:
         for file in live_files(self.table, (), snapshot=self.snapshot):
             for rows in read_rows(self.table.io, file, self.schema, ids):
                 yield from rows.select(schema.names).cast(schema).to_batches()
+
+
+# How the rows of one key differ between the source and the lake, from rows of both in the same order.
+
+Kind = Literal["missing", "extra", "different"]
+"""A row that only the source has, one that only the lake has, or one with different values."""
+Values = Mapping[str, Any]
+"""Texts by column; for binaries, their bytes."""
+Row = tuple[Any, ...]
+"""The MD5 of the key's text, then a text for each column, those of the key first."""
+
+MOST_KEYS: Final = 10_000
+"""The number of keys for which the way they differ is kept."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key whose rows differ. `columns` are the ones that differ. `source` and `lake` are the rows, None when missing.
+    `correct` is the source's row of the key, even when the lake has it and another one."""
+
+    kind: Kind
+    key: Values
+    columns: tuple[str, ...] = ()
+    source: Values | None = None
+    lake: Values | None = None
+    correct: Values | None = None
+
+
+@dataclass(frozen=True)
+class ComparedColumns:
+    """The columns of rows by name, with their types in the source; the first `key_count` are the key's."""
+
+    names: tuple[str, ...]
+    types: tuple[ColumnType, ...]
+    key_count: int
+
+    def differing(self, source: Row, lake: Row) -> tuple[str, ...]:
+        """Return the columns whose values differ."""
+        columns = zip(self.names, self.types, source[1:], lake[1:], strict=True)
+        return tuple(name for name, type, theirs, ours in columns if not _is_same(type, theirs, ours))
+
+
+@dataclass
+class Differences:
+    """The differences: counts of keys by kind; a digest of how they differ, by the MD5 of the key's text, for at most
+    `MOST_KEYS` plus one; and the first `limit` of them in full."""
+
+    columns: ComparedColumns
+    limit: int
+    counts: dict[Kind, int] = field(default_factory=lambda: {"missing": 0, "extra": 0, "different": 0})
+    keys: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    shown: list[Difference] = field(default_factory=list[Difference])
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def compare(self, source: Iterable[Row], lake: Iterable[Row], among: Collection[str] | None) -> None:
+        """Compare the rows of both sides, which are sorted by MD5. `among` limits the keys that are compared."""
+        for key, theirs, ours in _merged(source, lake):
+            if among is None or key in among:
+                self._compare(key, theirs, ours)
+
+    def _compare(self, key: str, source: list[Row], lake: list[Row]) -> None:
+        # There is one row on each side, unless something is wrong.
+        correct = source[0] if source else None
+        for theirs in list(source):
+            same = next((ours for ours in lake if not self.columns.differing(theirs, ours)), None)
+            if same is not None:
+                source.remove(theirs)
+                lake.remove(same)
+        if not source and not lake:
+            return
+        self.counts["different" if source and lake else "missing" if source else "extra"] += 1
+        if len(self.keys) <= MOST_KEYS:
+            self.keys[key] = hashlib.md5(repr((source, lake)).encode(), usedforsecurity=False).digest()
+        if len(self.shown) < self.limit:
+            self.shown.append(self._difference(source[0] if source else None, lake[0] if lake else None, correct))
+
+    def _difference(self, source: Row | None, lake: Row | None, correct: Row | None) -> Difference:
+        rows = [
+            None if row is None else dict(zip(self.columns.names, row[1:], strict=True))
+            for row in (source, lake, correct)
+        ]
+        known = rows[0] or rows[1] or {}
+        key = {name: known[name] for name in self.columns.names[: self.columns.key_count]}
+        if source is None or lake is None:
+            return Difference("missing" if lake is None else "extra", key, (), *rows)
+        return Difference("different", key, self.columns.differing(source, lake), *rows)
+
+
+def _is_same(type: ColumnType, source: Any, lake: Any) -> bool:
+    return source == lake or (type.name == "json" and None not in (source, lake) and _is_same_json(source, lake))
+
+
+def _is_same_json(one: str, other: str) -> bool:
+    """Whether two JSON texts have the same value; the order of members and the notation of numbers are ignored."""
+    try:
+        return _comparable(json.loads(one)) == _comparable(json.loads(other))
+    except ValueError:
+        return False
+
+
+def _comparable(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _comparable(member) for name, member in value.items()}
+        case list():
+            return [_comparable(member) for member in value]
+        case bool():
+            return ("boolean", value)  # Python treats it as a number.
+        case _:
+            return value
+
+
+def _merged(source: Iterable[Row], lake: Iterable[Row]) -> Iterator[tuple[str, list[Row], list[Row]]]:
+    """Yield, for each key of either side, the rows of both."""
+    sides = ((0, row) for row in source), ((1, row) for row in lake)
+    for key, both in groupby(heapq.merge(*sides, key=lambda each: each[1][0]), key=lambda each: each[1][0]):
+        found: tuple[list[Row], list[Row]] = ([], [])
+        for side, row in both:
+            found[side].append(row)
+        yield key, *found
 
 
 # How a table is read in the source and in the lake, to compare both as of a cut.
@@ -473,3 +605,100 @@ def _parts(buckets: Sequence[int], count: int) -> Iterator[Sequence[int] | None]
         return
     for start in range(0, len(buckets), _BUCKETS_OF_A_STATEMENT):
         yield buckets[start : start + _BUCKETS_OF_A_STATEMENT]
+
+
+# The plan of a repair: values of compared rows as texts in the form of the feed's events.
+
+_MOMENTS: Final = frozenset({"datetime", "timestamp"})
+
+
+def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRepair:
+    """Plan the repair of a table that differs, of which all differences must be known. Raises `NotRepairableError`."""
+    if found.checkpoint_ts is None or found.incarnation is None:
+        raise NotRepairableError("it was not compared", advice="mend what was in the way, then verify again")
+    if len(found.differences) < found.differing_keys:
+        raise NotRepairableError(f"{found.differing_keys} keys differ, and no more than {MOST_KEYS} are repaired")
+    version = version_at(run, found.incarnation, found.checkpoint_ts)
+    texts = _EventTexts(run, version)
+    rows = tuple(texts.repair(each, whole=not _lacks(version, found)) for each in found.differences)
+    return TableRepair(found.name, found.incarnation, found.checkpoint_ts, rows, requested_by)
+
+
+def _lacks(version: TableVersion, found: TableResult) -> bool:
+    """Whether rows of the source were read without columns that those of the lake have."""
+    return any(column.carried and column.name in found.left_out for column in version.columns)
+
+
+class _EventTexts:
+    """Converts values of compared rows to texts in the form of the feed's events."""
+
+    def __init__(self, run: FeedRun, version: TableVersion) -> None:
+        self._format = run.value_format(version)
+        self._types = {column.name: column.type for column in version.columns}
+        self._key = key_columns(run.feed, version)
+        for column in self._key:
+            _require_known_text(column, self._format)
+        context = DumpContext(
+            version.name.database,
+            version.name.table,
+            version.commit_ts,
+            InsertNotation(tuple(self._types)),
+            self._types,
+            labels=self._format.labels or self._format.labels_uncertain,
+            binary=self._format.binary,
+            zone="UTC",
+            feed_zone=self._format.zone,
+        )
+        self._notations = {name: DumpColumn.of(name, type, context) for name, type in self._types.items()}
+
+    def repair(self, difference: Difference, *, whole: bool) -> RowRepair:
+        if difference.correct is None:
+            return RowRepair("D", self._image(difference.lake or difference.key))
+        if difference.kind == "missing" and not whole:
+            raise NotRepairableError("the lake lacks rows of which not all columns could be read")
+        return RowRepair("I" if difference.kind == "missing" else "U", self._image(difference.correct))
+
+    def _image(self, row: Values) -> Image:
+        image = {name: self._text(name, value) for name, value in row.items()}
+        if any(image[column.name] is None for column in self._key):
+            raise NotRepairableError("a part of a key is no value in the lake (a zero date)")
+        return image
+
+    def _text(self, name: str, value: str | bytes | None) -> str | None:
+        if value is None:
+            return None
+        notation = self._notations[name]
+        try:
+            text = notation.text(_cell(value, self._types[name]))
+        except CellError:
+            raise NotRepairableError(f"a value of column {name} has no text in the feed's events") from None
+        return text if notation.zones is None else _in_zone(text, self._format)
+
+
+def _require_known_text(column: Column, value_format: ValueFormat) -> None:
+    """Raises `NotRepairableError` for a key column whose values may be read with fewer digits than the log has, or of
+    which the lake only has the text."""
+    name = column.type.name
+    if name in FLOATS or (name == "timestamp" and value_format.zero_dates == "string"):
+        raise NotRepairableError(f"{column.name} of its key is a {name}: how the log writes it is not known")
+
+
+def _cell(value: str | bytes, type: ColumnType) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if type.name in _MOMENTS:
+        # Use as many digits as the column has.
+        whole, _, fraction = value.partition(".")
+        value = ".".join(filter(None, (whole, fraction[: type.fraction])))
+    return SqlNumber(value.encode()) if type.name == "bit" else value.encode()
+
+
+def _in_zone(text: str, value_format: ValueFormat) -> str:
+    try:
+        moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+        local = moment.astimezone(value_format.zone_info)
+    except (ValueError, OverflowError):
+        return text  # A zero date, or a date at an end of the calendar.
+    if local.fold:
+        return f"{text}+00:00"  # The form of `duckdb_sql.text_in_zone`.
+    return local.replace(tzinfo=None).isoformat(" ", "microseconds")[: len(text)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.runs import FAILURE_TAG
 from cdc_lakehouse.assets.sensors import Decision, poll_source
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.run import FollowedFeed, follow, until_signalled
@@ -65,31 +63,6 @@ def test_news_is_one_pass_and_no_news_is_none(lake: TestLake, sink: Sink) -> Non
     sink.checkpoint(11)
     assert [passes.feed.take_turn(now) for now in (6, 8)] == [True, False]
     assert lake.run().checkpoints.last().checkpoint_ts == T0 + 11 and passes.attempts == [0, 0]
-
-
-def test_a_pass_that_failed_is_made_again_as_the_sensor_does(
-    lake: TestLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later = datetime.timedelta()
-    monkeypatch.setattr("cdc_lakehouse.assets.sensors.utc_now", lambda: utc_now() + later)
-    with dg.DagsterInstance.ephemeral() as instance:
-
-        def fail(attempt: int) -> None:
-            tags = {"cdc/feed": lake.name, FAILURE_TAG: "transient", "cdc/attempt": str(attempt)}
-            run = instance.create_run_for_job(dg.job(name="a")(lambda: None), tags=tags)
-            instance.report_run_failed(run)
-            attempts.append(attempt)
-
-        attempts: list[int] = []
-        feed = followed(lake, fail, instance)
-        made: list[int] = []
-        for seconds in range(0, 400, 10):
-            later = datetime.timedelta(seconds=seconds)
-            if feed.take_turn(seconds):
-                made.append(seconds)
-        # Each failure was just now: after 60 seconds, then (from the same moment) 120, and 240.
-        assert attempts == [0, 1, 2, 3]
-        assert all(wait <= at <= wait + 10 for wait, at in zip((0, 60, 120, 240), made, strict=True)), made
 
 
 def test_a_source_that_does_not_answer_is_told_once_and_asked_after_longer_and_longer(
