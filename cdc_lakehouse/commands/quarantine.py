@@ -56,6 +56,7 @@ _MISSING_INPUT: Final = {
 }
 """What it means to discard a row that stands for missing input, by error class."""
 
+_AS_THEY_ARE: Final = ("segment", "line", "database", "table", "message", "count", "state")
 _Wanted = Callable[[Quarantined], bool]
 
 _ids: Any = click.argument("ids", nargs=-1, metavar="[ID]...")
@@ -306,13 +307,7 @@ def _document(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantin
             {
                 "id": row.id,
                 "class": row.error_class,
-                "segment": row.segment,
-                "line": row.line,
-                "database": row.database,
-                "table": row.table,
-                "message": row.message,
-                "count": row.count,
-                "state": row.state,
+                **{name: getattr(row, name) for name in _AS_THEY_ARE},
                 "quarantined_at": row.quarantined_at.isoformat(),
                 "resolved_at": None if row.resolved_at is None else row.resolved_at.isoformat(),
                 "discarded_by": row.discarded_by,

@@ -29,16 +29,8 @@ from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.operate.verify import (
-    MOST_KEYS,
-    Difference,
-    TableResult,
-    Values,
-    VerifyOptions,
-    VerifyResult,
-    plan_repair,
-    verify_feed,
-)
+from cdc_lakehouse.operate import verify
+from cdc_lakehouse.operate.verify import Difference, TableResult, Values, VerifyOptions, VerifyResult
 from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -92,12 +84,12 @@ def command(
         raise click.UsageError("--yes goes with --repair")
     lake = Lake(config.lake, config.storage)
     feeds = [(feed, feed.verify) for feed in chosen(config, feed_name)]
-    options = VerifyOptions(attempts, pause, MOST_KEYS if repairs else rows)
+    options = VerifyOptions(attempts, pause, verify.MOST_KEYS if repairs else rows)
     with ProgressLine(progress):
         results = [
-            verify_feed(functools.partial(FeedRun, feed, lake), verify, tables, options)
-            for feed, verify in feeds
-            if verify is not None
+            verify.verify_feed(functools.partial(FeedRun, feed, lake), database, tables, options)
+            for feed, database in feeds
+            if database is not None
         ]
     if not results:
         raise ConfigurationError("no source database is configured", advice="set verify.url of the feed")
@@ -140,7 +132,7 @@ def _repair(config: LakehouseConfig, lake: Lake, result: VerifyResult, *, ask: b
     for table in result.tables:
         if table.result == "different":
             try:
-                planned.append(plan_repair(run, table, f"{os_user()}@{socket.gethostname()}"))
+                planned.append(verify.plan_repair(run, table, f"{os_user()}@{socket.gethostname()}"))
             except CdcError as error:
                 done.refused[str(table.name)] = str(error)
     if not planned:
