@@ -192,75 +192,6 @@ class SourceKind:
     sensor_description: str
 
 
-class SourceMonitor(Protocol):
-    """One source, opened without a run. Opening it does nothing."""
-
-    @property
-    def kind(self) -> SourceKind: ...
-
-    @property
-    def database(self) -> str:
-        """The database in which the changes were made: `mysql` or `tidb`."""
-        ...
-
-    @property
-    def has_files(self) -> bool:
-        """Whether it has numbered data files, and schema files beside them."""
-        ...
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether values of ENUM and SET are labels, not the source's numbers."""
-        ...
-
-    @property
-    def has_options(self) -> bool:
-        """Whether messages can contradict an option of their format."""
-        ...
-
-    @property
-    def has_lossy_text(self) -> bool:
-        """Whether text can arrive damaged and is checked for that."""
-        ...
-
-    @property
-    def can_stick(self) -> bool:
-        """Whether it can send what has landed again and again, and nothing after it."""
-        ...
-
-    def stuck(self) -> CdcError | None:
-        """Return an error that says where the source is stuck, as the last runs saw it; None where it is not."""
-        ...
-
-    def poll(self, asked: str | None) -> SourceState:
-        """Return what the source shows now. `asked` is the cursor of the state for which the last run was requested.
-
-        A sensor requests a run, with `cursor` in the run's key, when the state is `waiting` and `new`; when it is
-        waiting and not new, that run may have failed and can be retried. This must not be called while a run of the
-        feed is unfinished: a Canal server delivers what it shows here to nobody else. Raises `SourceUnreachableError`,
-        `SourceError` and `CheckpointError`."""
-        ...
-
-    def new_dates(self) -> Sequence[str]:
-        """Return the feed dates that have new segments, as far as that is known without landing them: a note for the
-        run. Segments without a date have an empty string."""
-        ...
-
-    def sample(self) -> Sequence[str]:
-        """Return what the first messages or files show and the configuration does not say."""
-        ...
-
-    def status(self) -> SourceStatus:
-        """Return whether the source can be used, and its progress. It takes nothing away from a run; the project's
-        errors are in the result."""
-        ...
-
-    def expiration(self, checkpoint_ts: int | None) -> tuple[str, str | None]:
-        """Return when files expire, and a warning where some may have before they were read, as the source's
-        checkpoint-ts shows; of a source with files."""
-        ...
-
-
 @dataclass
 class Batches:
     """Assigns batch numbers to files from `number` on, so that no batch, which is one commit, exceeds the limits."""
@@ -293,7 +224,61 @@ def open_monitor(lake: Lake, feed: FeedConfig) -> SourceMonitor:
             return SinkMonitor(lake, feed)
 
 
-class SinkMonitor:
+class SourceMonitor:
+    """One source, opened without a run. Opening it does nothing."""
+
+    kind: SourceKind
+    database = "tidb"
+    """The database in which the changes were made: `mysql` or `tidb`."""
+    has_files = False
+    """Whether it has numbered data files, and schema files beside them."""
+    has_labels = False
+    """Whether values of ENUM and SET are labels, not the source's numbers."""
+    has_options = False
+    """Whether messages can contradict an option of their format."""
+    has_lossy_text = False
+    """Whether text can arrive damaged and is checked for that."""
+    can_stick = False
+    """Whether it can send what has landed again and again, and nothing after it."""
+
+    def __init__(self, lake: Lake, feed: FeedConfig) -> None:
+        self._lake = lake
+        self._feed = feed
+
+    def poll(self, asked: str | None) -> SourceState:
+        """Return what the source shows now. `asked` is the cursor of the state for which the last run was requested.
+
+        A sensor requests a run, with `cursor` in the run's key, when the state is `waiting` and `new`; when it is
+        waiting and not new, that run may have failed and can be retried. This must not be called while a run of the
+        feed is unfinished: a Canal server delivers what it shows here to nobody else. Raises `SourceUnreachableError`,
+        `SourceError` and `CheckpointError`."""
+        raise NotImplementedError
+
+    def status(self) -> SourceStatus:
+        """Return whether the source can be used, and its progress. It takes nothing away from a run; the project's
+        errors are in the result."""
+        raise NotImplementedError
+
+    def stuck(self) -> CdcError | None:
+        """Return an error that says where the source is stuck, as the last runs saw it; None where it is not."""
+        return None
+
+    def new_dates(self) -> Sequence[str]:
+        """Return the feed dates that have new segments, as far as that is known without landing them: a note for the
+        run. Segments without a date have an empty string."""
+        return ()
+
+    def sample(self) -> Sequence[str]:
+        """Return what the first messages or files show and the configuration does not say."""
+        return ()
+
+    def expiration(self, checkpoint_ts: int | None) -> tuple[str, str | None]:
+        """Return when files expire, and a warning where some may have before they were read, as the source's
+        checkpoint-ts shows; of a source with files."""
+        return "", None
+
+
+class SinkMonitor(SourceMonitor):
     """Monitors a storage sink, which shows its checkpoint-ts."""
 
     kind = SourceKind(
@@ -302,20 +287,12 @@ class SinkMonitor:
         "checkpoint",
         "Follows the checkpoint-ts of the sink's metadata file.",
     )
-    database = "tidb"
     has_files = True
-    has_options = False
-    has_lossy_text = False
-    can_stick = False
 
     def __init__(self, lake: Lake, feed: FeedConfig) -> None:
-        self._lake = lake
-        self._feed = feed
+        super().__init__(lake, feed)
         self._source = feed.storage_sink
-
-    @property
-    def has_labels(self) -> bool:
-        return FILE_FORMATS[self._source.protocol].has_labels
+        self.has_labels = FILE_FORMATS[self._source.protocol].has_labels
 
     def _store(self) -> ObjectStore:
         return open_store(self._source.uri, self._lake.storage)
@@ -347,12 +324,6 @@ class SinkMonitor:
         known = Segments(self._lake, self._feed.name).etags(file.path for file in files)
         return [file for file, etag in zip(files, known, strict=True) if etag != file.etag]
 
-    def sample(self) -> Sequence[str]:
-        return ()
-
-    def stuck(self) -> CdcError | None:
-        return None
-
     def status(self) -> SourceStatus:
         try:
             store = self._store()
@@ -374,32 +345,16 @@ class SinkMonitor:
         return said, f"some may have before they were read: the last cut is of {commit_time(read):%Y-%m-%d %H:%M} UTC"
 
 
-class _RecordMonitor:
+class _RecordMonitor(SourceMonitor):
     """Base of the monitors of topics and Canal servers, whose messages have a format."""
 
-    has_files = False
-    can_stick = False
-
     def __init__(self, lake: Lake, feed: FeedConfig) -> None:
-        self._lake = lake
-        self._feed = feed
+        super().__init__(lake, feed)
         message_format = format_of(feed.message_format)
-        self.database: str = message_format.database
+        self.database = message_format.database
         self.has_labels = message_format.labels == "labels"
         self.has_options = message_format.can_contradict_options
         self.has_lossy_text = message_format.lossy_columns is not None
-
-    def new_dates(self) -> list[str]:
-        return []
-
-    def expiration(self, checkpoint_ts: int | None) -> tuple[str, str | None]:
-        return "", None
-
-    def sample(self) -> Sequence[str]:
-        return ()
-
-    def stuck(self) -> CdcError | None:
-        return None
 
     def _conflicts(self) -> Sequence[OptionConflict]:
         return Signals(self._lake, self._feed.name).option_conflicts() if self.has_options else ()

@@ -78,36 +78,17 @@ def files(tmp_path: Path) -> Files:
     return files
 
 
-def test_it_is_resolved_with_words_that_say_where_the_rows_are(files: Files) -> None:
-    files.file(AGAIN, [3, 4, 5, 6, 7])
-    assert files.resolved() == ["redelivered"] and not files.is_held()
-    (row,) = files.lake.run().quarantine.rows
-    assert row.resolved_at is not None and row.discarded_by is None
-    assert row.message == f"it is bad. The file was cut off: {AGAIN} has its rows again, and more"
-    before = files.lake.metadata()
-    assert files.resolved() == ["redelivered"]
-    assert files.lake.metadata() == before
-
-
-def test_rows_that_come_again_over_two_files_are_resolved(files: Files) -> None:
-    """The restart ends its files at other rows."""
-    second = "d/a/10/2026-06-01/CDC000003.json"
-    files.file(AGAIN, [3, 4])
-    assert files.resolved() == ["open"] and files.is_held()
-    files.file(second, [5, 6, 7])
-    assert files.resolved() == ["redelivered"] and not files.is_held()
-    (row,) = files.lake.run().quarantine.rows
-    assert f"{AGAIN} and {second} have its rows again" in row.message
+THIRD = "d/a/10/2026-06-01/CDC000003.json"
 
 
 def missing_between(files: Files) -> None:
     files.file(AGAIN, [4])
-    files.file("d/a/10/2026-06-01/CDC000003.json", [6, 7])
+    files.file(THIRD, [6, 7])
 
 
 def of_two_dispatchers(files: Files) -> None:
     files.file(AGAIN, [4], dispatcher="7", modified_at=LATER)
-    files.file("d/a/10/2026-06-01/CDC000003.json", [5, 6, 7], dispatcher="8", modified_at=LATER)
+    files.file(THIRD, [5, 6, 7], dispatcher="8", modified_at=LATER)
 
 
 def mended(files: Files) -> None:
@@ -140,7 +121,7 @@ UNPROVED: dict[str, Callable[[Files], None]] = {
 
 
 @pytest.mark.parametrize("case", UNPROVED)
-def test_what_is_not_proved_holds_the_table_as_before(files: Files, case: str) -> None:
+def test_cut_that_is_not_proved_holds_its_table(files: Files, case: str) -> None:
     UNPROVED[case](files)
     assert files.resolved()[0] == "open" and files.is_held()
 
@@ -154,26 +135,33 @@ def test_what_is_not_proved_holds_the_table_as_before(files: Files, case: str) -
         (AGAIN, {"dispatcher": "7", "modified_at": LATER}),
     ],
 )
-def test_it_comes_in_a_later_number_date_or_version(files: Files, path: str, more: dict[str, Any]) -> None:
-    files.file(path, [4, 5, 6, 7], **more)
+def test_cut_is_proved_by_later_number_date_or_version(files: Files, path: str, more: dict[str, Any]) -> None:
+    files.file(path, [3, 4, 5, 6, 7], **more)
     assert files.resolved() == ["redelivered"]
+    (row,) = files.lake.run().quarantine.rows
+    assert row.message == f"it is bad. The file was cut off: {path} has its rows again, and more"
+    before = files.lake.metadata()
+    assert files.resolved() == ["redelivered"] and files.lake.metadata() == before
 
 
-def test_a_second_crash_leaves_the_second_file_open_until_its_rows_come_too(files: Files) -> None:
+def test_cut_is_proved_by_rows_over_two_files(files: Files) -> None:
+    """The restart ends its files at other rows."""
+    files.file(AGAIN, [3, 4])
+    assert files.resolved() == ["open"] and files.is_held()
+    files.file(THIRD, [5, 6, 7])
+    assert files.resolved() == ["redelivered"] and not files.is_held()
+    (row,) = files.lake.run().quarantine.rows
+    assert f"{AGAIN} and {THIRD} have its rows again" in row.message
+
+
+def test_second_cut_is_open_until_its_rows_come_too(files: Files) -> None:
     files.file(AGAIN, [4, 5, 6, 7], messages([8])[:40])
     assert files.resolved() == ["redelivered", "open"] and files.is_held()
-    files.file("d/a/10/2026-06-01/CDC000003.json", [4, 5, 6, 7, 8, 9])
+    files.file(THIRD, [4, 5, 6, 7, 8, 9])
     assert files.resolved() == ["redelivered", "redelivered"] and not files.is_held()
 
 
-def test_a_decision_of_a_person_stands(files: Files) -> None:
-    run = files.lake.run()
-    run.quarantine.discard({row.id for row in run.quarantine.open()}, "ann", "test data", LATER)
-    files.file(AGAIN, [4, 5, 6, 7])
-    assert files.resolved() == ["discarded"]
-
-
-def test_a_line_that_is_found_again_is_open_until_it_is_proved_anew(files: Files) -> None:
+def test_line_found_again_is_open_until_proved_anew(files: Files) -> None:
     files.file(AGAIN, [4, 5, 6, 7])
     assert files.resolved() == ["redelivered"]
     (files.lake.sink / AGAIN).unlink()
