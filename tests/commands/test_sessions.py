@@ -14,7 +14,7 @@ from tests.kit.scripted_lake import NOON, Rejected, bad_rows, before, publish, q
 from tests.kit.sessions import Session
 from tests.pipeline import Sink
 
-NAMES = ("status", "quarantine", "checks", "errors", "sensor", "init")
+NAMES = ("status", "quarantine", "checks", "errors", "sensor", "init", "alerts")
 CASES = read_cases(*(Path(__file__).with_name("cases") / f"{name}.txt" for name in NAMES))
 
 

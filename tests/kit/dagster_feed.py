@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
+import json
 from typing import Any
 
 import dagster as dg
@@ -14,9 +16,11 @@ from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG, release_leases, tak
 from cdc_lakehouse.assets.steps import partition_tags
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.pipeline.source import open_monitor
+from tests.kit.clock import clock_at
 from tests.kit.lakes import TestLake
 
 __all__ = [
@@ -97,3 +101,39 @@ def ended(instance: dg.DagsterInstance, feed: str | None, *, fails: bool, job: s
 
     tags = {} if feed is None else {FEED_TAG: feed}
     return run.execute_in_process(instance=instance, tags=tags, raise_on_error=False).run_id
+
+
+SECRET_OF_HOOK = "hunter2-of-the-hook"
+
+
+def set_receivers(lake: TestLake, *receivers: dict[str, Any]) -> None:
+    document = json.loads(lake.config_path.read_text())
+    lake.config_path.write_text(json.dumps({**document, "alerts": receivers}))
+
+
+class AlertSensor:
+    """Ticks of the sensor, with the cursor that it left."""
+
+    def __init__(self, lake: TestLake, instance: dg.DagsterInstance, *receivers: dict[str, Any]) -> None:
+        self.lake, self.instance, self.receivers = lake, instance, receivers
+        self.cursor, self.now = None, utc_now().replace(microsecond=0)
+        self.configure()
+
+    def configure(self, *checks: Any, **feed: Any) -> None:
+        """Settings of the feed, and checks of people, for the ticks that follow."""
+        self.lake.configure(**feed)
+        set_receivers(self.lake, *self.receivers)
+        config = load(self.lake.config_path, {"HOOK": SECRET_OF_HOOK})
+        definitions = dg.Definitions.merge(build_definitions(config), dg.Definitions(asset_checks=checks))
+        self.loaded = definitions.get_repository_def()
+
+    def tick(self, after: datetime.timedelta = datetime.timedelta(minutes=1)) -> str:
+        self.now += after
+        repository = self.loaded
+        with (
+            clock_at(lambda: self.now),
+            dg.build_sensor_context(self.instance, self.cursor, repository_def=repository) as context,
+        ):
+            result = repository.get_sensor_def("cdc_alerts").evaluate_tick(context)
+        self.cursor = result.cursor
+        return str(result.skip_message)

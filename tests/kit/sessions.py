@@ -32,11 +32,12 @@ from tests.boundaries.change_log import ColumnType, SourceColumn
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
 from tests.kit.clock import clock_at
-from tests.kit.dagster_feed import checks, dates, started, table_checks, tick
+from tests.kit.dagster_feed import AlertSensor, checks, dates, ended, started, table_checks, tick
 from tests.kit.definitions import plain
 from tests.kit.golden_pages import normalized
 from tests.kit.kafka import impatient_client
 from tests.kit.leases import lease_of
+from tests.kit.receivers import http_receiver
 from tests.kit.scripted_lake import NOON, Rejected
 from tests.pipeline import Sink, lake_in
 
@@ -48,7 +49,9 @@ class Session:
         self.feed(**feed)
         self.home = self.lake.config_path.parent / "dagster_home"
         self.files = Sink(self.lake.sink)
-        self.data = Path("/no/data")
+        self.data, self._open = Path("/no/data"), contextlib.ExitStack()
+        self._alerts: AlertSensor | None = None
+        self._kinds: tuple[str, ...] = ()
         self.cursor: str | None = None
         self.tables: dict[str, Any] = {}
 
@@ -58,7 +61,7 @@ class Session:
             impatient_client(self._patch, self.lake.feed.kafka, 1)
 
     def results(self, case: Case) -> list[str]:
-        with clock_at(lambda: self.now), dg.DagsterInstance.ephemeral() as self.instance:
+        with clock_at(lambda: self.now), dg.DagsterInstance.ephemeral() as self.instance, self._open:
             several = sum(map(self._prints, case.own)) > 1
             return [line for step in case.own for line in (*([step] * several * self._prints(step)), *self._step(step))]
 
@@ -131,8 +134,13 @@ class Session:
     def later(self, minutes: str) -> None:
         self.now += datetime.timedelta(minutes=float(minutes))
 
+    def at(self, time_of_day: str) -> None:
+        self.now = datetime.datetime.combine(self.now, datetime.time.fromisoformat(time_of_day), datetime.UTC)
+
     def configure(self, **feed: Any) -> None:
         self.lake.configure(**feed)
+        if self._alerts is not None:
+            self._alerts.configure(**feed)
 
     def edit(self, where: str, value: Any) -> None:
         """Another value at a place of the file."""
@@ -165,6 +173,9 @@ class Session:
     def create_enum(self, table: str) -> None:
         """A table with an ENUM whose labels nobody knows."""
         script.create(self.lake, table, columns=(script.KEY, SourceColumn("kind", ColumnType.of("ENUM"))))
+
+    def rename(self, old: str, new: str) -> None:
+        script.rename(self.lake, old, new)
 
     def ddl(self, *statements: str, at: int = 1) -> None:
         script.ddl(self.lake, *statements, at=at)
@@ -273,13 +284,40 @@ class Session:
         else:
             self._lease.release()
 
-    def spoil_catalog(self) -> None:
+    def catalog(self, where: str) -> None:
+        """The catalog is `away`, and `back`."""
         path = Path(str(self.lake.lake.config.catalog.uri).removeprefix("sqlite:///"))
-        path.write_bytes(b"this is not a database" * 1000)
+        if where == "away":
+            self._content = path.read_bytes()
+        path.write_bytes(b"this is not a database" * 1000 if where == "away" else self._content)
 
     def written(self) -> str:
         """Which tables the feed has in the lake."""
         return ", ".join(sorted(self.lake.metadata())) or "no table is written"
+
+    # --- Alerts ---
+
+    def receive(self, *kinds: str) -> None:
+        """The receiver wants these kinds of problems alone."""
+        self._kinds = kinds
+
+    def alerts(self) -> str:
+        """A tick of the alerts' sensor, and what it sends."""
+        if self._alerts is None:
+            self._hook = self._open.enter_context(http_receiver())
+            receiver = {"type": "webhook", "url": self._hook.url("${HOOK}"), **({"on": self._kinds} if self._kinds else {})}
+            self._alerts = AlertSensor(self.lake, self.instance, receiver)
+        self._alerts.now = self.now
+        self._alerts.tick(datetime.timedelta())
+        sent = [notice for document in self._hook.documents for notice in document["notices"]]
+        self._hook.requests.clear()
+        lines = [f"{each['event']} {each['kind']} {each['subject'] or '-'} | {each['text']}" for each in sent]
+        return "alerts: " + "\n        ".join(lines or ["nothing"])
+
+    def ran(self, how: str, job: str = "any", feed: str = "shop") -> None:
+        """A run that Dagster has carried out, and that `fails`."""
+        with self._dagsters_clock():
+            ended(self.instance, feed if job == "any" else None, fails=how == "fails", job=job)
 
     # --- Dagster ---
 
