@@ -82,34 +82,43 @@ def event_text(event: Mapping[str, Any], record: bytes) -> str:
     return event["problem"] if is_record else f"{event['problem']} {text_of(value)}".strip()
 
 
-def found_in(read: Read, record: bytes, settings: Mapping[str, Any], gap: bytes, pieces: Sequence[int]) -> Events:
+def framed(records: Sequence[bytes], settings: Mapping[str, Any], gap: bytes = b"\n") -> bytes:
     head, tail = (bytes_of(settings[name]) if name in settings else None for name in ("head", "tail"))
     if "first" not in settings:
-        return read((head or b"") + record + (tail or b""), pieces)
-    first, last = (bytes_of(settings[name]) for name in ("first", "last"))
-    content, without = (
-        (head or b"") + gap.join(rows) + (gap if tail is None else tail)
-        for rows in ([first, record, last], [first, last])
-    )
-    before, *events, after = read(content, pieces)
-    expected = read(without, pieces[-1:])
+        return (head or b"") + records[0] + (tail or b"")
+    rows = [bytes_of(settings["first"]), *records, bytes_of(settings["last"])]
+    return (head or b"") + gap.join(rows) + (gap if tail is None else tail)
+
+
+def found_in(read: Read, record: bytes, settings: Mapping[str, Any], gap: bytes, pieces: Sequence[int]) -> Events:
+    found = read(framed([record], settings, gap), pieces)
+    if "first" not in settings:
+        return found
+    before, *events, after = found
+    expected = read(framed([], settings, gap), pieces[-1:])
     assert [before, after | {"line": 2}] == expected and [event["problem"] for event in expected] == [None, None]
     assert [event["line"] for event in events] == [*range(2, len(events) + 2)]
     assert after["line"] == len(events) + 2
     return events
 
 
-def results_of(case: Case) -> list[str]:
+def record_of(case: Case) -> tuple[bytes, dict[str, Any]]:
+    """The bytes of a case, and its settings with what is its own."""
     settings, line = case.settings, case.own[0]
-    record = edited(settings["base"], case.own) if "base" in settings else bytes_of(line)
     if "cell" in settings:
         kind, cell, *options = line.split(" | ")
         settings["columns"] = {**settings.get("columns", {}), "v": kind}
         settings["options"] = json.loads(options[0] if options else "{}")
-        record = bytes_of(settings["cell"]).replace(b"%", bytes_of(cell))
-    elif "base" in settings:
-        delete = edited(settings["base"], ['type = "DELETE"', 'data = [{"id": "2", "name": null}]'])
-        settings |= {"first": text_of(edited(settings["base"], [])), "last": text_of(delete)}
+        return bytes_of(settings["cell"]).replace(b"%", bytes_of(cell)), settings
+    if "base" not in settings:
+        return bytes_of(line), settings
+    delete = edited(settings["base"], ['type = "DELETE"', 'data = [{"id": "2", "name": null}]'])
+    settings |= {"first": text_of(edited(settings["base"], [])), "last": text_of(delete)}
+    return edited(settings["base"], case.own), settings
+
+
+def results_of(case: Case) -> list[str]:
+    record, settings = record_of(case)
     found = list[list[str]]()
     for read in readers(case, settings):
         pieces = PIECES

@@ -20,13 +20,14 @@ import pytest
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders import format as message_format
 from cdc_lakehouse.decoders.format import Decode
-from cdc_lakehouse.decoders.formats import canal_entries, canal_json
+from cdc_lakehouse.decoders.formats import canal_json
 from cdc_lakehouse.decoders.registry import FORMATS, format_of
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 from tests.decoders.messages import canal_records, dts_records
 from tests.kit.case_files import Case, read_cases, text_of
+from tests.kit.decoding import Reading, read_by_columns
 from tests.kit.memory import memory_below
 
 CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/messages/*.txt")))
@@ -76,41 +77,68 @@ CANAL = {
     "isDdl": False, "mysqlType": {"id": "int(11)", "v": "text"}, "old": None, "pkNames": ["id"], "sql": "",
     "sqlType": {"id": 4, "v": 2005}, "table": "t", "ts": 6000, "type": "INSERT",
 }  # fmt: skip
-# Of each file its decoders, the names in its expressions, and the origin that its messages have where none is shown.
-DECODERS: Mapping[str, tuple[Mapping[str, Decode], Mapping[str, Any], Origin]] = {
+UPDATE = {"type": "UPDATE", "data": [{"id": "1", "v": "x"}], "old": [{"id": "1", "v": None}]}
+USUAL = flat(CANAL | UPDATE)()
+# Of each file the formats that read it, with their options and the beginning of their results; the names in its
+# expressions; and the origin that its messages have where none is shown.
+FORMATS_OF: Mapping[str, tuple[Mapping[str, tuple[str, dict[str, object]]], Mapping[str, Any], Origin]] = {
     "dts_avro": (
-        {"": format_of("dts-avro").decoder({})},
+        {"": ("dts-avro", {})},
         {**vars(dts_records), "insert": insert, "cell": cell, "four_bytes": four_bytes},
         Origin(time_ms=1_709_629_810_000, log_file="000012", log_offset=4711),
     ),
     "dts_canal_json": (
         {
-            "since 2022-03-20: ": format_of("dts-canal-json").decoder({}),
-            "before 2022-03-20: ": format_of("dts-canal-json").decoder({"before_2022_03_20": True}),
+            "since 2022-03-20: ": ("dts-canal-json", {}),
+            "before 2022-03-20: ": ("dts-canal-json", {"before_2022_03_20": True}),
         },
-        {"message": flat(DTS)},
+        {"message": flat(DTS), "one": flat(DTS | UPDATE)},
         Origin(time_ms=1_709_629_811_000),
     ),
-    "shareplex_json": ({"": format_of("shareplex-json").decoder({})}, {"message": shareplex}, Origin()),
-    "canal_json": ({"": canal_json.decode}, {"message": flat(CANAL)}, Origin(time_ms=5000, gtid="u:1-3")),
+    "shareplex_json": ({"": ("shareplex-json", {})}, {"message": shareplex}, Origin()),
+    "canal_json": (
+        {"": ("canal-json", {})},
+        {"message": flat(CANAL), "one": flat(CANAL | UPDATE)},
+        Origin(time_ms=5000, gtid="u:1-3"),
+    ),
     "canal_entries": (
-        {"": canal_entries.decode},
+        {"": ("canal-entries", {})},
         {**vars(canal_records), "wire": wire, "change": change},
         Origin(time_ms=5000, log_file="bin.1", log_offset=0),
     ),
-    "canal_protobuf": ({"": canal_entries.decode_packet}, {**vars(canal_records), "packets": packets}, Origin()),
+    "canal_protobuf": ({"": ("canal-protobuf", {})}, {**vars(canal_records), "packets": packets}, Origin()),
 }
 
 
+def value_of(case: Case) -> bytes | None:
+    return eval(" ".join(case.own), dict(FORMATS_OF[case.file.stem][1]))
+
+
 def results_of(case: Case) -> Iterator[str]:
-    decoders, names, usual = DECODERS[case.file.stem]
-    value = eval(" ".join(case.own), dict(names))
-    # As a task takes a decoder along.
-    sent: Mapping[str, Decode] = pickle.loads(pickle.dumps(dict(decoders)))
-    found = {name: list(shown(decode, value, usual)) for name, decode in sent.items()}
+    formats, _, usual = FORMATS_OF[case.file.stem]
+    value = value_of(case)
+    found = dict[str, list[str]]()
+    for prefix, (name, options) in formats.items():
+        # As a task takes a decoder along.
+        decode: Decode = pickle.loads(pickle.dumps(format_of(name).decoder(options)))
+        found[prefix] = [*shown(decode, value, usual)]
     if len({tuple(lines) for lines in found.values()}) == 1:
         found = {"": next(iter(found.values()))}
     yield from (name + line for name, lines in found.items() for line in lines)
+    yield from ("read by columns" for name, options in formats.values() if is_read_by_columns(name, options, value))
+
+
+def is_read_by_columns(name: str, options: dict[str, object], value: bytes | None) -> bool:
+    """Where others are read by columns, between two of them it is the same, however it is read."""
+    if format_of(name).column_reader(options) is None:
+        return False
+    results = list[object]()
+    for reads_columns in (True, False):
+        reading = Reading(name, by_columns=reads_columns, **options)
+        reading.read([[USUAL, value, USUAL]])
+        results.append((reading.changes, reading.summaries))
+    assert results[0] == results[1]
+    return bool(read_by_columns(name, [value], **options))
 
 
 def shown(decode: Decode, value: bytes | None, usual: Origin) -> Iterator[str]:
@@ -164,22 +192,20 @@ def test_message_is_decoded(case: Case, update: bool) -> None:
     case.compare(list(results_of(case)), update=update)
 
 
-def test_message_above_limit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = json.dumps(DTS | {"type": "DDL", "sql": "DROP TABLE t"}).encode()
-    monkeypatch.setattr(message_format, "MAX_BYTES", len(value))
-    for decode in DECODERS["dts_canal_json"][0].values():
-        assert decode(None, value).parts
-        with pytest.raises(MessageError, match=f"has {len(value) + 1} bytes"):
-            decode(None, value + b" ")
+@pytest.mark.parametrize("name", ["dts-canal-json", "dts-avro", "shareplex-json"])
+def test_message_above_limit_is_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_format, "MAX_BYTES", 100)
+    decode = format_of(name).decoder({})
+    for size, reason in ((100, r"^((?!more than).)*$"), (101, "has 101 bytes")):
+        with pytest.raises(MessageError, match=reason):
+            decode(None, b"?" * size)
 
 
-def test_memory_of_decoding_is_bounded_by_message() -> None:
+@pytest.mark.parametrize("name", ["dts-canal-json", "shareplex-json"])
+def test_memory_of_decoding_is_bounded_by_message(name: str) -> None:
     value = b'{"data":[' + b"[]," * 30_000 + b"[]]}"
-    with memory_below(60 * len(value)):
-        for name in ("dts_canal_json", "shareplex_json"):
-            for decode in DECODERS[name][0].values():
-                with pytest.raises(MessageError):
-                    decode(None, value)
+    with memory_below(60 * len(value)), pytest.raises(MessageError):
+        format_of(name).decoder({})(None, value)
 
 
 def test_lossy_text_is_found_by_column() -> None:

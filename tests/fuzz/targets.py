@@ -3,53 +3,49 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import functools
 import json
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.changelog.history import History, schema_changes
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
+from cdc_lakehouse.decoders.format import Decode
+from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from tests.canal_captures import SOURCES, capture
 from tests.changelog.ddl.test_fuzz import STATEMENTS, survives
-from tests.decoders.messages.test_damaged_messages import DECODERS, check
-from tests.decoders.test_file_properties import NAMES
-from tests.decoders.ticdc_csv import DATABASE, TABLE, Bare, Change, Encoder
-from tests.kit.decoding import (
-    Reading,
-    csv_context,
-    csv_options,
-    dump_context,
-    eagerly,
-    read_csv,
-    read_dump,
-    read_json,
-    strictly,
-)
-from tests.kit.dumps import COLUMNS, InsertWriter, TextWriter
+from tests.decoders.messages.dts_records import sdk_records
+from tests.decoders.test_cases import CASES as FILE_CASES
+from tests.decoders.test_cases import Read, framed, readers, record_of
+from tests.decoders.test_messages import CASES as MESSAGE_CASES
+from tests.decoders.test_messages import FORMATS_OF, value_of
+from tests.kit.decoding import DATABASE, TABLE, Reading
 from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
 from tests.sources.dump.test_directories import KINDS, ODD, WRITERS, read
 
 _NOW: Final = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 _TS: Final = 450_000_000_000_000_001
+_MOST: Final = 3000
 
 
 @dataclass(frozen=True)
@@ -65,64 +61,41 @@ def survive(variant: Variant, value: bytes) -> None:
         variant.read(value)
 
 
-# --- Files of a sink ---
+# --- Files: the cases of tests/decoders, read at once and strictly ---
 
 
-def _changes() -> list[sink_writer.SampleRowChange]:
+def _files(stem: str) -> list[Variant]:
+    variants = dict[str, Variant]()
+    for case in FILE_CASES:
+        record, settings = record_of(case)
+        if case.file.stem != stem or len(record) > _MOST:
+            continue
+        of = json.dumps({name: settings.get(name) for name in ("columns", "options", "text", "listed", "escapes")})
+        reads = [*readers(case, settings)]
+
+        def read(content: bytes, reads: Sequence[Read] = reads) -> None:
+            for each in reads:
+                each(content, (64, 1 << 20))
+
+        known = variants.get(of, Variant([], read))
+        variants[of] = Variant([*known.samples, framed([record], settings)], known.read)
+    return [*variants.values()]
+
+
+def _columns() -> tuple[SourceColumn, ...]:
     types = {
         "id": ColumnType.of("bigint"), "v": ColumnType.of("varchar", length=20), "t": ColumnType.of("datetime"),
         "d": ColumnType.of("decimal", length=12, scale=2), "e": ColumnType.of("enum", elements=("a", "b")),
         "b": ColumnType.of("blob"), "f": ColumnType.of("double"), "j": ColumnType.of("json"),
     }  # fmt: skip
-    columns = tuple(
+    return tuple(
         SourceColumn(name, kind, nullable=name != "id", primary_key=name == "id", default=None)
         for name, kind in types.items()
     )
-    table = sink_writer.Table(TableName(DATABASE, TABLE), _TS - 5, columns)
-    texts = ("1", 'é"\\😀', "2026-01-01 10:00:00", "-1.50", "2", "\x00ÿ", "1e-7", '{"a": [1]}')
-    row = dict(zip(types, texts, strict=True))
-    nothing: dict[str, str | None] = {**dict.fromkeys(types), "id": "2"}
-    return [
-        sink_writer.SampleRowChange("INSERT", table, _TS, row),
-        sink_writer.SampleRowChange("UPDATE", table, _TS + 1, {**row, "v": None}, row),
-        sink_writer.SampleRowChange("INSERT", table, _TS + 2, nothing),
-        sink_writer.SampleRowChange("DELETE", table, _TS + 3, row),
-    ]
-
-
-def _json_files() -> list[Variant]:
-    lines = [sink_writer.canal_json(change, _NOW).encode() for change in _changes()]
-
-    return [Variant([b"\r\n".join(lines) + b"\r\n", *lines, b"\n".join(lines * 3)], read_json)]
-
-
-_CSV: Final[tuple[dict[str, Any], ...]] = (
-    {},
-    {"output_old_value": True},
-    {"delimiter": "|#|", "quote": "'", "null": "NULL"},
-    {"quote": "", "delimiter": "\t"},
-    {"output_field_header": True, "binary_encoding_method": "hex"},
-)
-
-
-def _csv_files() -> list[Variant]:
-    first, second = (Bare("1"), "name", 'a,"b"\r\n'), (Bare("2"), None, "x\\N")
-    changes = [Change(_TS, None, first), Change(_TS + 1, first, second), Change(_TS + 2, second, None)]
-    made: list[Variant] = []
-    for given in _CSV:
-        options = csv_options(**given)
-        plain = changes if options.quote else [Change(_TS, None, (Bare("1"), "a", "b"))] * 3
-        content, context = Encoder(options, NAMES).file(plain), csv_context(options, NAMES)
-        made += [
-            Variant([content, content * 2], functools.partial(read_csv, context=context, piece=piece))
-            for piece in (64, 1 << 20)
-        ]
-    return made
 
 
 def _schema_files() -> list[Variant]:
-    (change, *_) = _changes()
-    whole = SchemaChange(_TS, DATABASE, TABLE, 3, "CREATE TABLE `parcels` (id INT)", change.table.columns, origin="")
+    whole = SchemaChange(_TS, DATABASE, TABLE, 3, "CREATE TABLE `parcels` (id INT)", _columns(), origin="")
     plain = SchemaChange(_TS, DATABASE, "", 1, "CREATE DATABASE `shop`", (), "")
 
     # Without a checksum, so that more than that is looked at.
@@ -156,21 +129,43 @@ def _stored(files: dict[str, bytes]) -> LocalStore:
 # --- Messages ---
 
 
-def _messages(name: str, formats: Sequence[tuple[str, dict[str, Any]]]) -> list[Variant]:
-    """Read by the decoder alone, and between sound ones as a task reads them."""
-    decoders, samples = DECODERS[name]
+def check(decoders: Sequence[Decode], value: bytes) -> None:
+    """Values are text or None. Arrow and Spark take nothing but UTF-8, and numbers of 64 bits."""
+    for decode in decoders:
+        try:
+            found = decode(None, value)
+        except MessageError:
+            continue
+        for message in found if isinstance(found, list) else [found]:
+            if isinstance(message, MessageError):
+                continue
+            assert isinstance(message, Message)
+            # Not `repr`, which escapes half a surrogate pair.
+            json.dumps(dataclasses.asdict(message), ensure_ascii=False, default=str).encode()
+            for number in (message.origin.time_ms, message.origin.log_offset):
+                assert number is None or 0 <= number < 1 << 63
+            for part in message.parts:
+                if isinstance(part, RowChange):
+                    texts = [*(part.before or {}).values(), *(part.after or {}).values()]
+                    assert all(text is None or type(text) is str for text in texts)
+                    assert all(type(text) is str for text in part.types.values())
 
-    def read(value: bytes, format_name: str, options: dict[str, Any]) -> None:
-        check(decoders, value)
+
+def _messages(stem: str, others: Sequence[bytes] = (), name: str | None = None) -> list[Variant]:
+    """The cases of tests/decoders and others, read by the decoder alone, and between two as a task reads them; those of
+    one format may be read as another one."""
+    cases = [value_of(case) for case in MESSAGE_CASES if case.file.stem == stem]
+    samples = [value for value in (*cases, *others) if value is not None and len(value) < _MOST]
+
+    def read(value: bytes, name: str, options: dict[str, Any]) -> None:
+        check([format_of(name).decoder(options)], value)
         values = [samples[0], value, samples[-1]]
-        reading = Reading(format_name, **options)
+        reading = Reading(name, **options)
         reading.read([values], [len(values)])
         _store(reading.summaries)
 
-    return [
-        Variant(samples, functools.partial(read, format_name=format_name, options=options))
-        for format_name, options in formats
-    ]
+    formats = [(name, {})] if name else FORMATS_OF[stem][0].values()
+    return [Variant(samples, functools.partial(read, name=name, options=options)) for name, options in formats]
 
 
 def _store(found: Summaries) -> None:
@@ -190,17 +185,8 @@ def _store(found: Summaries) -> None:
 
 
 def _ticdc_messages() -> list[Variant]:
-    (flat,) = _messages("canal json", [("ticdc-canal-json", {})])
-    lines = [sink_writer.canal_json(change, _NOW).encode() for change in _changes()]
-    return [replace(flat, samples=[*lines, _DDL_MESSAGE, _WATERMARK])]
-
-
-_DDL_MESSAGE: Final = (
-    b'{"id":0,"database":"shop","table":"parcels","pkNames":null,"isDdl":true,"type":"ALTER","es":1,"ts":2,'
-    b'"sql":"ALTER TABLE parcels ADD a INT","sqlType":null,"mysqlType":null,"old":null,"data":null,'
-    b'"_tidb":{"commitTs":450000000000000001}}'
-)
-_WATERMARK: Final = b'{"id":0,"type":"TIDB_WATERMARK","es":1,"ts":2,"_tidb":{"watermarkTs":450000000000000001}}'
+    lines = [record_of(case)[0] for case in FILE_CASES if case.file.stem == "canal_json"]
+    return _messages("canal_json", lines, "ticdc-canal-json")
 
 
 # --- Canal's server ---
@@ -208,7 +194,7 @@ _WATERMARK: Final = b'{"id":0,"type":"TIDB_WATERMARK","es":1,"ts":2,"_tidb":{"wa
 
 def _server() -> list[Variant]:
     """Each packet in its turn: one of them is another one, with the right length or with none."""
-    packets = [HANDSHAKE, DONE, DONE, batch(1, *DECODERS["protobuf"][1][:2])]
+    packets = [HANDSHAKE, DONE, DONE, batch(1, *capture(SOURCES[0]).entries[:2])]
 
     def converse(said: bytes, place: int, *, framed: bool) -> None:
         def handler(connected: socket.socket) -> None:
@@ -238,44 +224,6 @@ def _server() -> list[Variant]:
 
 
 # --- Dumps ---
-
-_ROWS: Final = [
-    (1, "it's", b"\xff'\"\\", b"\x00\x01", "small", "a,b", b"\x00\x01", "x\r\ny"),
-    (2, None, None, None, None, None, None, None),
-    (18446744073709551615, "é😀", b"", b"\xff\xff", "it's", "", b"\x01", "\\N"),
-]
-
-
-def _insert_rows() -> list[Variant]:
-    made: list[Variant] = []
-    for style, escapes in (("dumpling", True), ("mydumper", True), ("mysqldump", False)):
-        notation = InsertNotation(tuple(COLUMNS), escapes)
-        content = InsertWriter(notation, style, True, 2, True).file(_ROWS)
-        made += [
-            Variant([content, content * 2], functools.partial(_read_rows, notation, piece)) for piece in (64, 1 << 20)
-        ]
-    return made
-
-
-def _text_rows() -> list[Variant]:
-    made: list[Variant] = []
-    for notation in (
-        TextNotation(tuple(COLUMNS)),
-        TextNotation(tuple(COLUMNS), b"\t", b"", terminator=b"\n"),
-        TextNotation(tuple(COLUMNS), b"|#|", b"'", b"NULL", b"\n", False, True, "base64"),
-    ):
-        content = TextWriter(notation, True).file(_ROWS)
-        made += [
-            Variant([content, content * 2], functools.partial(_read_rows, notation, piece)) for piece in (64, 1 << 20)
-        ]
-    return made
-
-
-def _read_rows(notation: InsertNotation | TextNotation, piece: int, content: bytes) -> None:
-    for read_as in (eagerly, strictly):
-        with read_as():
-            read_dump(content, dump_context(notation, COLUMNS), piece)
-
 
 _FORMS: Final[dict[str, dict[str, Any]]] = {
     "dumpling": {}, "mydumper": {"output": "CSV", "hex_blob": True}, "mysqlshell": {"rows_per_file": 2, "suffix": ""},
@@ -315,22 +263,27 @@ def _statements() -> list[Variant]:
 
 
 TARGETS: Final[dict[str, Callable[[], list[Variant]]]] = {
-    "canal-json files": _json_files,
-    "csv files": _csv_files,
+    "canal-json files": lambda: _files("canal_json"),
+    "csv files": lambda: _files("csv"),
     "schema and metadata files": _schema_files,
     "TiCDC messages": _ticdc_messages,
-    "Canal flat messages": lambda: _messages("canal json", [("canal-json", {})]),
-    "Canal protobuf": lambda: _messages("protobuf", [("canal-protobuf", {}), ("canal-entries", {})]),
-    "DTS Avro": lambda: _messages("avro", [("dts-avro", {})]),
-    "DTS JSON": lambda: _messages(
-        "dts json", [("dts-canal-json", {}), ("dts-canal-json", {"before_2022_03_20": True}), ("shareplex-json", {})]
-    ),
+    "Canal flat messages": lambda: _messages("canal_json", _captured("flat_messages")),
+    "Canal protobuf": lambda: [
+        *_messages("canal_entries", _captured("entries")), *_messages("canal_protobuf", _captured("topic_values")),
+    ],
+    "DTS Avro": lambda: _messages("dts_avro", [value for value, _ in sdk_records()]),
+    "DTS JSON": lambda: [*_messages("dts_canal_json"), *_messages("shareplex_json")],
     "Canal server": _server,
-    "dumped INSERTs": _insert_rows,
-    "dumped csv and tsv": _text_rows,
+    "dumped INSERTs": lambda: _files("insert"),
+    "dumped csv and tsv": lambda: _files("dump_text"),
     "metadata of dumps": _dump_metadata,
     "DDL statements": _statements,
-}
+}  # fmt: skip
+
+
+def _captured(form: str) -> list[bytes]:
+    return [value for source in SOURCES for value in getattr(capture(source), form)]
+
 
 # Their minutes are those of the clock.
 WAITING: Final = {"Canal server"}

@@ -6,6 +6,7 @@ import datetime
 import json
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from cdc_lakehouse.decoders.formats.dts_avro import decode
 from tests.decoders.messages.dts_records import (
     LEFT_OUT,
     NULL,
+    TIME_PARTS,
     Image,
     binary_object,
     body,
@@ -24,9 +26,12 @@ from tests.decoders.messages.dts_records import (
     decimal,
     double,
     integer,
+    row_body,
     text_object,
     timestamp,
+    zoned,
 )
+from tests.fuzz.targets import check
 
 characters = st.characters(exclude_categories=["Cs"])
 _DOT = "\\u002E"
@@ -156,3 +161,34 @@ def test_rows_are_read_back(
     assert (change.database, change.table) == (database.replace(_DOT, "."), table.replace(_DOT, "."))
     assert change.before == (None if op == "I" else _row(columns, old))
     assert change.after == (None if op == "D" else _row(columns, new))
+
+
+# Values of DTS Avro: any text, number and date in any branch, for a column of any type.
+any_number = st.integers(-(1 << 31), (1 << 31) - 1)
+any_long = st.integers(-(1 << 63), (1 << 63) - 1) | any_number
+any_text = st.text(characters, max_size=12) | st.sampled_from(
+    ["1e5", "-1", "1.5", "utf8mb4", "binary", "json", "enum", "+08:00", "1E-99", "NaN", "٣"]
+)
+short_bytes = st.binary(max_size=12)
+any_part = st.none() | any_number | st.integers(-60, 60)
+any_date_time = st.fixed_dictionaries(dict.fromkeys(TIME_PARTS, any_part)).map(lambda parts: ("DateTime", parts))
+any_image: st.SearchStrategy[Any] = st.one_of(
+    st.sampled_from([None, NULL, LEFT_OUT]),
+    st.builds(integer, any_text),
+    st.builds(decimal, any_text, any_number, any_number),
+    st.builds(double, st.floats()),
+    st.builds(character, any_text, short_bytes),
+    st.builds(timestamp, any_long, any_number),
+    any_date_time,
+    st.builds(zoned, any_date_time, any_text),
+    st.builds(text_object, any_text, any_text),
+    st.builds(binary_object, any_text, short_bytes),
+    st.builds(lambda type, value: ("TextGeometry", {"type": type, "value": value}), any_text, any_text),
+    st.builds(lambda type, value: ("BinaryGeometry", {"type": type, "value": value}), any_text, short_bytes),
+)
+
+
+@pytest.mark.slow
+@given(st.integers(0, 20) | st.integers(240, 260) | any_number, any_image)
+def test_any_value_of_any_branch(number: int, image: Any) -> None:
+    check([decode], row_body([("c", number, image)]))

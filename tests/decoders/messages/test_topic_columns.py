@@ -1,5 +1,5 @@
 """Messages that are read by columns give what the decoder gives of each, in the same order: those of the data sets, odd
-ones and damaged ones. `tests/decoders/cases/files/canal_json.txt` says which of TiCDC's are read by columns."""
+ones and damaged ones. `tests/decoders/cases` says which are read by columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.positions import END_MS, END_TS, LOGICAL_BITS
+from cdc_lakehouse.changelog.positions import END_TS, LOGICAL_BITS
 from cdc_lakehouse.decoders.formats import ticdc_canal_json
-from cdc_lakehouse.decoders.registry import format_of
-from tests.kit.cases import shown
 from tests.kit.data_sets import ARCHIVES
 from tests.kit.decoding import Reading, image_of, read_by_columns
 
@@ -152,45 +150,6 @@ damaged = spoilt().filter(lambda value: not MORE_THAN_JSON.search(value))
 @settings(max_examples=200)
 def test_any_messages_are_read_alike(name: str, values: Values, at_once: int) -> None:
     check(name, values, at_once)
-
-
-@pytest.mark.parametrize(
-    ("value", "by"),
-    [
-        (message(), (CANAL, DTS)),
-        (message(type="INSERT", old=None), (CANAL, DTS)),
-        (message(type="INIT", old=None), (DTS,)),
-        (message(type="DELETE", old=None), (CANAL, DTS)),
-        # Whether old values are of any interest.
-        (message(type="DELETE"), (CANAL,)),
-        (message(type="INSERT", old={}), (CANAL,)),
-        (message(old=None), (DTS,)),
-        (message(old=[]), (DTS,)),
-        (message(old=[None]), (DTS,)),
-        (message(old={"v": "1"}), ()),
-        (message(old=[{"w": "1"}]), (CANAL,)),
-        (message(old=[{"v": "1"}, {"v": "1"}]), ()),
-        (message(data=[{"v": "1"}, {"v": "2"}]), ()),
-        (message(data=[{"v": 1}]), ()),
-        (message(data=[{"id": "1", "v": "\ufffd"}]), (DTS,)),
-        (message(data=[{"id": "1", "v": "?"}]).replace(b"?", b"\\uFfFd"), (DTS,)),
-        (message(gtid="u:1"), (CANAL, DTS)),
-        (message(gtid=1), ()),
-        *((message(es=es), ()) for es in (None, "1000", -1, END_MS)),
-        *((message(es=es), (CANAL, DTS)) for es in (0, END_MS - 1)),
-        (message(isDdl=0), ()),
-        (message(table=""), ()),
-        (message().replace(b'"id": "int"', b'"id": "int", "id": "int"'), ()),
-        (message()[:-1], ()),
-        (None, ()),
-    ],
-    ids=shown,
-)
-def test_message_is_read_by_columns_where_it_is_usual(value: bytes | None, by: Sequence[str]) -> None:
-    for name in (CANAL, DTS):
-        assert read_by_columns(name, [value]) == (name in by)
-        check(name, [message(), value, message()])
-    assert format_of(DTS).column_reader({"before_2022_03_20": True}) is None
 
 
 def test_change_without_commit_ts_is_after_the_one_before() -> None:
