@@ -32,7 +32,7 @@ from cdc_lakehouse.lake.faults import described, engine_fault, writing_to_wareho
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
 from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus, open_monitor
 from cdc_lakehouse.sources.database.client import SourceDatabase
-from cdc_lakehouse.sources.database.snapshot import position_of
+from cdc_lakehouse.sources.database.reading import position_of
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.object_store import open_store
 

@@ -2,7 +2,7 @@
 
 Spark's tasks read ranges of keys, each with its own connection. A range that was read is not read again, whenever a run
 ends. No lock is needed: each table has the log position before its first range, the dump the position after the last
-(see `sources.database.snapshot`). The rows of a table whose definition changed in between are read again, from a later
+(see `sources.database.reading`). The rows of a table whose definition changed in between are read again, from a later
 position. When a table cannot be read, the others still are, and the reason is recorded."""
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.database_progress import ProgressReporter
 from cdc_lakehouse.pipeline.landing import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.sources.database import reading
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements
 from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
-from cdc_lakehouse.sources.database.snapshot import definitions_of, position_of, ranges_of, rows_of, wait_for_commits
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.database import (
     DUMP,
@@ -218,7 +218,7 @@ class DatabaseDump:
             with database.as_of(position.tso):
                 self._add(database, plan, position, self._definitions(database, plan).values())
         else:
-            wait_for_commits(database)
+            reading.wait_for_commits(database)
             after = self._definitions(database, plan)
             same = (each for name, each in after.items() if before.get(name) == each and name not in plan.tables)
             self._add(database, plan, position, same)
@@ -231,7 +231,7 @@ class DatabaseDump:
         def takes(name: TableName) -> bool:
             return (plan.wanted == [_ALL] or str(name) in plan.wanted) and self._takes(name)
 
-        return definitions_of(database, takes)
+        return reading.definitions_of(database, takes)
 
     def _position(self, database: SourceDatabase) -> DumpPosition:
         """Return the current log position. Raises `SourceError`, before anything is read, when the feed's log is
@@ -239,7 +239,7 @@ class DatabaseDump:
         run, asked = self._run, self._initial.snapshot_ts
         if asked is not None and not database.is_tidb:
             raise SourceError("the database is not a TiDB", advice="leave out source.initial.snapshot_ts")
-        position = position_of(database) if asked is None else DumpPosition(tso=asked)
+        position = reading.position_of(database) if asked is None else DumpPosition(tso=asked)
         run.source.join(position)
         if position.tso is not None:
             require_no_gap(run, run.source.first_ts(), position.tso)
@@ -252,7 +252,7 @@ class DatabaseDump:
             plan.begun += 1
             readable = table.is_understood and table.types
             try:
-                ranges = ranges_of(database, table, self._initial.chunk_rows) if readable else []
+                ranges = reading.ranges_of(database, table, self._initial.chunk_rows) if readable else []
             except TableChangedError:
                 continue
             except SourceError:
@@ -264,7 +264,7 @@ class DatabaseDump:
         read."""
         if plan.position is not None and plan.position.tso is not None:
             return plan.position
-        until = position_of(database)
+        until = reading.position_of(database)
         now = self._definitions(database, plan)
         changed = [name for name, table in plan.tables.items() if now.get(name) != table.definition]
         for name in changed:
@@ -377,7 +377,7 @@ def _read_share(
 def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
     """Read a range into files, and write a marker file when all are complete. Raises `TableChangedError`."""
     token, count, part = secrets.token_hex(8), 0, 0
-    batches = rows_of(database, of.table, of.range)
+    batches = reading.rows_of(database, of.table, of.range)
     batch = next(batches, None)
     while batch:
         path = f"{of.directory}{part_name(of.number, token, part)}"

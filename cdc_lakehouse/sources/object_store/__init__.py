@@ -3,9 +3,14 @@
 How to add a service: a case of `Location` in `store`, a client in `remote_store`, settings in `config/storage.py`.
 """
 
-from cdc_lakehouse.sources.object_store.local_store import LocalStore
 from cdc_lakehouse.sources.object_store.opening import SEGMENT_LIMIT, open_store, read_segment, segment_pieces
-from cdc_lakehouse.sources.object_store.store import Location, ObjectStore, StoredObject, UnreadableDirectory
+from cdc_lakehouse.sources.object_store.store import (
+    LocalStore,
+    Location,
+    ObjectStore,
+    StoredObject,
+    UnreadableDirectory,
+)
 
 __all__ = [
     "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "StoredObject", "UnreadableDirectory",

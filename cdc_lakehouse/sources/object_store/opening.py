@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError, SourceError
-from cdc_lakehouse.sources.object_store.local_store import LocalStore
 from cdc_lakehouse.sources.object_store.remote_store import RemoteStore, open_client
-from cdc_lakehouse.sources.object_store.store import Location, ObjectStore
+from cdc_lakehouse.sources.object_store.store import LocalStore, Location, ObjectStore
 
 
 def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:

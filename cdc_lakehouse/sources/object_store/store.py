@@ -1,13 +1,22 @@
-"""The interface of stores to their readers."""
+"""The interface of stores to their readers; and the store of a directory of this machine, or a mounted one (NFS)."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from pathlib import Path
+from typing import BinaryIO, Final, Literal, Protocol
 
-from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.errors import (
+    ConfigurationError,
+    ObjectChangedError,
+    ObjectMissingError,
+    SourceError,
+    SourceUnreachableError,
+)
 
 TOO_LARGE: Final = "see what wrote it: a file of this kind is smaller"
 
@@ -140,3 +149,141 @@ class Location:
     def setting(self) -> str:
         """The section of the configuration with the settings of the bucket's service."""
         return f"storage.{self.service}"
+
+
+_RIGHTS: Final = "see whether the disk is sound, and this user may read there"
+
+
+class LocalStore:
+    """The `ObjectStore` of a directory. ETags consist of the time of the last change and the size."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def uri(self) -> str:
+        return f"file://{self._root}"
+
+    def check(self) -> None:
+        try:
+            found = self._root.is_dir()
+        except OSError as error:
+            raise SourceUnreachableError(f"cannot look at {self._root}: {error.strerror}", advice=_RIGHTS) from error
+        if not found:
+            raise SourceUnreachableError(
+                f"{self._root} is not a directory", advice="start the changefeed, or correct the feed's source.uri"
+            )
+
+    def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
+        require_directory_prefix(prefix)
+        self.check()
+        yield from self._walk(prefix, b"" if after is None else os.fsencode(after))
+
+    def directories(self, prefix: str = "") -> tuple[str, ...]:
+        require_directory_prefix(prefix)
+        self.check()
+        try:
+            with os.scandir(self._root / prefix) as entries:
+                return tuple(sorted((entry.name for entry in entries if _is_directory(entry)), key=os.fsencode))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except OSError as error:
+            raise SourceError(
+                f"cannot list the directory: {error.strerror}", segment=prefix or None, advice=_RIGHTS
+            ) from error
+
+    def _walk(self, prefix: str, after: bytes) -> Iterator[StoredObject | UnreadableDirectory]:
+        """Yield objects in byte order of the paths, in which a directory's name includes its `/`."""
+        try:
+            with os.scandir(self._root / prefix) as entries:
+                names = sorted(_paths(prefix, entries))
+        except FileNotFoundError:
+            if not prefix:
+                raise SourceUnreachableError(f"{self._root} is not there any more") from None
+            return  # Expired between the listing and the look.
+        except NotADirectoryError:
+            return  # A prefix of the caller's that no directory has.
+        except OSError as error:
+            if not prefix:
+                raise SourceUnreachableError(f"cannot list {self._root}: {error.strerror}", advice=_RIGHTS) from error
+            yield UnreadableDirectory(prefix.rstrip("/"), error.strerror or type(error).__name__)
+            return
+        for encoded in names:
+            if encoded <= after and not (encoded.endswith(b"/") and after.startswith(encoded)):
+                continue  # With all that is below it.
+            path = os.fsdecode(encoded)
+            if path.endswith("/"):
+                yield from self._walk(path, after)
+            elif (found := self._stored_object(path)) is not None:
+                yield found
+
+    def _stored_object(self, path: str) -> StoredObject | UnreadableDirectory | None:
+        try:
+            status = (self._root / path).stat()
+        except FileNotFoundError:
+            return None  # Renamed or expired between the listing and the look.
+        except OSError as error:
+            return UnreadableDirectory(path, error.strerror or type(error).__name__)
+        modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+        return StoredObject(path, status.st_size, _etag(status), modified)
+
+    def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
+        content = self._read(path, limit + 1, etag)
+        if len(content) > limit:
+            raise SourceError(f"the file is larger than {limit} bytes", segment=path, advice=TOO_LARGE)
+        return content
+
+    def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
+        return self._read(path, size, etag)
+
+    def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
+        with self._opened(path, etag) as (file, before):
+            left = before.st_size
+            while left:
+                piece = file.read(min(size_of_piece, left))
+                left -= len(piece)
+                _require_unchanged(path, file, before, whole=len(piece) == size_of_piece or not left)
+                yield piece
+
+    def _read(self, path: str, size: int, etag: str | None) -> bytes:
+        with self._opened(path, etag) as (file, before):
+            content = file.read(size)
+            _require_unchanged(path, file, before, whole=len(content) >= min(size, before.st_size))
+        return content
+
+    @contextlib.contextmanager
+    def _opened(self, path: str, etag: str | None) -> Generator[tuple[BinaryIO, os.stat_result]]:
+        """Open the file; yield it and its status at that time. Raises as `read` does, also for reads inside the
+        block."""
+        try:
+            with (self._root / path).open("rb") as file:
+                before = os.fstat(file.fileno())
+                if etag is not None and _etag(before) != etag:
+                    raise ObjectChangedError("the file has changed since it was listed", segment=path)
+                yield file, before
+        except FileNotFoundError as error:
+            raise ObjectMissingError("the file is not there", segment=path) from error
+        except OSError as error:
+            raise SourceError(f"cannot read the file: {error.strerror}", segment=path, advice=_RIGHTS) from error
+
+
+def _require_unchanged(path: str, file: BinaryIO, before: os.stat_result, *, whole: bool) -> None:
+    """Raise `ObjectChangedError` where the file has changed. `whole` says that all expected bytes were read."""
+    if not whole or _etag(before) != _etag(os.fstat(file.fileno())):
+        raise ObjectChangedError("the file changes while it is read", segment=path)
+
+
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _paths(prefix: str, entries: Iterator[os.DirEntry[str]]) -> Iterator[bytes]:
+    for entry in entries:
+        yield os.fsencode(f"{prefix}{entry.name}{'/' if _is_directory(entry) else ''}")
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # A link that cannot be followed: reported when it is read as a file.
