@@ -22,6 +22,7 @@ from cdc_lakehouse.decoders.formats import (
 )
 from cdc_lakehouse.decoders.formats.csv import detect_csv, redelivers_canal_json, redelivers_csv
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
+from cdc_lakehouse.decoders.json.object import read_message
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.sink.paths import SinkLayout
@@ -95,7 +96,7 @@ def _types(document: dict[str, Any]) -> list[str]:
 
 def _object(value: bytes) -> dict[str, Any] | None:
     try:
-        return read_json(value, "the message")
+        return read_message(value)
     except MessageError:
         return None
 

@@ -17,10 +17,9 @@ from cdc_lakehouse.config import Protocol, StorageConfig
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders import text as quoted_text
 from cdc_lakehouse.decoders.format import FileContext, Layout
-from cdc_lakehouse.decoders.formats import csv, dump_insert, ticdc_canal_json
+from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
-from cdc_lakehouse.decoders.formats.dump import decode_rows
-from cdc_lakehouse.decoders.formats.dump_insert import InsertRecordReader, NotSoundError
+from cdc_lakehouse.decoders.formats.dump import InsertRecordReader, NotSoundError, decode_rows
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.decoders.text import Dialect, RecordReader, TextReader
 from cdc_lakehouse.errors import SourceError
@@ -117,7 +116,7 @@ def test_statements_that_begin_alike_are_read_together(gap: bytes, per_statement
     rows = [b"(%d,'it''s %d')" % (number, number) for number in range(1000)]
     statements = [gap.join(rows[at : at + per_statement]) for at in range(0, len(rows), per_statement)]
     content = b"".join(b"INSERT INTO `parcels` VALUES\n" + tuples + b";\n" for tuples in statements)
-    with at_once(), patch.object(dump_insert, "read_tuples", wraps=dump_insert.read_tuples) as reads:
+    with at_once(), patch.object(dump, "read_tuples", wraps=dump.read_tuples) as reads:
         found = read_dump(content, dump_context(ESCAPES, TWO))
     assert images(found) == [{"id": str(number), "name": f"it's {number}"} for number in range(1000)]
     assert reads.call_count == 1

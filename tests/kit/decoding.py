@@ -17,9 +17,8 @@ from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.format import FileContext, Layout
-from cdc_lakehouse.decoders.formats import csv, dump_insert, ticdc_canal_json
-from cdc_lakehouse.decoders.formats.dump import decode_rows
-from cdc_lakehouse.decoders.formats.dump_insert import InsertReader
+from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
+from cdc_lakehouse.decoders.formats.dump import InsertReader, decode_rows
 from cdc_lakehouse.decoders.formats.dump_values import DumpContext
 from cdc_lakehouse.decoders.json.forms import Form
 from cdc_lakehouse.decoders.registry import format_of
@@ -134,7 +133,7 @@ def at_once() -> Iterator[None]:
 @contextmanager
 def eagerly() -> Iterator[None]:
     """The readers of many records also where those are few."""
-    with patch.object(dump_insert, "LEAST", 0):
+    with patch.object(dump, "LEAST", 0):
         yield
 
 

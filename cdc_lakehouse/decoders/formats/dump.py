@@ -2,29 +2,622 @@ r"""Data files of dumps: each row is an event that the row was read, at one comm
 
 Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its first bytes in
 `value`; its other columns are null except `line`, the row's number in the file. A header is not a row, nor is the text
-around the rows of INSERT statements. For the formats of rows see `decoders.text` and `dump_insert`.
-
-A row of delimited text, whose values are those of `dump_values`:
+around the rows of INSERT statements. For delimited text see `decoders.text`, for the values `dump_values`.
 
     1,"lamp",\N
+
+The rows of INSERT statements are read value by value, which is correct for any bytes, or many at a time with Arrow, for
+valid ones in the usual form.
+
+    /*!40101 SET NAMES binary*/;
+    INSERT INTO `orders` VALUES
+    (1,'lamp',NULL,x'00ff'),
+    (2,'it\'s',-1.5e3,_binary 'a');
+
+A value is NULL, a number, a string in either quote, a literal of bits or hexadecimal digits, a string after `_binary`
+or in CONVERT(… USING utf8mb4). Around the statements there are comments and statements that change no row. Anything
+else extends up to a line that begins like a tuple or a statement: dumps with backslash escapes have no line ends in
+strings. Format: MySQL manual, "Literal Values", "Comments", "INSERT Statement"; TiDB's `dumpling/export/sql_type.go`;
+mydumper's `mydumper_write.c`.
+
+For Arrow's csv reader each tuple becomes a line. First the text around strings is checked byte by byte: which byte may
+follow which covers nearly all of a tuple's grammar. Escapes and the prefixes of literals are single bytes by then (see
+`text.Marks`), the words around a string are gone. Anything unusual is left to the strict reader.
 """
 
 from __future__ import annotations
 
+import binascii
+import contextlib
+import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql
-from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders import problems, text
+from cdc_lakehouse.decoders.arrow import Bytes, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
-from cdc_lakehouse.decoders.formats.dump_insert import InsertReader
-from cdc_lakehouse.decoders.formats.dump_values import DumpColumn, DumpContext, DumpTable
-from cdc_lakehouse.decoders.text import Cells, Dialect, Rows, TextReader, read_rows
-from cdc_lakehouse.sources.dump.contents import TextNotation
+from cdc_lakehouse.decoders.formats.dump_values import DumpColumn, DumpContext, DumpTable, Octets, SqlNumber
+from cdc_lakehouse.decoders.text import (
+    BACKSLASH,
+    MYSQL_ESCAPES,
+    CellError,
+    Cells,
+    Dialect,
+    Marks,
+    MoreNeededError,
+    NotUsualError,
+    RowBuilder,
+    Rows,
+    TextReader,
+    end_of,
+    parsed,
+    read_rows,
+    repeated,
+    valid_rows,
+)
+from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
+
+_HEAD_LIMIT: Final = 1024 * 1024
+"""The limit of the text before a tuple, in bytes: MySQL has at most 4096 columns with names of 64 characters."""
+_BEYOND: Final = 64
+"""The prefix of a value is shorter than this, in bytes."""
+
+_ESCAPES: Final = MYSQL_ESCAPES | {b"%": rb"\%", b"_": rb"\_"}
+
+_SPACE: Final = re.compile(rb"[ \t\r\n]*+")
+_WORD: Final = rb"(?:`[^`]*+(?:``[^`]*+)*`(?!`)|\"[^\"]*+(?:\"\"[^\"]*+)*\"(?!\")|[0-9A-Za-z_$\x80-\xff]++)"
+_INSERT: Final = re.compile(
+    rb"(?:INSERT(?:\s++IGNORE)?|REPLACE)\s++INTO\s*+(?P<table>" + _WORD + rb"(?:\." + _WORD + rb")?)\s*+"
+    rb"(?:\(\s*+(?P<columns>" + _WORD + rb"(?:\s*+,\s*+" + _WORD + rb")*)?\s*+\))?\s*+VALUES\s*+(?=\()",
+    re.IGNORECASE,
+)
+_TEXT: Final = rb"(?:[^;'\"`*]++|'[^'\\]*+(?:\\.[^'\\]*+)*'|\"[^\"\\]*+(?:\\.[^\"\\]*+)*\"|`[^`]*+`)*?"
+_HARMLESS: Final = (
+    rb"(?:SET\s" + _TEXT + rb"|LOCK\s+TABLES?\s" + _TEXT + rb"|UNLOCK\s+TABLES?"
+    rb"|ALTER\s+TABLE\s+" + _WORD + rb"(?:\." + _WORD + rb")?\s+(?:DISABLE|ENABLE)\s+KEYS"
+    rb"|USE\s+" + _WORD + rb"|START\s+TRANSACTION|BEGIN|COMMIT)"
+)
+_SKIPPED: Final = re.compile(
+    # MySQL runs a comment with an exclamation mark.
+    rb"(?:--(?=\s)[^\n]*+(?:\n|\Z)|#[^\n]*+(?:\n|\Z)|/\*!\d*\s*" + _HARMLESS + rb"\s*\*/\s*;?"
+    rb"|/\*(?![!+]|M!).*?\*/\s*;?|" + _HARMLESS + rb"\s*;|;)",
+    re.IGNORECASE | re.DOTALL,
+)
+_NAMES: Final = re.compile(_WORD)
+_STATEMENT: Final = rb"INSERT|REPLACE|SET|LOCK|UNLOCK|ALTER|USE|START|BEGIN|COMMIT|--|/\*"
+_NEXT_STATEMENT: Final = re.compile(rb"\n(?=" + _STATEMENT + rb")", re.IGNORECASE)
+_NEXT_TUPLE: Final = re.compile(rb"\n(?=,?\(|" + _STATEMENT + rb")", re.IGNORECASE)
+
+_NUMBER: Final = re.compile(rb"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
+_NULL: Final = re.compile(rb"NULL", re.IGNORECASE)
+_DIGITS: Final = re.compile(rb"(?:([xXbB])'|0([xb]))([0-9A-Fa-f]*+)")
+_BINARY: Final = re.compile(rb"_binary ?(?=['\"])", re.IGNORECASE)
+_CONVERT: Final = re.compile(rb"CONVERT\((?=['\"])", re.IGNORECASE)
+_USING: Final = re.compile(rb" USING UTF8(?:MB4)?\)", re.IGNORECASE)
+
+
+class NotSoundError(Exception):
+    """The text at a position is not as dumps write it."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+class Head(NamedTuple):
+    """The start of a tuple, and the head of its statement."""
+
+    at: int
+    text: bytes
+    """The statement up to the tuple."""
+    table: list[str]
+    """The table's name, after that of its database if the statement gives it."""
+    names: list[str] | None
+    """The columns that the statement lists."""
+
+
+class Tuple(NamedTuple):
+    end: int
+    """The position after the tuple's closing parenthesis."""
+    following: int
+    """The position after the comma or semicolon."""
+    last: bool
+    """Whether it is the last tuple of its statement."""
+    cells: Cells
+
+
+class InsertRecordReader:
+    def __init__(self, *, backslash_escapes: bool) -> None:
+        self._backslash_escapes = backslash_escapes
+        special, escape = (rb"\\", rb"|\\.") if backslash_escapes else (b"", b"")
+        self._strings = {
+            quote: repeated(b"[^" + quote + special + b"]*+", quote * 2 + escape) for quote in (b"'", b'"')
+        }
+        self._escapes = {quote: re.compile(rb"\\(.)|" + quote * 2, re.DOTALL) for quote in (b"'", b'"')}
+
+    def head(self, content: bytes, at: int, final: bool) -> Head | None:
+        """Find the next statement with a tuple; None when there is none up to the end of the content.
+
+        Raises MoreNeededError, and NotSoundError with the position of anything else.
+        """
+        while True:
+            at = behind_space(content, at)
+            if at == len(content):
+                return None
+            stop = min(at + _HEAD_LIMIT, len(content))
+            unsure = stop == len(content) and not final
+            found = _INSERT.match(content, at, stop)
+            if found:
+                try:
+                    names = None if found["columns"] is None else _names(found["columns"])
+                    return Head(found.end(), found[0], _names(found["table"]), names)
+                except UnicodeDecodeError:
+                    raise NotSoundError(at) from None
+            found = _SKIPPED.match(content, at, stop)
+            if found is None or (unsure and found.end() == stop):
+                if unsure:
+                    raise MoreNeededError
+                raise NotSoundError(at)
+            at = found.end()
+
+    def row(self, content: bytes, start: int, final: bool) -> Tuple:
+        """Read the tuple at `start`, which is before the end of the content. Raises MoreNeededError and
+        NotSoundError."""
+        found = None
+        try:
+            found = self._row(content, start)
+            at = found.following
+        except NotSoundError as error:
+            at = error.at
+        # What follows decides what a value is, and where it ends.
+        if at + _BEYOND > len(content) and not final:
+            raise MoreNeededError
+        if found is None:
+            raise NotSoundError(start)
+        return found
+
+    def _row(self, content: bytes, start: int) -> Tuple:
+        """Read a tuple. Raises NotSoundError with the position of the first byte that does not belong to one."""
+        if not content.startswith(b"(", start):
+            raise NotSoundError(start)
+        cells, at = Cells(), behind_space(content, start + 1)
+        while cells or not content.startswith(b")", at):
+            cell, at = self._value(content, at)
+            cells.append(cell)
+            at = behind_space(content, at)
+            if content.startswith(b")", at):
+                break
+            if not content.startswith(b",", at):
+                raise NotSoundError(at)
+            at = behind_space(content, at + 1)
+        end = at + 1
+        at = behind_space(content, end)
+        mark = content[at : at + 1]
+        if mark not in b",;":
+            raise NotSoundError(at)
+        return Tuple(end, at + len(mark), mark == b";", cells)
+
+    def next_begin(self, content: bytes, start: int, final: bool, *, tuples: bool) -> int:
+        """Return the start of the next line after `start` that begins like a statement or, with `tuples`, a tuple.
+        Raises MoreNeededError."""
+        found = (_NEXT_TUPLE if tuples else _NEXT_STATEMENT).search(content, start)
+        if found:
+            return found.end()
+        if not final:
+            raise MoreNeededError
+        return len(content)
+
+    def _value(self, content: bytes, at: int) -> tuple[bytes | None, int]:
+        if content[at : at + 1] in (b"'", b'"'):
+            return self._text(content, at)
+        if found := _NULL.match(content, at):
+            return None, found.end()
+        if found := _DIGITS.match(content, at):
+            return _octets(found, content)
+        if found := _BINARY.match(content, at):
+            return self._text(content, found.end())
+        if found := _CONVERT.match(content, at):
+            text, at = self._text(content, found.end())
+            if found := _USING.match(content, at):
+                return text, found.end()
+        elif found := _NUMBER.match(content, at):
+            return SqlNumber(found[0]), found.end()
+        raise NotSoundError(at)
+
+    def _text(self, content: bytes, at: int) -> tuple[bytes, int]:
+        """Read the string whose quote is at `at`; return it and the position after it."""
+        quote = content[at : at + 1]
+        end = end_of(self._strings[quote], content, at + 1)
+        if not content.startswith(quote, end):
+            raise NotSoundError(end)
+        text = content[at + 1 : end]
+        if self._backslash_escapes and b"\\" in text:
+            text = self._escapes[quote].sub(_unescaped, text)
+        else:
+            text = text.replace(quote * 2, quote)
+        return text, end + 1
+
+
+def behind_space(content: bytes, at: int) -> int:
+    found = _SPACE.match(content, at)
+    return found.end() if found else at
+
+
+def _octets(found: re.Match[bytes], content: bytes) -> tuple[bytes, int]:
+    """Return the value of a literal, which was matched up to its last quote, and the position after it."""
+    quoted, bare, digits = found.groups()
+    end = found.end()
+    if quoted and not content.startswith(b"'", end):
+        raise NotSoundError(end)
+    if (quoted or bare) in (b"b", b"B"):
+        if digits.strip(b"01") or not (quoted or digits):
+            raise NotSoundError(end)
+        return Octets(int(digits or b"0", 2).to_bytes((len(digits) + 7) // 8, "big")), end + bool(quoted)
+    if (quoted and len(digits) % 2) or not (quoted or digits):
+        raise NotSoundError(end)
+    return Octets(binascii.unhexlify(b"0" * (len(digits) % 2) + digits)), end + bool(quoted)
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    if found[1] is None:
+        return found[0][:1]
+    return _ESCAPES.get(found[1], found[1])
+
+
+def _names(text: bytes) -> list[str]:
+    """Return the names in a list, without quotes. Raises UnicodeDecodeError."""
+    names = [found[0].decode() for found in _NAMES.finditer(text)]
+    return [name[1:-1].replace(name[0] * 2, name[0]) if name[0] in '`"' else name for name in names]
+
+
+LEAST: Final = 4096
+"""With fewer bytes, fast reading of a statement's tuples does not pay."""
+_QUOTE: Final = ord("'")
+_LF: Final = ord("\n")
+_LOWER: Final = 0x20
+"""The bit that makes an ASCII letter lower case."""
+_END: Final = b");\n"
+_GAPS: Final = (b"),\n(", b")\n,(", b"),(")
+"""The texts between two tuples: Dumpling's, mydumper's, mysqldump's."""
+_USUAL_ESCAPES: Final = MYSQL_ESCAPES | {character: character for character in (BACKSLASH, b"'", b'"')}
+_WORDS: Final = re.compile(rb"(?<=[(,])(?:(_binary )(?=')|(CONVERT\()'+( USING UTF8MB4\))(?=[,)]))")
+"""Words around strings that are removed here, so that only the quotes remain."""
+
+# Classes of bytes, and the classes that may follow each, outside strings; a string is its quotes.
+_CLASSES: Final = {b"(": "(", b")": ")", b",": ",", b"'": "'", b"0123456789": "9", b"-": "-", b"+": "+", b".": ".",
+                   b"eE": "e", b"N": "N", b"U": "U", b"L": "L", b"\n": "n", b"xX": "x"}  # fmt: skip
+_FOLLOWING: Final = {"(": "'9-Nx", ",": "'9-Nx(n", "'": "',)", "9": "9.e,)", "-": "9", "+": "9", ".": "9", "e": "9-+",
+                     "N": "U", "U": "L", "L": "L,)", ")": ",n", "n": "(,", "x": "'"}  # fmt: skip
+
+
+def _tables() -> tuple[bytes, bytes]:
+    """Return the class of each byte, and for 16 times a class plus the next one whether this sequence is allowed."""
+    numbers = {of: number for number, of in enumerate(_CLASSES.values(), 1)}
+    classes, allowed = bytearray(256), bytearray(256)
+    for characters, of in _CLASSES.items():
+        for character in characters:
+            classes[character] = numbers[of]
+    for of, following in _FOLLOWING.items():
+        for each in following:
+            allowed[numbers[of] * 16 + numbers[each]] = True
+    return bytes(classes), bytes(allowed)
+
+
+_CLASS, _ALLOWED = _tables()
+
+
+class Tuples(NamedTuple):
+    cells: list[Any]
+    """A column of bytes for each value."""
+    literal: bytes
+    """The byte that literals of hexadecimal digits begin with instead of their `x`; empty where there are none."""
+    end: int
+    """The start of the next tuple, or the end of the statement's line."""
+    last: bool
+    """Whether the next tuple belongs to another statement."""
+
+
+def read_tuples(
+    content: bytes, start: int, stop: int, head: bytes, width: int, *, backslash_escapes: bool
+) -> Tuples | None:
+    """Read the tuples of `width` values from the one at `start` that end before `stop`: those of a statement that
+    begins with `head`, and of the following ones that begin with it too. None where there are few. Raises
+    NotUsualError and ArrowInvalid where not all of them are valid and in the usual form."""
+    joint = _END + head + b"("
+    joined = content.find(joint, start, stop) if b"'" not in head and b"\\" not in head else -1
+    joined = joined if joined < 0 else content.rfind(joint, start, stop)
+    first = start if joined < 0 else joined + len(joint)
+    close = content.find(_END, first, stop)
+    end, last = close + len(_END), True
+    if close < 0:
+        # The statement continues after `stop`.
+        found = ((content.rfind(gap, first, stop), gap) for gap in _GAPS)
+        close, gap = next((each for each in found if each[0] >= 0), (joined, _END + b"("))
+        end, last = close + len(gap) - 1, gap not in _GAPS
+    if close < 0 or (last and close - start < LEAST) or not width:
+        return None
+    cells, literal = _cells(content[start : close + 1], joint if joined >= 0 else b"", width, backslash_escapes)
+    return Tuples(cells, literal, end, last)
+
+
+def _cells(text: bytes, joint: bytes, width: int, backslash_escapes: bool) -> tuple[list[Any], bytes]:
+    """Return the cells and the literal of `Tuples`. `joint` is the text from the end of one statement to the first
+    value of the next one."""
+    marks, joints = Marks(text), text.count(joint) if joint else 0
+    within = (text.find(joint) + 1, len(text)) if joints else (len(text),)
+    gap = next((gap for size in within for gap in _GAPS if text.find(gap, 0, size) >= 0), _GAPS[0])
+    stand_in = marks.unused()
+    if joints:
+        text = text.replace(joint, b")" + stand_in * (len(gap) - 2) + b"(")
+    if backslash_escapes:
+        text = marks.unescaped(text, _USUAL_ESCAPES)
+        if BACKSLASH in text:
+            raise NotUsualError
+    array: Bytes = np.frombuffer(text, np.uint8).copy()
+    places = _outside(array)
+    outside = array[places]
+    if joints:
+        between = outside == stand_in[0]
+        if np.count_nonzero(between) != joints * (len(gap) - 2):
+            raise NotUsualError  # What looks like one stands in a string.
+        outside[between] = np.tile(np.frombuffer(gap[1:-1], np.uint8), joints)
+    kept = None
+    if (outside == ord(" ")).any():
+        words = [span for found in _WORDS.finditer(outside.tobytes()) for span in found.regs[1:] if span[1] > 0]
+        dropped = _ranges(*np.array(words, np.int64).reshape(-1, 2).T)
+        kept = np.ones(len(array), bool)
+        kept[places[dropped]] = False
+        places, outside = np.delete(places, dropped), np.delete(outside, dropped)
+    _require_tuples(outside.tobytes(), gap)
+    literals = places[(outside | _LOWER) == ord("x")]
+    literal = marks.unused() if len(literals) else b""
+    array[literals] = ord(literal or b"x")
+    # Each tuple becomes a line, and what is between two becomes empty lines.
+    closing = places[outside == ord(")")]
+    array[0] = array[closing[-1]] = _LF
+    for behind in range(len(gap)):
+        array[closing[:-1] + behind] = _LF
+    cells = parsed(array if kept is None else array[kept], b",", b"'", b"NULL", width, blank=True)
+    return [marks.restored(cell) for cell in cells], literal
+
+
+def _column(column: DumpColumn, cells: Any, literal: bytes) -> Any:
+    """Convert one column's cells, where hexadecimal literals begin with `literal`. Raises NotUsualError, CellError and
+    ArrowInvalid."""
+    has_literals = literal and pc.any(pc.starts_with(cells, literal)).as_py()
+    if not has_literals and column.kind != "bit":
+        return column.texts(cells)
+    if not column.binary:
+        raise NotUsualError
+
+    def octets(cell: bytes) -> bytes:
+        if literal and cell.startswith(literal):
+            return Octets(_digits(cell[1:]))
+        if column.kind == "bit":  # It may be a number, or text.
+            raise NotUsualError
+        return cell
+
+    return column.texts(cells, octets)
+
+
+def _digits(quoted: bytes) -> bytes:
+    # A comma, which is no digit, may have ended the cell.
+    if len(quoted) < 2 or not quoted.endswith(b"'"):
+        raise NotUsualError
+    return binascii.unhexlify(quoted[1:-1])
+
+
+def _outside(text: Bytes) -> Positions:
+    """Return the positions outside strings, including their quotes. For a doubled quote, both quotes are included."""
+    quotes = np.flatnonzero(text == _QUOTE)
+    if len(quotes) % 2:
+        raise NotUsualError
+    return _ranges(np.append(0, quotes[1::2]), np.append(quotes[0::2] + 1, len(text)))
+
+
+def _ranges(starts: Positions, ends: Positions) -> Positions:
+    """Return all numbers from each start to before its end."""
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+
+
+def _require_tuples(outside: bytes, gap: bytes) -> None:
+    """Check the text outside of strings: tuples of values with this gap between them. Raises NotUsualError for anything
+    unusual. The number of values is not checked."""
+    # `translate` looks up bytes in a third of numpy's time.
+    classes: Bytes = np.frombuffer(outside.translate(_CLASS), np.uint8)
+    gaps = outside.count(gap)
+    if (
+        0 in (classes[:-1] * 16 + classes[1:]).tobytes().translate(_ALLOWED)
+        or not (outside.startswith(b"(") and outside.endswith(b")"))
+        or not outside.count(b"(") == outside.count(b")") == gaps + 1
+        or outside.count(b"\n") != gaps * gap.count(b"\n")
+        or not outside.count(b"NULL") * 2 == outside.count(b"N") * 2 == outside.count(b"L")
+    ):
+        raise NotUsualError
+    _require_numbers(np.frombuffer(outside, np.uint8))
+
+
+def _require_numbers(outside: Bytes) -> None:
+    """Check that a number has at most one point and one exponent, in this order; else raise NotUsualError."""
+    parts = np.flatnonzero((outside == ord(".")) | ((outside | _LOWER) == ord("e")))
+    if len(parts):
+        number = np.searchsorted(np.flatnonzero(outside == ord(",")), parts)
+        same = np.flatnonzero(number[1:] == number[:-1])
+        points = outside[parts] == ord(".")
+        if not (points[same].all() and not points[same + 1].any()):
+            raise NotUsualError
+
+
+_KEPT: Final = 32
+"""The bytes that are kept of a long record: the start of the next statement's line is recognised in fewer."""
+
+
+class InsertReader:
+    """A `dump_values.Reader`. Raises SourceError for a statement with columns that the table does not have."""
+
+    def __init__(self, context: DumpContext, notation: InsertNotation) -> None:
+        self._context = context
+        self._notation = notation
+        self._tables: dict[tuple[str, ...], DumpTable] = {}
+        self._table = self._named(notation.columns)
+        """The table, by its columns, of the statement that the next tuple belongs to, or of the last one."""
+        self._records = InsertRecordReader(backslash_escapes=notation.backslash_escapes)
+        self._within = False
+        """Whether a statement is open, so that a tuple must follow."""
+        self._head = b""
+        """The beginning of that statement, or of the last one."""
+        self._foreign = False
+        """Whether the statement is for another table."""
+        self._within_long = False
+
+    def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
+        at, head_text, table = behind_space(content, start), self._head, self._table
+        foreign = self._foreign
+        if self._within_long:
+            return None
+        if not self._within:
+            try:
+                head = self._records.head(content, at, final)
+                if head is None:
+                    return None
+                table = self._table_of(head, content, final)
+            except (MoreNeededError, NotSoundError):
+                return None
+            at, head_text = head.at, head.text
+            foreign = self._is_foreign(head)
+        if foreign:
+            return None
+        stop = min(stop, at + text.RECORD_LIMIT)
+        try:
+            escapes = self._notation.backslash_escapes
+            read = read_tuples(content, at, stop, head_text, table.width, backslash_escapes=escapes)
+            if read is None:
+                return None
+            pairs = zip(table.dump_columns, read.cells, strict=True)
+            rows = valid_rows(table, [_column(column, cells, read.literal) for column, cells in pairs], read.end)
+        except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
+            return None
+        self._head, self._table, self._foreign, self._within = head_text, table, False, not read.last
+        return rows
+
+    def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
+        rows, at = RowBuilder(self._table), start
+        try:
+            while at < stop:
+                if self._within_long:
+                    at = self._behind_long(content, at, final)
+                    continue
+                at = behind_space(content, at)
+                if at == len(content):
+                    break
+                if self._within:
+                    at = self._tuple(content, at, final, rows)
+                    continue
+                try:
+                    head = self._records.head(content, at, final)
+                except NotSoundError as error:
+                    at = self._rejected(content, error.at, final, rows)
+                    continue
+                if head is None:
+                    at = len(content)
+                    break
+                table = self._table_of(head, content, final)
+                if table is not self._table:
+                    if len(rows):
+                        break
+                    rows = RowBuilder(table)
+                self._head, self._table, self._foreign = head.text, table, self._is_foreign(head)
+                self._within = True
+                at = head.at
+        except MoreNeededError:
+            pass
+        return rows.rows(at)
+
+    def rest(self) -> Rows | None:
+        """Report a statement that is incomplete at the end of the file."""
+        if not self._within:
+            return None
+        rows = RowBuilder(self._table)
+        rows.reject(problems.NOT_A_DUMP_ROW, b"")
+        return rows.rows(0)
+
+    def _tuple(self, content: bytes, at: int, final: bool, rows: RowBuilder) -> int:
+        """Read the tuple at `at`; return where to continue. Raises MoreNeededError."""
+        try:
+            found = self._records.row(content, at, final)
+        except NotSoundError:
+            return self._rejected(content, at, final, rows)
+        except MoreNeededError:
+            if len(content) - at <= text.RECORD_LIMIT:
+                raise
+            return self._rejected(content, at, final, rows)
+        if found.end - at > text.RECORD_LIMIT:
+            return self._rejected(content, at, final, rows)
+        raw = content[at : min(found.end, at + problems.RAW_LIMIT)]
+        if self._foreign:
+            rows.reject(problems.WRONG_TABLE, raw)
+        else:
+            rows.add(found.cells, raw)
+        self._within = not found.last
+        return found.following
+
+    def _rejected(self, content: bytes, at: int, final: bool, rows: RowBuilder) -> int:
+        """Reject the invalid tuple or statement at `at`; return where to continue. Raises MoreNeededError."""
+        try:
+            following = self._records.next_begin(content, at, final, tuples=self._within)
+        except MoreNeededError:
+            if len(content) - at <= text.RECORD_LIMIT:
+                raise
+            self._within_long = True
+            following = len(content)
+        rows.reject(problems.NOT_A_DUMP_ROW, content[at : min(following, at + problems.RAW_LIMIT)].rstrip(b"\r\n"))
+        return at if self._within_long else self._begun(content, following)
+
+    def _behind_long(self, content: bytes, at: int, final: bool) -> int:
+        """Return where to continue after a record that is too long to be held. Raises MoreNeededError."""
+        try:
+            following = self._records.next_begin(content, at, final, tuples=self._within)
+        except MoreNeededError:
+            if len(content) - at <= _KEPT:
+                raise
+            return len(content) - _KEPT
+        self._within_long = False
+        return self._begun(content, following)
+
+    def _begun(self, content: bytes, at: int) -> int:
+        """Return the position of the tuple or statement that a line begins with."""
+        comma = content.startswith(b",(", at)
+        self._within = self._within and (comma or content.startswith(b"(", at))
+        return at + (self._within and comma)
+
+    def _table_of(self, head: Head, content: bytes, final: bool) -> DumpTable:
+        """Return the table of the columns that a statement lists, else the notation's, or all of the table where its
+        first tuple has as many: some tools dump generated columns too. Raises MoreNeededError."""
+        names: Sequence[str] = self._notation.columns if head.names is None else head.names
+        every = tuple(self._context.columns)
+        if head.names is None and len(names) < len(every) and len(content) - head.at <= text.RECORD_LIMIT:
+            with contextlib.suppress(NotSoundError):
+                names = every if len(self._records.row(content, head.at, final).cells) == len(every) else names
+        return self._named(names)
+
+    def _named(self, names: Sequence[str]) -> DumpTable:
+        """Return the table of these columns: the same for the same names."""
+        own = self._context.own_names(names)
+        if own not in self._tables:
+            self._tables[own] = DumpTable(own, self._context)
+        return self._tables[own]
+
+    def _is_foreign(self, head: Head) -> bool:
+        return head.table != [self._context.database, self._context.table][-len(head.table) :]
+
+
+# Both kinds of files.
 
 
 def _text_reader(context: DumpContext, notation: TextNotation) -> TextReader:
