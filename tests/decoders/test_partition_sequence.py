@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import Ddl, Message, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders.format import Redelivery
+from cdc_lakehouse.decoders.formats.canal_entries import PROTOBUF as FORMAT_OF_CANAL
 from cdc_lakehouse.decoders.formats.dts_avro import decode
 from cdc_lakehouse.decoders.topic_order import RedeliveryFilter
-from cdc_lakehouse.sources.canal.wire import entries_pb2
-from tests.decoders.messages.canal_records import column, entry, packet
 from tests.decoders.messages.dts_records import body
 from tests.decoders.messages.dts_source import DtsSource, row
 from tests.kit.decoding import Reading
@@ -155,48 +154,12 @@ def _statements(reading: Reading) -> list[tuple[int, str]]:
     )
 
 
-# Canal in protobuf, which says GTIDs where the server has them.
-
-
-def _entry(id: int, gtid: str, *, place: int | None = None) -> bytes:
-    row = entries_pb2.RowData(after_columns=[column("id", str(id), key=True)])
-    change = entries_pb2.RowChange(event_type=entries_pb2.INSERT, row_datas=[row])
-    return entry(change, logfile_name="bin.000001", logfile_offset=place or 100 * id, gtid=gtid)
-
-
-def _read(*values: bytes) -> Reading:
-    reading = Reading("canal-protobuf")
-    for end in range(1, len(values) + 1):
-        reading.read([values], [end])
-    return reading
-
-
-def _ids(reading: Reading) -> list[str]:
-    return [json.loads(event["after"])["id"] for event in reading.events]
-
-
-def test_canals_entries_with_a_gtid_are_known_again_however_they_are_packed() -> None:
-    one, two, three = (_entry(n, f"u:1-{n}") for n in (1, 2, 3))
-    assert _ids(_read(packet(one, two), packet(two), packet(one, two, three))) == ["1", "2", "3"]
-
-
-def test_canals_entries_without_one_are_all_taken() -> None:
-    """MariaDB's places begin again after FLUSH LOGS, under the name of the file before."""
-    again = _entry(1, "", place=100)
-    assert _ids(_read(packet(_entry(1, "", place=100), _entry(2, "")), packet(again))) == ["1", "2", "1"]
-    later = _entry(1, "0-1-7", place=100)
-    assert _ids(_read(packet(_entry(1, "0-1-5", place=100), _entry(2, "0-1-6")), packet(later))) == ["1", "2", "1"]
-
-
-# Which table a message that cannot be used is of.
-
-
 # What is sent again, one by one.
 
 
-def _message(place: int, what: str = "x", time_ms: int = 5) -> Message:
+def _message(place: int, what: str = "x", time_ms: int = 5, gtid: str | None = None) -> Message:
     change = RowChange("d", "t", "I", None, {"id": what})
-    return Message(Origin(time_ms=time_ms, log_file="000001", log_offset=place), (change,))
+    return Message(Origin(time_ms=time_ms, log_file="000001", log_offset=place, gtid=gtid), (change,))
 
 
 def _record(born: int) -> Message:
@@ -234,6 +197,17 @@ LATER_RECORD = decode(None, body(operation="COMMIT", sourcePosition="4799@12"))
     ],
     ids=range(10),
 )
-def test_a_message_that_is_sent_again_is_left_out(messages: list[Message], window: int, taken: str) -> None:
-    redelivery = RedeliveryFilter(Redelivery(0, shared_positions=True), window)
-    assert "".join("-" if redelivery.is_redelivered(message) else "+" for message in messages) == taken
+def test_message_sent_again_is_left_out(messages: list[Message], window: int, taken: str) -> None:
+    assert _taken(RedeliveryFilter(Redelivery(0, shared_positions=True), window), messages) == taken
+
+
+def test_canal_message_with_gtid_sent_again_is_left_out() -> None:
+    """Canal's positions in MariaDB begin again after FLUSH LOGS, under the name of the file before."""
+    one, two, other = (_message(place, gtid=gtid) for place, gtid in ((1, "0-1-5"), (2, "0-1-6"), (1, "0-1-7")))
+    for messages, taken in (([one, two, two, one, two], "++---"), ([one, two, other], "+++"), ([A, B, A], "+++")):
+        redelivery = FORMAT_OF_CANAL.redelivery
+        assert redelivery is not None and _taken(RedeliveryFilter(redelivery), messages) == taken
+
+
+def _taken(redelivery: RedeliveryFilter, messages: list[Message]) -> str:
+    return "".join("-" if redelivery.is_redelivered(message) else "+" for message in messages)

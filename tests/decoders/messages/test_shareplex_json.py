@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -46,58 +45,38 @@ def _half(which: str, row: dict[str, str | None], *, scn: int = 1, seq: int = 1,
     return decode(None, message(f"UPDATE {which}", data=row, meta={"scn": scn, "seq": seq, "table": table}))
 
 
-INSERT = decode(None, message("ins", data={"A": "1"}, meta={"scn": 1, "seq": 9, "table": "d.t"}))
-TRUNCATE = decode(None, message("truncate", meta={"table": "d.t"}))
-BEFORE, AFTER = _half("BEFORE", {"A": "1", "B": "x", "C": None}, seq=1), _half("AFTER", {"A": "2", "C": "c"}, seq=2)
-BAD = MessageError("garbage")
+MESSAGES = {
+    "I": decode(None, message("ins", data={"A": "1"}, meta={"scn": 1, "seq": 9, "table": "d.t"})),
+    "T": decode(None, message("truncate", meta={"table": "d.t"})),
+    "W": decode(None, message("upd", data={"A": "2"}, key={"A": "1"})),
+    "!": MessageError("garbage"),
+    "b": _half("BEFORE", {"A": "1", "B": "x", "C": None}, seq=1),
+    "a": _half("AFTER", {"A": "2", "C": "c"}, seq=2),
+    "t": _half("AFTER", {"A": "2"}, table="d.other"),
+    "d": _half("AFTER", {"A": "2"}, table="other.t"),
+    "s": _half("AFTER", {"A": "2"}, scn=2),
+}
+ROW = RowChange("d", "t", "U", {"A": "1", "B": "x", "C": None}, {"A": "2", "B": "x", "C": "c"})
 
 
-def paired(messages: Sequence[Message | MessageError]) -> tuple[list[Message | MessageError], int]:
-    """What is known of a partition's messages, and how many at the end wait for the next one."""
+@pytest.mark.parametrize(
+    ("sent", "known"),
+    # A `-` is a half that says nothing of its own, `=` an update, `?` an error of a half that stands alone.
+    [
+        ("IbaI", "I-=I"), ("WT!", "WT!"), ("Ib", "I"), ("b", ""), ("", ""), ("bI", "?I"), ("b!", "?!"), ("bT", "?T"),
+        ("bbI", "??I"), ("a", "?"), ("Ia", "I?"), ("aa", "??"), ("bt", "??"), ("bd", "??"), ("bs", "??"),
+    ],
+)  # fmt: skip
+def test_halves_next_to_each_other_become_one_update(sent: str, known: str) -> None:
     assert FORMAT.update_halves is not None
     pairing = UpdatePairing(FORMAT.update_halves)
-    done = [found for message in messages for found in pairing.next(message)]
-    return done, 0 if pairing.waiting is None else 1
-
-
-WHOLE = decode(None, message("upd", data={"A": "2"}, key={"A": "1"}))
-PAIRED = Message(
-    AFTER.origin, (RowChange("d", "t", "U", {"A": "1", "B": "x", "C": None}, {"A": "2", "B": "x", "C": "c"}),)
-)
-
-
-@pytest.mark.parametrize(
-    ("messages", "done", "waiting"),
-    [
-        ([INSERT, BEFORE, AFTER, INSERT], [INSERT, Message(BEFORE.origin), PAIRED, INSERT], 0),
-        ([WHOLE, TRUNCATE, BAD], [WHOLE, TRUNCATE, BAD], 0),
-        ([INSERT, BEFORE], [INSERT], 1),
-        ([BEFORE], [], 1),
-        ([], [], 0),
-    ],
-    ids=["two halves", "nothing to pair", "a half at the end", "one half", "nothing"],
-)
-def test_halves_become_one_update(
-    messages: list[Message | MessageError], done: list[Message | MessageError], waiting: int
-) -> None:
-    assert paired(messages) == (done, waiting)
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [
-        *([BEFORE, INSERT], [BEFORE, BAD], [BEFORE, TRUNCATE], [BEFORE, BEFORE, INSERT]),
-        *([AFTER], [INSERT, AFTER], [AFTER, AFTER]),
-        [BEFORE, _half("AFTER", {"A": "2"}, table="d.other")],
-        [BEFORE, _half("AFTER", {"A": "2"}, table="other.t")],
-        [BEFORE, _half("AFTER", {"A": "2"}, scn=2)],
-    ],
-)
-def test_a_half_alone_is_an_error_and_the_others_stay(messages: list[Message | MessageError]) -> None:
-    done, waiting = paired(messages)
-    assert waiting == 0 and len(done) == len(messages)
-    for given_, found in zip(messages, done, strict=True):
-        if given_ in (INSERT, BAD, TRUNCATE):
-            assert found is given_
+    found = [each for letter in sent for each in pairing.next(MESSAGES[letter])]
+    assert (pairing.waiting is not None) == (len(known) < len(sent)) and len(found) == len(known)
+    for each, letter in zip(found, known, strict=True):
+        if letter in MESSAGES:
+            assert each is MESSAGES[letter]
+        elif letter == "?":
+            assert isinstance(each, MessageError) and "stands alone" in str(each) and each.table is not None
         else:
-            assert isinstance(found, MessageError) and "stands alone" in str(found) and found.table is not None
+            half = MESSAGES["b" if letter == "-" else "a"]
+            assert isinstance(half, Message) and each == Message(half.origin, (ROW,) if letter == "=" else ())
