@@ -85,56 +85,19 @@ def test_renames_of_one_statement_in_any_order_of_their_files(
 
 
 @pytest.mark.parametrize(
-    ("changes", "owned", "tables"),
-    [
-        pytest.param([create(10, "a.t"), create(11, "b.u"), rename(20, "a.t", "b.t"), drop_database(30, "a")],
-                     {"b.t": {40: ["a.t#1"]}, "a.t": {20: ["a.t#1"], 40: []}},
-                     {"a.t#1": (None, "b.t", "a.t"), "b.u#1": (None, "b.u")}, id="a rename to another database"),
-        pytest.param([create(10, "db.t"), drop(20, "db.t"), create(30, "db.t"), rename(40, "db.t", "db.u"),
-                      create(50, "db.t")],
-                     {"db.t": {10: [], 20: ["db.t#1"], 25: [], 30: [], 40: ["db.t#2"], 45: [], 50: [], 60: ["db.t#3"]}},
-                     {"db.t#1": (20, "db.t"), "db.t#2": (None, "db.u", "db.t"), "db.t#3": (None, "db.t")},
-                     id="a name may come again"),
-        pytest.param([create(10, "a.t"), create(11, "a.u"), create(12, "ab.t"), drop_database(20, "a")], {},
-                     {"a.t#1": (20, "a.t"), "a.u#1": (20, "a.u"), "ab.t#1": (None, "ab.t")},
-                     id="a drop of a database ends its tables alone"),
-        # It is older than the feed: its events before the first file are its own too.
-        pytest.param([create(10, "db.u"), change(500, "db.t", SEEN, "", SPEC)],
-                     {"db.t": {1: ["db.t#1"], 500: ["db.t#1"], 501: ["db.t#1"]}},
-                     {"db.u#1": (None, "db.u"), "db.t#1": (None, "db.t")}, id="the first sight of a table may be late"),
-        *(
-            pytest.param([create(10, "a.t"), change(20, "b.t", RENAME, statement, SPEC)], {"b.t": {21: ["a.t#1"]}},
-                         {"a.t#1": (None, "b.t", "a.t")}, id=f"the session's database is left out: {statement}")
-            for statement in ("RENAME TABLE `t` TO `b`.`t`", "ALTER TABLE `t` RENAME AS `b`.`t`",
-                              "ALTER TABLE `a`.`t` RENAME TO `b`.`t`")
-        ),
-    ],
-)  # fmt: skip
-def test_whose_a_name_is_and_when_tables_end(
-    changes: list[SchemaChange], owned: dict[str, dict[int, list[str]]], tables: dict[str, tuple[int | str | None, ...]]
-) -> None:
-    """`tables` has when each was dropped, and its names from the last to the first."""
-    found = history(*changes)
-    assert {name: {ts: owners(found, name, ts) for ts in times} for name, times in owned.items()} == owned
-    assert {id: (life.dropped_ts, *map(str, life.names)) for id, life in found.incarnations().items()} == tables
+    "statement",
+    ["RENAME TABLE `t` TO `b`.`t`", "ALTER TABLE `t` RENAME AS `b`.`t`", "ALTER TABLE `a`.`t` RENAME TO `b`.`t`"],
+)
+def test_rename_without_session_database_finds_table(statement: str) -> None:
+    found = history(create(10, "a.t"), change(20, "b.t", RENAME, statement, SPEC), drop_database(30, "a"))
+    assert owners(found, "b.t", 40) == ["a.t#1"]
+    assert found.incarnations()["a.t#1"].dropped_ts is None
 
 
 def test_names_that_differ_in_where_the_dot_is_are_two_tables() -> None:
     born = create(10, "a.b.c")
     found = history(born, replace(born, database="a.b", table="c"))
     assert sorted(life.last.name.table for life in found.incarnations().values()) == ["b.c", "c"]
-
-
-def test_a_column_added_again_is_another_column() -> None:
-    """ADD, DROP, and ADD under the same name with another type."""
-    found = history(
-        create(10, "db.t"),
-        change(20, "db.t", ADD, "ALTER TABLE `t` ADD COLUMN `c` INT", f"{SPEC} c"),
-        change(30, "db.t", DROP_COLUMN, "ALTER TABLE `t` DROP COLUMN `c`", SPEC),
-        change(40, "db.t", ADD, "ALTER TABLE `t` ADD COLUMN `c` TEXT", f"{SPEC} c:text"),
-    )
-    named = [version.named("c") for version in found.versions]
-    assert [column and (column.id, column.type.name) for column in named] == [None, (3, "int"), None, (4, "text")]
 
 
 def test_the_first_sight_of_a_table_may_be_late() -> None:

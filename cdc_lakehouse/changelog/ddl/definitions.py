@@ -374,20 +374,17 @@ def _flag(name: str) -> Callable[[Cursor], dict[str, Any]]:
     return read
 
 
-def _serial(cursor: Cursor) -> dict[str, Any]:
-    cursor.expect("DEFAULT", "VALUE")
-    return _SERIAL
+def _after(words: tuple[str, ...], read: Callable[[Cursor], dict[str, Any]]) -> Callable[[Cursor], dict[str, Any]]:
+    def read_after(cursor: Cursor) -> dict[str, Any]:
+        cursor.expect(*words)
+        return read(cursor)
+
+    return read_after
 
 
-def _on(cursor: Cursor) -> dict[str, Any]:
-    cursor.expect("UPDATE")
+def _now(cursor: Cursor) -> dict[str, Any]:
     read_function(cursor)
     return {}
-
-
-def _generated(cursor: Cursor) -> dict[str, Any]:
-    cursor.expect("ALWAYS", "AS")
-    return _as(cursor)
 
 
 def _as(cursor: Cursor) -> dict[str, Any]:
@@ -398,18 +395,14 @@ def _as(cursor: Cursor) -> dict[str, Any]:
     return {"stored_as": expression} if stored else {"virtual": True}
 
 
-def _versioned(cursor: Cursor) -> dict[str, Any]:
-    cursor.expect("SYSTEM", "VERSIONING")
-    return {"versioned": True}
-
-
 _ATTRIBUTES: Final[dict[str, Callable[[Cursor], dict[str, Any]]]] = {
     "NOT": _not, "NULL": lambda _: {"nullable": True}, "DEFAULT": lambda cursor: {"default": read_default(cursor)},
     "AUTO_INCREMENT": lambda _: {"auto_increment": True}, "PRIMARY": _flag("primary_key"), "KEY": _flag("primary_key"),
-    "UNIQUE": _flag("unique"), "SERIAL": _serial, "COMMENT": lambda cursor: {"comment": cursor.string()},
-    "COLLATE": lambda cursor: {"collation": cursor.charset_name()}, "ON": _on, "GENERATED": _generated, "AS": _as,
+    "UNIQUE": _flag("unique"), "COMMENT": lambda cursor: {"comment": cursor.string()}, "AS": _as,
+    "COLLATE": lambda cursor: {"collation": cursor.charset_name()}, "ON": _after(("UPDATE",), _now),
+    "SERIAL": _after(("DEFAULT", "VALUE"), lambda _: _SERIAL), "GENERATED": _after(("ALWAYS", "AS"), _as),
     "REFERENCES": lambda cursor: {"references": ForeignKey(None, read_references(cursor))},
-    "WITH": _versioned,
+    "WITH": _after(("SYSTEM", "VERSIONING"), lambda _: {"versioned": True}),
 }  # fmt: skip
 
 

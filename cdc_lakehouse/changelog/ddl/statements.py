@@ -10,7 +10,7 @@ There is no fallback: an unknown statement is an error.
 ALTER TABLE: its clauses in order (MySQL reference manual, "ALTER TABLE Statement"; and TiDB's own clauses).
 
 To add a clause that changes no row, add its first words to `_NO_EFFECT`, with the reason; one that changes rows as
-neither the log nor the statement says, with `_unlogged`. Else write a function that takes the cursor (after the words)
+neither the log nor the statement says, with `_skipped`. Else write a function that takes the cursor (after the words)
 and the table, and add it to `_CLAUSES`. A statement with any other clause is not understood.
 """
 
@@ -233,19 +233,13 @@ def _drop_key(kind: _KeyKind, what: str) -> Callable[[Cursor, ddl.TableRef], ddl
 # --- CHANGE, MODIFY, ALTER, RENAME ---
 
 
-def _change(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+def _modify(cursor: Cursor, table: ddl.TableRef, *, changes: bool) -> ddl.Clauses:
+    """Read MODIFY or, where the name is one that `changes`, CHANGE."""
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.column_name()
-    column = read_column(cursor)
+    column = read_column(cursor) if changes else read_definition(cursor, name)
     return (ddl.ModifyColumn(table, name, column, read_position(cursor), if_exists),)
-
-
-def _modify(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    cursor.accept("COLUMN")
-    if_exists = cursor.if_exists()
-    column = read_definition(cursor, cursor.column_name())
-    return (ddl.ModifyColumn(table, column.name, column, read_position(cursor), if_exists),)
 
 
 def _alter_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -283,18 +277,12 @@ def _rename_index(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 # --- What changes no row ---
 
 
-def _clause_without_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], tuple[ddl.NoEffect]]:
-    def read(cursor: Cursor, table: ddl.TableRef) -> tuple[ddl.NoEffect]:
-        cursor.skip_clause()
-        return (ddl.NoEffect(table, kind),)
+def _skipped(kind: ddl.NoEffectKind, unlogged: str | None = None) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
+    """Return the reader of a clause of that kind, and with the reason if it changes rows as the log does not say."""
 
-    return read
-
-
-def _unlogged(reason: str) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
     def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.skip_clause()
-        return (ddl.UnloggedRows(table, "partition_maintenance", reason),)
+        return (ddl.NoEffect(table, kind) if unlogged is None else ddl.UnloggedRows(table, kind, unlogged),)
 
     return read
 
@@ -360,8 +348,8 @@ _Fitting = (
     | ddl.ModifyColumn | ddl.PartitionBy | ddl.SetTableCharset
 )  # fmt: skip
 _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
-    **{tuple(words.split()): _clause_without_effect(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
-    **{(verb, "TABLESPACE"): _unlogged(reason) for verb, reason in UNLOGGED_FILES.items()},
+    **{tuple(words.split()): _skipped(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
+    **{(verb, "TABLESPACE"): _skipped("partition_maintenance", reason) for verb, reason in UNLOGGED_FILES.items()},
     **PARTITION_CLAUSES,
     ("ADD",): _add,
     ("ADD", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.UnloggedRows(table, *VERSIONED),),
@@ -369,7 +357,7 @@ _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Claus
     ("ALGORITHM",): _execution,
     ("ALTER",): _alter_column,
     ("ALTER", "PARTITION"): _alter_partition,
-    ("CHANGE",): _change,
+    ("CHANGE",): partial(_modify, changes=True),
     ("CONVERT",): lambda cursor, table: (read_conversion(cursor, table),),
     ("DROP",): _drop,
     ("DROP", "CONSTRAINT"): _drop_key("check_constraint", "a constraint"),
@@ -379,7 +367,7 @@ _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Claus
     ("DROP", "PRIMARY", "KEY"): lambda _, table: (ddl.DropKey(table, "drop_primary_key", "PRIMARY"),),
     ("DROP", "STATS_EXTENDED"): _drop_statistics,
     ("LOCK",): _execution,
-    ("MODIFY",): _modify,
+    ("MODIFY",): partial(_modify, changes=False),
     ("ORDER", "BY"): _order_by,
     ("RENAME",): _rename_table,
     ("RENAME", "COLUMN"): _rename_column,
