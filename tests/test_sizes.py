@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
     "cdc_lakehouse/assets": (2_452, 10),
-    "cdc_lakehouse/changelog": (5_947, 16),
+    "cdc_lakehouse/changelog": (5_928, 16),
     "cdc_lakehouse/commands": (3_629, 20),
     "cdc_lakehouse/config": (2_013, 8),
     "cdc_lakehouse/decoders": (6_332, 24),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (915, 3),
     "cdc_lakehouse/sources": (6_751, 32),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (40_093, 272),
+    "tests": (40_056, 272),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
