@@ -257,6 +257,13 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     hold = next((version.hold for version in life.versions if version.hold is not None), None)
     if hold is not None or not key:
         raise NotReadableError(hold or "it has no key", table=name, advice="read it as of a cut")
+    changes_of_key = key_changes(run.feed, life)
+    if any(version.commit_ts <= run.history.history.incarnations()[life.id].emptied_ts for version in changes_of_key):
+        raise NotReadableError(
+            "its key changed before then, and the rows that were moved by that went when it was emptied later",
+            table=name,
+            advice="read it as of a cut",
+        )
     known_from_ts = removal_of(run.lake, run.feed.name).known_from_ts
     if commit_ts < known_from_ts:
         raise NotReadableError(
@@ -264,7 +271,7 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
             table=name,
             advice=f"read it as of a cut that is kept, or as of {_spoken(known_from_ts)} or later",
         )
-    void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
+    void = max([life.emptied_ts, *(version.commit_ts for version in changes_of_key)])
     changes = TableChanges(0, life, None, BEGINNING, commit_ts, void, True, (), key)
     target, table_key = target_of(life), changes.table_key(value_format)
     update = TableUpdate(

@@ -40,7 +40,7 @@ After a run: `held t because TEXT`, `= t ROWS` (`shows t ROWS`: unlike the model
 (`purged t`: with its Iceberg table), `same-files t` as before the run, `open t CLASS …`, `says t TEXT | …` of open
 rows, `states t STATE …`, `effect t EFFECT`, `note t TEXT`, `aside t ROWS` of a table that was dropped, `mark NAME`,
 `files t N`, `events t N`, `segments t KIND …`, `copies N` in the archive, `cuts N`,
-`warns TEXT`, `read t at NAME = ROWS`, `… last-good = ROWS`, `… refused TEXT`.
+`warns TEXT`, `read t at NAME = ROWS` (`NAME-1`: just before it, from events), `… last-good = ROWS`, `… refused TEXT`.
 """
 
 from __future__ import annotations
@@ -626,7 +626,7 @@ class Player:
                 raise ValueError(f"{verb} is not a step")
 
     def _read(self, lake: TestLake, name: str, mark: str, how: str, rest: str = "") -> None:
-        at = None if mark == "now" else self._marks[mark]
+        at = None if mark == "now" else self._marks[mark.removesuffix("-1")] - mark.endswith("-1")
         if how == "refused":
             with pytest.raises(NotReadableError) as refused:
                 cdc_lakehouse.read(lake.config, name, as_of=at)
