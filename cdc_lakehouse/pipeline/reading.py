@@ -19,7 +19,7 @@ from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
 from pyspark.sql import DataFrame
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, physical_ms, tso
+from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, tso
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakehouseConfig, load
 from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableTableError
@@ -220,29 +220,24 @@ def _with_foreign_tag(run: FeedRun, tag: str, name: str | None) -> list[Readable
 def _commit_ts(run: FeedRun, as_of: AsOf) -> tuple[int, bool]:
     """Return the commit-ts, and whether it is meant exactly; otherwise the newest cut at or below it is."""
     last = run.last_cut.checkpoint_ts
-    commit_ts, exactly = last, True
     match as_of:
         case None:
             return last, True
         case datetime.datetime():
             if as_of.tzinfo is None:
                 raise ConfigurationError(f"{as_of} has no time zone", advice="give it one, such as datetime.UTC")
-            commit_ts, exactly = tso(as_of) | _LAST_OF_MILLISECOND, False
-            beyond = physical_ms(commit_ts) > physical_ms(last)
+            commit_ts = tso(as_of) | _LAST_OF_MILLISECOND
         case str():
             cut, day = cut_of_tag(as_of), day_of_tag(as_of)
             commit_ts = cut if day is None else end_of_day(day)
-            exactly = False
             assert commit_ts is not None, as_of
-            beyond = commit_ts > last
         case int():
             commit_ts = as_of
-            beyond = commit_ts > last
-    if beyond:
+    if commit_ts > (last | _LAST_OF_MILLISECOND if isinstance(as_of, datetime.datetime) else last):
         raise NotReadableError(
             f"{as_of} is beyond what is published", feed=run.feed.name, advice=f"the last cut is at {_spoken(last)}"
         )
-    return commit_ts, exactly
+    return commit_ts, isinstance(as_of, int)
 
 
 def _spoken(commit_ts: int) -> str:
@@ -259,11 +254,8 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
         raise NotReadableError(hold or "it has no key", table=name, advice="read it as of a cut")
     changes_of_key = key_changes(run.feed, life)
     if any(version.commit_ts <= run.history.history.incarnations()[life.id].emptied_ts for version in changes_of_key):
-        raise NotReadableError(
-            "its key changed before then, and the rows that were moved by that went when it was emptied later",
-            table=name,
-            advice="read it as of a cut",
-        )
+        why = "the rows that a change of its key had moved are gone: it was emptied later"
+        raise NotReadableError(why, table=name, advice="read it as of a cut")
     known_from_ts = removal_of(run.lake, run.feed.name).known_from_ts
     if commit_ts < known_from_ts:
         raise NotReadableError(
