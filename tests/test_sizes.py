@@ -21,11 +21,11 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (6_332, 24),
     "cdc_lakehouse/lake": (11_149, 40),
     "cdc_lakehouse/operate": (2_647, 8),
-    "cdc_lakehouse/pipeline": (6_655, 22),
+    "cdc_lakehouse/pipeline": (6_654, 22),
     "cdc_lakehouse/sample": (915, 3),
     "cdc_lakehouse/sources": (6_751, 32),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (40_056, 272),
+    "tests": (40_069, 272),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
