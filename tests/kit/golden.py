@@ -26,11 +26,6 @@ def write(name: str, questions: Iterable[dict[str, Any]]) -> None:
     (_FILES / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def title(question: dict[str, Any]) -> str:
-    """For the name of a test."""
-    return "; ".join(str(each) for each in question.values() if not isinstance(each, dict))[:100]
-
-
 def value(text: str | None, kind: str) -> Any:
     """What a text of an answer means: bytes are in hexadecimal there, moments in UTC."""
     kind = kind.lower()

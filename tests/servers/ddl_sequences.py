@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.kit import golden
 
 TABLES = ("t", "u", "v", "w x")
 NAMES = ("a", "b", "c", "d", "E", "f g", "h`i", "ü")
 KEYS = ("k", "K2", "a", "b_2")
 # Not ucs2: MySQL 8.0.12 spoils the labels of an ENUM when it converts them to or from it.
 CHARSETS = ("latin1", "utf8mb4", "utf8", "binary", "gbk")
-NUMBERS = (
-    "INT", "INTEGER", "INT UNSIGNED", "INT(5) ZEROFILL", "BIGINT", "BIGINT(7) UNSIGNED", "TINYINT", "TINYINT(1)",
-    "BOOL", "BOOLEAN", "SMALLINT", "MEDIUMINT UNSIGNED", "INT1", "INT2", "INT3", "INT4", "INT8", "MIDDLEINT",
-    "DECIMAL", "DECIMAL(5)", "DECIMAL(10,2)", "NUMERIC(6,3) UNSIGNED", "DEC(4,4)", "FIXED(8,1) ZEROFILL", "FLOAT",
-    "FLOAT(20)", "FLOAT(30)", "FLOAT(7,3)", "DOUBLE", "DOUBLE(9,2) UNSIGNED", "DOUBLE PRECISION", "REAL", "FLOAT4",
-    "FLOAT8", "BIT", "BIT(9)", "BIT(64)", "YEAR", "YEAR(4)", "INT SIGNED", "SMALLINT UNSIGNED ZEROFILL",
-)  # fmt: skip
-TEXTS = (
-    "CHAR", "CHAR(7)", "CHARACTER(3)", "VARCHAR(20)", "CHARACTER VARYING(4)", "CHAR VARYING(5)", "NATIONAL CHAR(3)",
-    "NCHAR(4)", "NVARCHAR(6)", "NATIONAL VARCHAR(6)", "NCHAR VARYING(2)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT",
-    "TEXT(10)", "TEXT(100)", "TEXT(300)", "TEXT(70000)", "LONG", "LONG VARCHAR", "LONG VARBINARY", "BINARY",
-    "BINARY(4)", "VARBINARY(9)", "TINYBLOB", "BLOB", "BLOB(20)", "BLOB(70000)", "LONGBLOB", "CHAR BYTE",
-    "VARCHAR(5) CHARACTER SET binary", "TEXT CHARSET binary", "CHAR(3) CHARACTER SET latin1", "VARCHAR(8) BINARY",
-    "TEXT(200) CHARACTER SET latin1", "VARCHAR(12) CHARACTER SET utf8 COLLATE utf8_bin", "VARCHAR(9) COLLATE gbk_bin",
-    "ENUM('a','b','it''s')", "SET('x','y','z')", "ENUM('p') CHARACTER SET latin1", "CHAR(3) ASCII", "VARCHAR(3) BYTE",
-    "ENUM('Q\\\\r','s,t','u\\nv')", "VARCHAR(200)", "VARCHAR(800)",
-)  # fmt: skip
-TIMES = (
-    "DATE", "TIME", "TIME(2)", "DATETIME", "DATETIME(3)", "DATETIME(6)", "TIMESTAMP", "TIMESTAMP(6)", "TIMESTAMP(3)",
-)  # fmt: skip
-OTHERS = ("JSON", "GEOMETRY", "POINT", "GEOMETRYCOLLECTION")
-NO_NUMBERS = ("json", "geometry", "point", "geomcollection")
+_SHOWN = {each["declared"]: re.match(r"\w+", each["is"])[0] for each in golden.read("types")}
+TIMES = tuple(each for each in _SHOWN if each.startswith(("DATE", "TIME")))
+NUMBERS = tuple(kind for kind, shown in _SHOWN.items() if re.fullmatch(r"\w*int|decimal|float|double|bit|year", shown))
+NO_NUMBERS = {
+    shown for shown in _SHOWN.values() if re.fullmatch(r"json|geom\w*|point|linestring|polygon|multi\w+", shown)
+}
+OTHERS = tuple(kind for kind, shown in _SHOWN.items() if shown in NO_NUMBERS)
+TEXTS = tuple(kind for kind in _SHOWN if kind not in (*TIMES, *NUMBERS, *OTHERS))
 DEFAULTS = (
     "NULL", "0", "1", "-1", "7", "'7'", "1.7", "2.5", "'abc'", "''", "'a'", "'x,z'", "TRUE", "FALSE", "1e2", "0.1",
     "300", "0x41", "b'101'", "'2020-01-02'", "20200102", "'2020-01-02 03:04:05'", "'2020-01-02 3:4:5.6789'",

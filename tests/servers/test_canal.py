@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin
@@ -11,11 +14,26 @@ from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRefusedError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_fold import Fold
-from tests.servers.canal import StartCanal, flat_messages
+from tests.servers.canal import StartCanal, executed, flat_messages
 from tests.servers.canal_reader import Reader, Writer, check
 from tests.servers.canal_workload import STEPS, every_type
 
 pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def reading(writer: Writer, start_canal: StartCanal) -> Callable[..., Reader]:
+    """What a Canal, started with options, gives of some statements."""
+
+    def read(*statements: str, taken: str | None = None, **options: Any) -> Reader:
+        reader = Reader()
+        with CanalClient(start_canal(**options).source(filter=taken)) as client:
+            writer.begin()
+            writer.run(*statements)
+            reader.read(client, writer.mark())
+        return reader
+
+    return read
 
 
 def test_every_type(writer: Writer, start_canal: StartCanal) -> None:
@@ -64,21 +82,19 @@ def test_ddl_among_rows(writer: Writer, start_canal: StartCanal) -> None:
     agree_with_flat(reader)
 
 
-def test_images_that_are_not_full(writer: Writer, start_canal: StartCanal) -> None:
-    with CanalClient(start_canal().source()) as client:
-        reader = Reader()
-        writer.begin()
-        writer.run("CREATE TABLE t (id INT PRIMARY KEY, v INT DEFAULT 5, w VARCHAR(20), x BLOB)")
-        writer.run("CREATE TABLE nokey (v INT, w INT)", "INSERT INTO nokey VALUES (1, 1), (2, 2)")
-        for image in ("MINIMAL", "NOBLOB"):
-            writer.run(
-                f"SET SESSION binlog_row_image = {image}",
-                "INSERT INTO t (id) VALUES (1)", "INSERT INTO t VALUES (2, 2, 'a', 'b')", "UPDATE t SET v = 7",
-                "UPDATE t SET id = id + 10", "UPDATE t SET w = NULL, x = 'c' WHERE id = 12",
-                "DELETE FROM t WHERE id = 11", "UPDATE t SET id = id + 100", "UPDATE nokey SET w = 9 WHERE v = 2",
-            )  # fmt: skip
-        writer.run("SET SESSION binlog_row_image = FULL")
-        reader.read(client, writer.mark())
+def test_images_that_are_not_full(writer: Writer, reading: Callable[..., Reader]) -> None:
+    statements = [
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT DEFAULT 5, w VARCHAR(20), x BLOB)",
+        "CREATE TABLE nokey (v INT, w INT)", "INSERT INTO nokey VALUES (1, 1), (2, 2)",
+    ]  # fmt: skip
+    for image in ("MINIMAL", "NOBLOB"):
+        statements += [
+            f"SET SESSION binlog_row_image = {image}",
+            "INSERT INTO t (id) VALUES (1)", "INSERT INTO t VALUES (2, 2, 'a', 'b')", "UPDATE t SET v = 7",
+            "UPDATE t SET id = id + 10", "UPDATE t SET w = NULL, x = 'c' WHERE id = 12",
+            "DELETE FROM t WHERE id = 11", "UPDATE t SET id = id + 100", "UPDATE nokey SET w = 9 WHERE v = 2",
+        ]  # fmt: skip
+    reader = reading(*statements, "SET SESSION binlog_row_image = FULL")
     check(Fold(reader.messages()), writer)
     first = reader.changes("t")[0]
     assert (first.op, first.after) == ("I", {"id": "1"}), "the default of a column that the image leaves out"
@@ -86,77 +102,58 @@ def test_images_that_are_not_full(writer: Writer, start_canal: StartCanal) -> No
     assert changed and all("id" in (change.after or {}) and change.key == ("id",) for change in changed)
 
 
-def test_rows_that_change_different_columns(writer: Writer, start_canal: StartCanal) -> None:
-    with CanalClient(start_canal().source()) as client:
-        reader = Reader()
-        writer.begin()
-        writer.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", "INSERT INTO t VALUES (1, 1, 1), (2, 1, 1)")
-        writer.run("UPDATE t SET v = IF(id = 1, 2, v), w = IF(id = 2, 2, w)")
-        reader.read(client, writer.mark())
+def test_rows_that_change_different_columns(reading: Callable[..., Reader]) -> None:
+    reader = reading(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", "INSERT INTO t VALUES (1, 1, 1), (2, 1, 1)",
+        "UPDATE t SET v = IF(id = 1, 2, v), w = IF(id = 2, 2, w)",
+    )  # fmt: skip
     first, second = (change.before for change in reader.changes("t") if change.op == "U")
     assert (first, second) == ({"v": "1"}, {"v": "1", "w": "1"})
     agree_with_flat(reader)
 
 
-def test_statements_that_come_with_their_rows_or_in_their_place(writer: Writer, start_canal: StartCanal) -> None:
-    with CanalClient(start_canal().source()) as client:
-        reader = Reader()
-        writer.begin()
-        writer.run("CREATE TABLE t (id INT PRIMARY KEY)", "SET SESSION binlog_rows_query_log_events = ON")
-        writer.run("INSERT INTO t VALUES (1)")
-        writer.run("SET SESSION binlog_rows_query_log_events = OFF")
-        reader.read(client, writer.mark())
-        assert [change.after for change in reader.changes("t")] == [{"id": "1"}]
-        agree_with_flat(reader)
-        writer.run("SET SESSION binlog_format = STATEMENT", "INSERT INTO t VALUES (2)")
-        writer.run("SET SESSION binlog_format = ROW")
-        reader.read(client, writer.mark())
-    with pytest.raises(MessageError, match="binlog_format=ROW"):
-        reader.messages()
+def test_statements_that_come_with_their_rows(reading: Callable[..., Reader]) -> None:
+    reader = reading(
+        "CREATE TABLE t (id INT PRIMARY KEY)", "SET SESSION binlog_rows_query_log_events = ON",
+        "INSERT INTO t VALUES (1)", "SET SESSION binlog_rows_query_log_events = OFF",
+    )  # fmt: skip
+    assert [change.after for change in reader.changes("t")] == [{"id": "1"}]
+    agree_with_flat(reader)
 
 
-def test_a_prepared_transaction_that_is_rolled_back_is_told(writer: Writer, start_canal: StartCanal) -> None:
-    """Its rows come when it is prepared, and nothing takes them back."""
-    with CanalClient(start_canal().source()) as client:
-        reader = Reader()
-        writer.begin()
-        writer.run("CREATE TABLE t (id INT PRIMARY KEY)")
-        for number, end in ((1, "COMMIT"), (2, "ROLLBACK")):
-            name = f"'x{number}'"
-            writer.run(f"XA START {name}", f"INSERT INTO t VALUES ({number})")
-            writer.run(f"XA END {name}", f"XA PREPARE {name}", f"XA {end} {name}")
-            if end == "COMMIT":
-                reader.read(client, writer.mark())
-                assert [change.after for change in reader.changes("t")] == [{"id": "1"}]
-        reader.read(client, writer.mark())
-    with pytest.raises(MessageError, match="rolled back after XA PREPARE"):
-        reader.messages()
+TOLD = {
+    "binlog_format=ROW": ["SET SESSION binlog_format = STATEMENT", "INSERT INTO t VALUES (2)",
+                          "SET SESSION binlog_format = ROW"],
+    # Its rows come when it is prepared, and nothing takes them back.
+    "rolled back after XA PREPARE": ["XA START 'x'", "INSERT INTO t VALUES (2)", "XA END 'x'", "XA PREPARE 'x'",
+                                     "XA ROLLBACK 'x'"],
+}  # fmt: skip
 
 
-def test_a_timestamp_is_in_the_time_zone_of_canal(writer: Writer, start_canal: StartCanal) -> None:
-    with CanalClient(start_canal(zone="Asia/Shanghai").source()) as client:
-        reader = Reader()
-        writer.begin()
-        writer.run("CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP NULL, dt DATETIME)", "SET time_zone = '-05:00'")
-        writer.run("INSERT INTO t VALUES (1, '2024-06-30 12:00:00', '2024-06-30 12:00:00')")
-        reader.read(client, writer.mark())
+@pytest.mark.parametrize("words", TOLD)
+def test_rows_that_nobody_can_know_are_told(words: str, reading: Callable[..., Reader]) -> None:
+    committed = ["XA START 'y'", "INSERT INTO t VALUES (1)", "XA END 'y'", "XA PREPARE 'y'", "XA COMMIT 'y'"]
+    made = ["CREATE TABLE t (id INT PRIMARY KEY)", *committed]
+    assert [change.after for change in reading(*made).changes("t")] == [{"id": "1"}]
+    with pytest.raises(MessageError, match=words):
+        reading(*made, *TOLD[words], name="again").messages()
+
+
+def test_a_timestamp_is_in_the_time_zone_of_canal(reading: Callable[..., Reader]) -> None:
+    reader = reading(
+        "CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP NULL, dt DATETIME)", "SET time_zone = '-05:00'",
+        "INSERT INTO t VALUES (1, '2024-06-30 12:00:00', '2024-06-30 12:00:00')", zone="Asia/Shanghai",
+    )  # fmt: skip
     (change,) = reader.changes("t")
     assert change.after == {"id": "1", "ts": "2024-07-01 01:00:00", "dt": "2024-06-30 12:00:00"}
 
 
-def test_gtids(writer: Writer, start_canal: StartCanal) -> None:
+def test_gtids(writer: Writer, reading: Callable[..., Reader]) -> None:
     """The whole set of what is executed, as Canal says it."""
-    with writer.connection.cursor() as cursor:
-        cursor.execute("SELECT @@server_uuid, @@global.gtid_executed")
-        uuid, executed = cursor.fetchone()
-    with CanalClient(start_canal(gtids=executed).source()) as client:
-        reader = Reader()
-        writer.begin()
-        writer.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-        reader.read(client, writer.mark())
-    last = int(executed.rpartition("-")[2])
+    uuid, _, last = executed(writer.mysql).partition(":1-")
+    reader = reading("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", gtids=f"{uuid}:1-{last}")
     gtids = list(dict.fromkeys(message.origin.gtid for message in reader.messages()))
-    assert gtids[:2] == [f"{uuid}:1-{last + 1}", f"{uuid}:1-{last + 2}"] and len(gtids) >= 4
+    assert gtids[:2] == [f"{uuid}:1-{int(last) + 1}", f"{uuid}:1-{int(last) + 2}"] and len(gtids) >= 4
     agree_with_flat(reader)
 
 
@@ -172,12 +169,9 @@ def test_a_wrong_password_and_a_destination_that_is_not_there(start_canal: Start
         assert "secret" not in str(caught.value)
 
 
-def test_a_filter(writer: Writer, start_canal: StartCanal) -> None:
-    with CanalClient(start_canal().source(filter=r"d\.taken,marks\..*")) as client:
-        assert client.get(wait_seconds=0) is None
-        reader = Reader()
-        writer.begin()
-        writer.run("CREATE TABLE taken (a INT PRIMARY KEY)", "CREATE TABLE left_out (a INT PRIMARY KEY)")
-        writer.run("INSERT INTO left_out VALUES (1)", "INSERT INTO taken VALUES (1)")
-        reader.read(client, writer.mark())
+def test_a_filter(reading: Callable[..., Reader]) -> None:
+    reader = reading(
+        "CREATE TABLE taken (a INT PRIMARY KEY)", "CREATE TABLE left_out (a INT PRIMARY KEY)",
+        "INSERT INTO left_out VALUES (1)", "INSERT INTO taken VALUES (1)", taken=r"d\.taken,marks\..*",
+    )  # fmt: skip
     assert len(reader.changes("taken")) == 1 and not reader.changes("left_out")

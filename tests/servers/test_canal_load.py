@@ -1,7 +1,9 @@
-"""A MySQL that is dumped, and the Canal that goes on from it: tables of the lake have what SELECT shows."""
+"""A MySQL whose tables are dumped, or read, while they change, and the Canal that goes on: the lake has what SELECT
+shows."""
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections.abc import Callable
@@ -11,39 +13,61 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.pipeline import database_progress
+from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps
+from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import StartCanal, executed
 from tests.servers.canal_reader import Writer
+from tests.servers.canal_workload import every_type
 from tests.servers.mysql_dumps import dump, dump_as_shell
-from tests.servers.test_canal_feed import CanalFeed, never
+from tests.servers.test_canal_feed import GEOMETRIES, VIRTUAL, CanalFeed, never
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
 
+READER = "reader"
+
 
 class Load:
-    """A feed that begins with a dump, which is not there yet."""
+    """A feed that begins with a dump, which need not be there yet."""
 
     def __init__(
-        self, new_lake: Callable[..., TestLake], writer: Writer, address: str, root: Path, **form: Any
+        self, new_lake: Callable[..., TestLake], writer: Writer, address: str, initial: dict[str, Any]
     ) -> None:
-        self.root = root / "snapshot"
-        initial = {"type": "mydumper", "uri": str(self.root), **form}
         self.feed = CanalFeed(new_lake, writer, address, initial=initial)
         self.writer = writer
+        self.root = Path(self.feed.lake.lake.location(f"cdc_{self.feed.lake.name}", "initial").removeprefix("file://"))
 
-    def dump(self, *databases: str) -> tuple[str, int]:
-        return dump(self.writer.mysql, databases or ("d",), self.root)
+    def run(self, **options: Any) -> Steps:
+        return run_all(self.feed.lake.run(**options))
 
-    def run(self) -> Steps:
-        return run_all(self.feed.lake.run())
+    def land(self) -> None:
+        self.feed.catch_up(never())
 
     def catch_up(self) -> Steps:
-        self.feed.catch_up(never())
+        self.land()
         return self.run()
 
     def loaded(self) -> list[dict[str, Any]]:
         return [event for event in self.feed.lake.machinery("events") if event["op"] == "R"]
+
+    def document(self, number: int = 1) -> dict[str, Any]:
+        return json.loads((self.root / f"{number:06d}" / "dump.json").read_text())
+
+    def files(self, table: str) -> list[str]:
+        (found,) = (each for each in self.document()["tables"] if each["table"] == table)
+        return [path for path, _ in found["files"]]
+
+
+def of_database(writer: Writer) -> dict[str, Any]:
+    """The database itself, of which a user reads that may do nothing else."""
+    writer.run(
+        f"DROP USER IF EXISTS {READER}@'%'", f"CREATE USER {READER}@'%'",
+        f"GRANT SELECT ON *.* TO {READER}@'%'", f"GRANT REPLICATION CLIENT ON *.* TO {READER}@'%'",
+    )  # fmt: skip
+    url = f"mysql://{READER}@127.0.0.1:{writer.mysql.port}"
+    return {"type": "database", "url": url, "chunk_rows": 30, "connections": 2}
 
 
 class Writes:
@@ -98,14 +122,12 @@ def test_the_tables_that_were_there_and_what_is_written_meanwhile(
 ) -> None:
     writer.begin()
     fill(writer)
-    load = Load(new_lake, writer, start_canal().address, tmp_path, type=tool)
+    root = tmp_path / "snapshot"
+    load = Load(new_lake, writer, start_canal().address, {"type": tool, "uri": str(root)})
     # Canal has seen these before the dump: they count for nothing behind it.
     writer.run("DROP TABLE gone", "INSERT INTO still VALUES (3, 'a')", "ALTER TABLE still ADD COLUMN w INT DEFAULT 5")
     with Writes(writer) as writes:
-        if tool == "mydumper":
-            load.dump()
-        else:
-            dump_as_shell(writer.mysql, ["d"], load.root)
+        (dump if tool == "mydumper" else dump_as_shell)(writer.mysql, ["d"], root)
     assert writes.count
     writer.run(
         "DELETE FROM still WHERE id = 1", "UPDATE still SET w = 6 WHERE id = 2", "INSERT INTO bare VALUES (1)",
@@ -128,19 +150,162 @@ def test_a_canal_that_was_started_at_the_dump(
     """By its GTIDs: a dump of another server, whose binlog files are called alike, is told by them."""
     writer.begin()
     fill(writer)
-    dump(writer.mysql, ("d",), tmp_path / "snapshot")
+    root = tmp_path / "snapshot"
+    dump(writer.mysql, ("d",), root)
     gtids = executed(writer.mysql)
-    load = Load(new_lake, writer, start_canal(gtids=gtids).address, tmp_path, log_starts_at_dump=True)
+    initial = {"type": "mydumper", "uri": str(root), "log_starts_at_dump": True}
+    load = Load(new_lake, writer, start_canal(gtids=gtids).address, initial)
     assert "the log is" not in (waits := load.run().loaded.waits or "") and "nothing of it has landed" in waits
     writer.run("INSERT INTO still VALUES (4, 'a')")
     uuid, _, last = gtids.partition(":1-")
-    metadata = tmp_path / "snapshot" / "metadata"
+    metadata = root / "metadata"
     whole = metadata.read_text()
     metadata.write_text(whole.replace(gtids, f"{uuid}:1-{int(last) + 1}"))
-    load.feed.catch_up(never())
+    load.land()
     of_other = f"{uuid}:1-{int(last) + 1}"
     with pytest.raises(SourceError, match=f"transactions {of_other}, and the log has behind its place {uuid}:"):
         load.run()
     assert not load.feed.lake.tables() and not load.loaded()
     metadata.write_text(whole)
     load.feed.check(load.catch_up())
+
+
+@pytest.fixture
+def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> Load:
+    """With tables that Canal has not seen, but for one change."""
+    writer.begin()
+    fill(writer)
+    writer.run(
+        "CREATE TABLE `ke%y` (`a%` VARCHAR(20) COLLATE utf8mb4_0900_ai_ci, b DECIMAL(8,2), c DATETIME, "
+        "n INT, PRIMARY KEY (`a%`, b, c))",
+        *(f"INSERT INTO `ke%y` VALUES ('{'aÀbB%'[n % 5]}{n % 7}', {n % 3}.5, '2024-01-0{n % 9 + 1}', {n})"
+          for n in range(120)),
+        "CREATE TABLE bytes (k VARBINARY(8) PRIMARY KEY, v INT)",
+        *(f"INSERT INTO bytes VALUES (x'{n * 7919 % 65536:04x}', {n})" for n in range(90)),
+    )  # fmt: skip
+    found = Load(new_lake, writer, start_canal().address, of_database(writer))
+    writer.run("INSERT INTO still VALUES (7, 'a')")
+    return found
+
+
+def test_a_table_that_cannot_be_read_does_not_stop_the_others(load: Load, writer: Writer) -> None:
+    """It is held, with what the server said, until it is loaded by itself."""
+    writer.run(
+        f"REVOKE SELECT ON *.* FROM {READER}@'%'",
+        *(f"GRANT SELECT ON d.`{table}` TO {READER}@'%'" for table in ("t", "still", "bare", "gone", "ke%y")),
+        f"GRANT INSERT, SHOW VIEW ON d.bytes TO {READER}@'%'",
+    )
+    done = load.catch_up()
+    done = load.catch_up() if done.loaded.waits is not None else done
+    ((table, reason),) = done.applied.held.items()
+    assert table == "d.bytes" and "SELECT command denied" in reason
+    assert "cdc-lakehouse load --table d.bytes" in reason
+    assert {name for _, name in load.feed.lake.tables()} == set(writer.tables()) - {"bytes"}
+    writer.run(f"GRANT SELECT ON d.bytes TO {READER}@'%'", "INSERT INTO bytes VALUES (x'ff', 7)")
+    load.land()
+    load.run(reload_tables=frozenset({"d.bytes"}))
+    writer.run("INSERT INTO bytes VALUES (x'fe', 8)")
+    load.feed.check(load.catch_up())
+
+
+def test_tables_are_read_while_they_change(
+    load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database_progress, "_EVERY_SECONDS", 0.1)
+    caplog.set_level("INFO", logger="cdc_lakehouse")
+    load.land()
+    with Writes(writer, 0.05) as writes:
+        writer.run("UPDATE `ke%y` SET `a%` = CONCAT(`a%`, 'z') WHERE n % 4 = 0", "DELETE FROM bytes WHERE v < 9")
+        first = load.run()
+    assert writes.count and first.loaded.waits is not None and not load.feed.lake.tables()
+    assert " of about " in caplog.text and " ranges" in caplog.text
+    writer.run("INSERT INTO bare VALUES (1)")
+    done = load.catch_up()
+    load.feed.check(done)
+    read = load.document()
+    assert read["position"] != read["until"] and len(load.loaded()) == sum(each["rows"] for each in read["tables"])
+    assert min(len(load.files(table)) for table in ("t", "ke%y", "bytes")) > 2
+    cuts = sorted({row["checkpoint_ts"] for row in load.feed.lake.machinery("checkpoints")})
+    assert cuts[0] == done.loaded.commit_ts and min(event["commit_ts"] for event in load.loaded()) < cuts[0]
+    before = load.feed.lake.metadata()
+    assert load.run().loaded.commit_ts is None
+    assert load.feed.lake.metadata() == before
+    # Once more, of a table alone.
+    writer.run("UPDATE still SET e = 'b'", "DELETE FROM still WHERE id = 7")
+    load.land()
+    again = load.run(reload_tables=frozenset({"d.still"}))
+    writer.run("INSERT INTO still VALUES (8, 'b')")
+    load.land()
+    if again.loaded.waits is not None:
+        again = load.run(reload_tables=frozenset({"d.still"}))
+    assert [each["table"] for each in load.document(2)["tables"]] == ["still"] and again.loaded.commit_ts is not None
+    load.feed.check(load.run())
+
+
+def test_statements_while_tables_are_read(load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the rows of a round are there, and before it is known that the tables are the same."""
+    real, rounds = vars(DatabaseDump)["_read_ranges"], iter([
+        ("ALTER TABLE t ADD COLUMN m INT NOT NULL DEFAULT 3, DROP COLUMN n", "UPDATE t SET m = id",
+         "RENAME TABLE still TO moved", "INSERT INTO moved VALUES (9, 'b')", "TRUNCATE TABLE bytes",
+         "INSERT INTO bytes VALUES (x'ff', 1)", "DROP TABLE gone", "CREATE TABLE made (id INT PRIMARY KEY)",
+         "INSERT INTO made VALUES (1)"),
+        ("ALTER TABLE moved ADD COLUMN w INT", "INSERT INTO t (id, v, m) VALUES (900, 'late', 1)"),
+    ])  # fmt: skip
+
+    def read(dump: DatabaseDump, *arguments: Any) -> None:
+        real(dump, *arguments)
+        writer.run(*next(rounds, ()))
+
+    monkeypatch.setattr(DatabaseDump, "_read_ranges", read)
+    load.land()
+    load.run()
+    positions = {each["table"]: each["position"]["log_offset"] for each in load.document()["tables"]}
+    assert positions["bare"] < positions["t"] < positions["moved"] and "gone" not in positions
+    writer.run("INSERT INTO bare VALUES (1)", "ALTER TABLE t DROP COLUMN v", "UPDATE moved SET w = 4")
+    load.feed.check(load.catch_up())
+
+
+def test_what_was_read_is_not_read_again(load: Load, writer: Writer) -> None:
+    load.land()
+    with KillAtCall(DatabaseDump, "_end", 1, after=False)(load.feed.lake) as killed:
+        load.run()
+    assert killed.happened and not load.loaded()
+    # Of one range, what a task that died leaves.
+    directory = next(each.parent for each in load.root.glob("*/*/schema.sql") if "TABLE `t`" in each.read_text())
+    lost = next(directory.glob("000000003-*.done"))
+    lost.unlink()
+    names = {path.relative_to(load.root) for path in load.root.rglob("*.done")}
+    writer.run("DELETE FROM t WHERE id % 2 = 0", "UPDATE t SET v = 'later'")
+    load.land()
+    load.run()
+    writer.run("INSERT INTO bare VALUES (1)")
+    load.feed.check(load.catch_up())
+    after = {path.relative_to(load.root) for path in load.root.rglob("*.done")}
+    (new,) = after - names
+    assert names < after and new.name.startswith("000000003-") and new.name != lost.name
+
+
+def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
+    writer.begin()
+    every_type(writer)
+    load = Load(new_lake, writer, start_canal().address, of_database(writer))
+    # Where the log begins is not known yet: nothing is read.
+    assert "nothing of it has landed" in (load.run().loaded.waits or "") and not load.root.exists()
+    writer.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    load.land()
+    load.run()
+    writer.run("INSERT INTO t VALUES (2)")
+    load.feed.check(load.catch_up(), left_out=(*GEOMETRIES, *VIRTUAL))
+
+
+def test_a_user_who_may_not_see_the_log(load: Load, writer: Writer) -> None:
+    writer.run(f"REVOKE REPLICATION CLIENT ON *.* FROM {READER}@'%'", f"ALTER USER {READER}@'%' IDENTIFIED BY 'hush'")
+    initial = load.feed.lake.feed.canal.initial
+    assert initial is not None and initial.url is not None
+    url = initial.url.replace("@", ":hush@")
+    load.feed.configure(initial=initial.model_copy(update={"url": url}))
+    load.land()
+    with pytest.raises(SourceError, match="grant the user REPLICATION CLIENT") as raised:
+        load.run()
+    assert "hush" not in str(raised.value) and "hush" not in repr(load.feed.lake.config)
+    assert not load.feed.lake.tables() and not load.loaded()

@@ -38,16 +38,8 @@ def cluster(directory: Path, workers: int) -> Iterator[str]:
     }
 
     def daemon(kind: str, *arguments: str) -> list[str]:
-        return [
-            "java",
-            *_SMALL,
-            "-cp",
-            str(home / "jars" / "*"),
-            f"org.apache.spark.deploy.{kind}",
-            "--host",
-            _HERE,
-            *arguments,
-        ]
+        main = ["-cp", str(home / "jars" / "*"), f"org.apache.spark.deploy.{kind}"]
+        return ["java", *_SMALL, *main, "--host", _HERE, *arguments]
 
     port, url = free_port(), ""
     with contextlib.ExitStack() as stack:

