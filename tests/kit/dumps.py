@@ -221,18 +221,22 @@ class InsertWriter:
     listed: bool = False
     per_statement: int = 3
     hexadecimal: bool = True
+    table: str = "parcels"
+    quote: bytes = b"'"
 
     def file(self, rows: Sequence[Row]) -> bytes:
-        gap = {"dumpling": b",\n", "mydumper": b"\n,", "mysqldump": b","}[self.style]
-        names = b"(" + b",".join(b"`%s`" % name.encode() for name in self.notation.columns) + b") " * self.listed
-        content = self.preamble()
-        for at in range(0, len(rows), self.per_statement):
-            content += b"INSERT INTO `parcels` %sVALUES" % (names if self.listed else b"")
-            content += b"\n" if self.style == "dumpling" else b" "
-            content += gap.join(map(self.row, rows[at : at + self.per_statement])) + b";\n"
-        return content + (
-            b"/*!40000 ALTER TABLE `parcels` ENABLE KEYS */;\nUNLOCK TABLES;\n" * (self.style == "mysqldump")
+        return (
+            self.preamble()
+            + self.statements(rows)
+            + b"/*!40000 ALTER TABLE `parcels` ENABLE KEYS */;\nUNLOCK TABLES;\n" * (self.style == "mysqldump")
         )
+
+    def statements(self, rows: Sequence[Row]) -> bytes:
+        gap = {"dumpling": b",\n", "mydumper": b"\n,", "mysqldump": b","}[self.style]
+        names = f"({','.join(map(quoted, self.notation.columns))}) " if self.listed else ""
+        head = f"INSERT INTO {quoted(self.table)} {names}VALUES{chr(10) if self.style == 'dumpling' else ' '}".encode()
+        groups = (rows[at : at + self.per_statement] for at in range(0, len(rows), self.per_statement))
+        return b"".join(head + gap.join(map(self.row, group)) + b";\n" for group in groups)
 
     def preamble(self) -> bytes:
         if self.style == "dumpling":
@@ -257,10 +261,12 @@ class InsertWriter:
             if self.style == "dumpling":
                 return b"x'%s'" % text.hex().encode()
             return b"0x" + text.hex().encode() if text else b"''"
-        quoted = with_backslashes(text, b"'\"") if self.notation.backslash_escapes else text.replace(b"'", b"''")
+        mark = self.quote
+        escapes = self.notation.backslash_escapes
+        string = mark + (with_backslashes(text, b"'\"") if escapes else text.replace(mark, mark * 2)) + mark
         if isinstance(value, bytes):
-            return b"_binary '%s'" % quoted
-        return b"CONVERT('%s' USING UTF8MB4)" % quoted if self.style == "mydumper" else b"'%s'" % quoted
+            return b"_binary " + string
+        return b"CONVERT(%s USING UTF8MB4)" % string if self.style == "mydumper" and mark == b"'" else string
 
 
 def image(row: Row, names: Sequence[str], binary: str, labels: bool) -> dict[str, str | None]:
@@ -282,21 +288,6 @@ def _text(name: str, value: Value, binary: str, labels: bool) -> str | None:
     if name == "marks" and not labels:
         return str(sum(2 ** MARKS.index(label) for label in str(value).split(",") if label))
     return str(value)
-
-
-# --- INSERT statements ---
-
-
-def sql_string(text: bytes, quote: bytes = b"'", *, backslash: bool = True) -> bytes:
-    if not backslash:
-        return quote + text.replace(quote, quote * 2) + quote
-    return quote + with_backslashes(text, b"\"'", "0nrZ") + quote
-
-
-def insert_statement(table: DumpTable, rows: Sequence[Row], literal: Callable[[Value], bytes], *, named: bool) -> bytes:
-    columns = f" ({','.join(map(quoted, table.row_columns))})" if named else ""
-    tuples = b",\n".join(b"(" + b",".join(map(literal, row)) + b")" for row in rows)
-    return f"INSERT INTO {quoted(table.name)}{columns} VALUES\n".encode() + tuples + b";\n"
 
 
 # --- Dumpling ---
@@ -345,26 +336,14 @@ def dumpling(
         for index, rows in enumerate(table.chunks(rows_per_file)):
             if filetype == "sql":
                 named = complete_insert or len(table.columns) != len(table.row_columns)
-                literal = _dumpling_literal(backslash=options.escape_backslash)
-                content = NAMES_BINARY.encode() + insert_statement(table, rows, literal, named=named)
+                notation = InsertNotation(tuple(table.row_columns), options.escape_backslash)
+                writer = InsertWriter(notation, "dumpling", named, len(rows), table=table.name)
+                content = NAMES_BINARY.encode() + writer.statements(rows)
             else:
                 content = _dumpling_csv(table, rows, options)
             write(root, f"{database}.{name}.{number.format(index)}.{filetype}", content, suffix)
     dumpling_metadata(root, status or dumpling_status("tidb-binlog", TSO))
     return root
-
-
-def _dumpling_literal(*, backslash: bool) -> Callable[[Value], bytes]:
-    def literal(value: Value) -> bytes:
-        if value is None:
-            return b"NULL"
-        if isinstance(value, bytes):
-            return b"x'" + value.hex().encode() + b"'"
-        if isinstance(value, str):
-            return sql_string(value.encode(), backslash=backslash)
-        return plain(value)
-
-    return literal
 
 
 def _dumpling_csv(table: DumpTable, rows: Sequence[Row], csv: DumpCsv) -> bytes:
@@ -420,8 +399,9 @@ def mydumper(
             path = f"{database}.{name}.{index:05d}"
             if output == "INSERT":
                 named = len(table.columns) != len(table.row_columns)
-                statement = insert_statement(table, rows, _mydumper_literal(hex_blob=hex_blob), named=named)
-                write(root, f"{path}.sql", HEADERS.encode() + statement, suffix)
+                notation = InsertNotation(tuple(table.row_columns))
+                writer = InsertWriter(notation, "mydumper", named, len(rows), hex_blob, table.name, b'"')
+                write(root, f"{path}.sql", HEADERS.encode() + writer.statements(rows), suffix)
             else:
                 separator, quote = (b",", b'"') if output == "CSV" else (b"\t", b"")
                 hexed = table.binary if hex_blob else []
@@ -450,19 +430,6 @@ def load_data(
         f"ESCAPED BY '\\\\' LINES STARTING BY '' TERMINATED BY '\\n' {'IGNORE 1 LINES ' if header else ''}"
         f"({columns}){f'SET {decoded}' if decoded else ''};\n"
     )
-
-
-def _mydumper_literal(*, hex_blob: bool) -> Callable[[Value], bytes]:
-    def literal(value: Value) -> bytes:
-        if value is None:
-            return b"NULL"
-        if isinstance(value, bytes) and hex_blob and value:
-            return b"0x" + value.hex().upper().encode()
-        if isinstance(value, bytes):
-            return b"_binary " + sql_string(value, b'"')
-        return sql_string(value.encode(), b'"') if isinstance(value, str) else plain(value)
-
-    return literal
 
 
 def _mydumper_text(

@@ -184,8 +184,9 @@ class TopicPerTable:
 
 DROPPED = ("d_t", 150, "t", "DROP TABLE `t`")
 LAGS = {"default": 300, "d_u": 300, "d_t": 100}
-WAITED: dict[str, tuple[list[tuple[str, int, str, str]], dict[str, bool], dict[str, int], int]] = {
-    # Statements as (topic, ts, table, text), what is true of `d_t`, watermarks, and the checkpoint.
+NAMES = ("default", "d_t", "d_u")
+WAITED: dict[str, tuple[list[tuple[str, int, str, str]], dict[str, Any], dict[str, int], int]] = {
+    # Statements as (topic, ts, table, text), what is true of `d_t` and configured, watermarks, and the checkpoint.
     "its table lives": ([], {}, LAGS, 100),
     "its table is dropped": ([DROPPED], {}, LAGS, 300),
     "its table is renamed": ([("d_t", 150, "v", "RENAME TABLE `d`.`t` TO `d`.`v`")], {}, LAGS, 300),
@@ -208,6 +209,11 @@ WAITED: dict[str, tuple[list[tuple[str, int, str, str]], dict[str, bool], dict[s
     # What it got since its table was dropped is not known.
     "not permitted any more": ([DROPPED], {"forbidden": True}, LAGS, 100),
     "it brought nothing": ([], {}, {**LAGS, "d_t": 300, "d_idle": 100}, 100),
+    "it is not configured": ([], {"pattern": "default|d_u"}, LAGS, 300),
+    "all that are named exist": ([], {"names": ("d_t", "d_u")}, {"d_t": 300, "d_u": 400}, 300),
+    "a named one never existed": ([], {"names": ("d_t", "d_u", "d_v")}, {"d_t": 300, "d_u": 400}, 0),
+    "named, deleted with its table": ([DROPPED], {"names": NAMES, "gone": True}, LAGS, 300),
+    "named, deleted while its table lives": ([], {"names": NAMES, "gone": True}, LAGS, 100),
 }  # fmt: skip
 
 
@@ -216,52 +222,19 @@ def test_topic_is_waited_for_while_its_tables_live(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     statements: list[tuple[str, int, str, str]],
-    state: dict[str, bool],
+    state: dict[str, Any],
     watermarks: dict[str, int],
     expected: int,
 ) -> None:
-    topics = TopicPerTable(tmp_path, monkeypatch)
+    topics = TopicPerTable(tmp_path, monkeypatch, state.get("pattern", ".*"), state.get("names", ()))
     topics.create("t", 10)
     topics.create("u", 20)
     for statement in statements:
         topics.statement(*statement)
-    for name in state.keys() - {"unreachable"}:
+    for name in state.keys() & {"unread", "gone", "forbidden"}:
         getattr(topics, name).add("d_t")
     topics.unreachable = "unreachable" in state
     assert topics.checkpoint(watermarks) == expected
-
-
-@pytest.mark.parametrize(
-    ("names", "text", "watermarks", "expected"),
-    [
-        (("d_t", "d_u"), None, {"d_t": 300, "d_u": 400}, 300),
-        (("d_t", "d_u", "d_v"), None, {"d_t": 300, "d_u": 400}, 0),
-        (("default", "d_t", "d_u"), "DROP TABLE `t`", LAGS, 300),
-        (("default", "d_t", "d_u"), "ALTER TABLE `t` COMMENT 'x'", LAGS, 100),
-    ],
-    ids=["all exist", "one never existed", "deleted with its table", "deleted while its table lives"],
-)
-def test_named_topic_is_waited_for_while_its_table_lives(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    names: Sequence[str],
-    text: str | None,
-    watermarks: dict[str, int],
-    expected: int,
-) -> None:
-    topics = TopicPerTable(tmp_path, monkeypatch, names=names)
-    topics.create("t", 10)
-    topics.create("u", 20)
-    if text is not None:
-        topics.statement("d_t", 150, "t", text)
-        topics.gone.add("d_t")
-    assert topics.checkpoint(watermarks) == expected
-
-
-def test_topic_that_is_not_configured_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    topics = TopicPerTable(tmp_path, monkeypatch, pattern="default|d_u")
-    topics.create("t", 10)
-    assert topics.checkpoint(LAGS) == 300
 
 
 def test_batch_of_a_topic_that_a_dump_has_passed_lands_again_behind_it(tmp_path: Path) -> None:

@@ -146,16 +146,6 @@ def test_known_partitions_are_not_listed_whole(tmp_path: Path) -> None:
     assert follower.lands_all().objects <= 10
 
 
-def test_landing_twice_commits_nothing(tmp_path: Path) -> None:
-    follower = Follower(tmp_path, files=3, partitions=2, dispatchers=2)
-    follower.sink.alter()
-    follower.sink.flush()
-    follower.look()
-    before = follower.lake.metadata()
-    follower.look()
-    assert follower.lake.metadata() == before
-
-
 # --- What it must find ---
 
 Change = Callable[[ChangingSink, str], Any]
