@@ -198,7 +198,7 @@ def test_cursor_is_read_by_later_releases(lake: TestLake, hook: HttpReceiver, in
         assert told(hook) == []
 
 
-def test_run_whose_process_is_gone_is_reported(
+def test_run_without_a_process_is_reported(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance
 ) -> None:
     daemon = AlertSensor(lake, instance, webhook(hook))

@@ -305,11 +305,8 @@ class Session:
         """A tick of the alerts' sensor, and what it sends."""
         if self._alerts is None:
             self._hook = self._open.enter_context(http_receiver())
-            receiver = {
-                "type": "webhook",
-                "url": self._hook.url("${HOOK}"),
-                **({"on": self._kinds} if self._kinds else {}),
-            }
+            kinds = {"on": self._kinds} if self._kinds else {}
+            receiver = {"type": "webhook", "url": self._hook.url("${HOOK}"), **kinds}
             self._alerts = AlertSensor(self.lake, self.instance, receiver)
         self._alerts.now = self.now
         self._alerts.tick(datetime.timedelta())
