@@ -18,6 +18,7 @@ import click
 import pytest
 import sqlglot
 import yaml
+from click.testing import CliRunner
 
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.commands.metrics import METRICS, PREFIX
@@ -129,6 +130,25 @@ def test_every_command_line_of_a_block_is_understood() -> None:
             elif program not in OTHERS and not line.startswith((".venv/bin/python -m ", "python -m ", "#", "./")):
                 unknown.append(f"{name(page)}: {line}")
     assert parsed > 60 and not unknown
+
+
+def test_every_command_has_valid_examples() -> None:
+    for names, command in COMMANDS.items():
+        assert "-h, --help" in CliRunner().invoke(main, [*names, "-h"]).stdout, names
+        examples = re.findall(rf"cdc-lakehouse {' '.join(names)}(?= |$)(.*)", command.help or "", re.MULTILINE)
+        assert examples, f"{names} has no example"
+        options = {option for parameter in command.params for option in parameter.opts}
+        for example in examples:
+            used = re.findall(r"(?<= )--[a-z-]+", example)
+            assert set(used) <= options, (names, example)
+
+
+def test_every_command_has_json() -> None:
+    without = {
+        names for names, command in COMMANDS.items() if not any("--json" in each.opts for each in command.params)
+    }
+    # The schema and entries are JSON anyway, and metrics have a form of their own.
+    assert without == {("config", "schema"), ("canal", "tail"), ("metrics",)}
 
 
 def test_every_command_is_in_the_reference() -> None:

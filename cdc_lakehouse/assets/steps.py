@@ -58,86 +58,6 @@ Spec = dict[str, Any]
 """Arguments that `dg.asset`, `dg.AssetOut` and `dg.AssetSpec` have in common."""
 
 
-def source_spec(feed: FeedConfig, source: SourceMonitor) -> Spec:
-    """Return the spec of the feed's log, where its lineage begins and which nothing here makes. It is one asset, not
-    one for each table."""
-    return Spec(
-        key=keys.source_key(feed.name),
-        description="The change log, as it leaves the source. It is only read.",
-        kinds={source.kind.name, source.database},
-        metadata={
-            "place": feed.source.place,
-            "type": feed.source.type,
-            "configuration": configuration_metadata(feed),
-        },
-        **_of_feed(feed, "source"),
-    )
-
-
-def snapshot_spec(feed: FeedConfig, source: SourceMonitor) -> Spec:
-    return Spec(
-        key=keys.snapshot_key(feed.name),
-        description="The rows that the tables held before the change log, from a dump, at one point of it.",
-        kinds={source.database},
-        **_of_feed(feed),
-    )
-
-
-def raw_spec(feed: FeedConfig, source: SourceMonitor) -> Spec:
-    first = [keys.snapshot_key(feed.name)] if feed.initial is not None else []
-    return Spec(
-        key=keys.raw_key(feed.name),
-        deps=[keys.source_key(feed.name), *first],
-        description=source.kind.description,
-        kinds={source.kind.name},
-        **_of_feed(feed),
-    )
-
-
-def events_spec(feed: FeedConfig) -> Spec:
-    return Spec(
-        key=keys.events_key(feed.name),
-        deps=[keys.raw_key(feed.name)],
-        description="Every change of every table, once, with its place in the source. Values are the source's text.",
-        kinds={"spark", "iceberg"},
-        metadata={**_stored(system_table(feed.name, "events")), "dagster/column_schema": events_schema()},
-        **_of_feed(feed),
-    )
-
-
-def schema_spec(feed: FeedConfig, table: TableName, source: SourceMonitor) -> Spec:
-    return Spec(
-        key=keys.schema_key(feed.name, table),
-        description=f"DDL of {as_markdown(str(table))}: statements, their effect, and the columns.",
-        kinds={source.database},
-        **_of_table(feed, table, "schema"),
-    )
-
-
-def current_spec(lake: Lake, feed: FeedConfig, table: TableName) -> Spec:
-    minutes = feed.settings_of(table.database, table.table).freshness_minutes
-    return Spec(
-        key=keys.current_key(feed.name, table),
-        description=f"{as_markdown(str(table))}: one row a key, as of the published checkpoint.",
-        kinds={"spark", "iceberg"},
-        metadata=_stored(CurrentTables(lake, feed).identifier(table)),
-        freshness_policy=None if minutes is None else _within(minutes),
-        **_of_table(feed, table),
-    )
-
-
-def checkpoint_spec(feed: FeedConfig) -> Spec:
-    return Spec(
-        key=keys.checkpoint_key(feed.name),
-        description="The published cut: which snapshot of every table shows the checkpoint-ts.",
-        kinds={"iceberg"},
-        metadata=_stored(system_table(feed.name, "checkpoints")),
-        # Every run materializes it: it fails when runs fail, and when there are none.
-        freshness_policy=_within(feed.freshness_minutes),
-        **_of_feed(feed),
-    )
-
-
 def upkeep_spec(feed: FeedConfig, key: dg.AssetKey, description: str) -> Spec:
     return Spec(key=key, description=description, kinds={"spark", "iceberg"}, **_of_feed(feed))
 
@@ -232,7 +152,18 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
     snapshot = [_snapshot(feed, source)] if feed.initial is not None else []
     partitioned = _partitioned_asset(lake, feed)
     return [
-        dg.AssetSpec(**source_spec(feed, source)),
+        # Where the lineage begins, and which nothing here makes. It is one asset, not one for each table.
+        dg.AssetSpec(
+            keys.source_key(feed.name),
+            description="The change log, as it leaves the source. It is only read.",
+            kinds={source.kind.name, source.database},
+            metadata={
+                "place": feed.source.place,
+                "type": feed.source.type,
+                "configuration": configuration_metadata(feed),
+            },
+            **_of_feed(feed, "source"),
+        ),
         *snapshot,
         _raw(partitioned, feed, source),
         _events(partitioned, feed, tables),
@@ -260,7 +191,12 @@ _TABLE_KEYS: Final = (keys.schema_key, keys.current_key)
 def _snapshot(feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
     asset: Any = functools.partial(dg.asset, pool=pool_of(feed))
 
-    @asset(**snapshot_spec(feed, source))
+    @asset(
+        key=keys.snapshot_key(feed.name),
+        description="The rows that the tables held before the change log, from a dump, at one point of it.",
+        kinds={source.database},
+        **_of_feed(feed),
+    )
     def snapshot(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         return dg.MaterializeResult(metadata=describe_snapshot(lakehouse.steps(context, feed.name)))
 
@@ -275,7 +211,15 @@ def describe_snapshot(steps: Steps) -> metadata.Metadata:
 
 
 def _raw(partitioned_asset: Any, feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
-    @partitioned_asset(**raw_spec(feed, source))
+    first = [keys.snapshot_key(feed.name)] if feed.initial is not None else []
+
+    @partitioned_asset(
+        key=keys.raw_key(feed.name),
+        deps=[keys.source_key(feed.name), *first],
+        description=source.kind.description,
+        kinds={source.kind.name},
+        **_of_feed(feed),
+    )
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         described = describe_raw(context, lakehouse.steps(context, feed.name))
         return _by_date(context, described)
@@ -296,7 +240,14 @@ def describe_raw(context: Context, steps: Steps) -> Described:
 
 
 def _events(partitioned_asset: Any, feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
-    @partitioned_asset(**events_spec(feed))
+    @partitioned_asset(
+        key=keys.events_key(feed.name),
+        deps=[keys.raw_key(feed.name)],
+        description="Every change of every table, once, with its place in the source. Values are the source's text.",
+        kinds={"spark", "iceberg"},
+        metadata={**_stored(system_table(feed.name, "events")), "dagster/column_schema": events_schema()},
+        **_of_feed(feed),
+    )
     def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
         result = _by_date(context, describe_events(steps))
@@ -418,10 +369,33 @@ def _outputs(
 ) -> dict[str, dg.AssetOut]:
     outputs: dict[str, dg.AssetOut] = {}
     for table in tables:
-        schema, current = schema_spec(feed, table, source), current_spec(lake, feed, table)
-        outputs[keys.output_name("schema", table)] = dg.AssetOut(**schema, is_required=False)
-        outputs[keys.output_name("current", table)] = dg.AssetOut(**current, is_required=False)
-    outputs["checkpoint"] = dg.AssetOut(**checkpoint_spec(feed), is_required=False)
+        name, minutes = as_markdown(str(table)), feed.settings_of(table.database, table.table).freshness_minutes
+        outputs[keys.output_name("schema", table)] = dg.AssetOut(
+            key=keys.schema_key(feed.name, table),
+            description=f"DDL of {name}: statements, their effect, and the columns.",
+            kinds={source.database},
+            is_required=False,
+            **_of_table(feed, table, "schema"),
+        )
+        outputs[keys.output_name("current", table)] = dg.AssetOut(
+            key=keys.current_key(feed.name, table),
+            description=f"{name}: one row a key, as of the published checkpoint.",
+            kinds={"spark", "iceberg"},
+            metadata=_stored(CurrentTables(lake, feed).identifier(table)),
+            freshness_policy=None if minutes is None else _within(minutes),
+            is_required=False,
+            **_of_table(feed, table),
+        )
+    outputs["checkpoint"] = dg.AssetOut(
+        key=keys.checkpoint_key(feed.name),
+        description="The published cut: which snapshot of every table shows the checkpoint-ts.",
+        kinds={"iceberg"},
+        metadata=_stored(system_table(feed.name, "checkpoints")),
+        # Every run materializes it: it fails when runs fail, and when there are none.
+        freshness_policy=_within(feed.freshness_minutes),
+        is_required=False,
+        **_of_feed(feed),
+    )
     return outputs
 
 

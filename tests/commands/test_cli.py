@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pwd
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from cdc_lakehouse.cli import main
 from tests import commands
 from tests.commands import HEAVY, imported_by
-from tests.kit.lakes import TestLake
 from tests.kit.terminals import Terminal, find_home, log_lines, os_user, say, shown_by_progress
-from tests.pipeline import Sink
 
 Call = Callable[..., Result]
 
@@ -67,53 +63,6 @@ def test_help_loads_nothing_heavy() -> None:
     seen = imported_by([arguments for arguments, _ in may_not_load])
     for (arguments, heavy), loaded in zip(may_not_load, seen, strict=True):
         assert not loaded & heavy, arguments
-
-
-def test_help_has_every_command(call: Call) -> None:
-    result = call("--help")
-    assert result.exit_code == 0
-    assert all(f"\n  {command} " in result.stdout for command in ("ddl", "run", "sample", "show", "status"))
-    assert call("rnu").exit_code == 2
-
-
-def leaves(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from leaves(command, *above, name)
-        else:
-            yield (*above, name), command
-
-
-def test_every_command_has_valid_examples() -> None:
-    for names, command in leaves(main):
-        assert "-h, --help" in CliRunner().invoke(main, [*names, "-h"]).stdout, names
-        examples = re.findall(rf"cdc-lakehouse {' '.join(names)}(?= |$)(.*)", command.help or "", re.MULTILINE)
-        assert examples, f"{names} has no example"
-        options = {option for parameter in command.params for option in parameter.opts}
-        for example in examples:
-            used = re.findall(r"(?<= )--[a-z-]+", example)
-            assert set(used) <= options, (names, example)
-
-
-def test_every_command_has_json() -> None:
-    without = {names for names, command in leaves(main) if not any("--json" in each.opts for each in command.params)}
-    # The schema and entries are JSON anyway, and metrics have a form of their own.
-    assert without == {("config", "schema"), ("canal", "tail"), ("metrics",)}
-
-
-def test_option_config_precedes_the_environment(
-    lake: TestLake, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    Sink(lake.sink).checkpoint(10)
-    # Set by the option itself: put back when the test ends.
-    monkeypatch.setattr(os, "environ", os.environ.copy())
-    monkeypatch.chdir(lake.sink.parent)
-    result = call("--config", "lakehouse.yaml", "status", "--json", config=tmp_path / "absent.yaml")
-    assert result.exit_code == 0 and json.loads(result.stdout)["feeds"][0]["feed"] == lake.name
-    result = call("--config", "nosuch.yaml", "status")
-    assert result.exit_code == 2 and str(lake.sink.parent / "nosuch.yaml") in result.stderr
 
 
 def test_names_are_completed_without_loading_commands() -> None:
