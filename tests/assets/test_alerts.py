@@ -198,9 +198,7 @@ def test_cursor_is_read_by_later_releases(lake: TestLake, hook: HttpReceiver, in
         assert told(hook) == []
 
 
-def test_run_without_a_process_is_reported(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance
-) -> None:
+def test_run_without_a_process_is_reported(lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance) -> None:
     daemon = AlertSensor(lake, instance, webhook(hook))
     started(instance, lake.name)
     daemon.tick()
