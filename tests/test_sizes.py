@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
-    "cdc_lakehouse/assets": (2_452, 10),
+    "cdc_lakehouse/assets": (2_426, 10),
     "cdc_lakehouse/changelog": (5_928, 16),
     "cdc_lakehouse/commands": (3_629, 20),
     "cdc_lakehouse/config": (2_013, 8),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (915, 3),
     "cdc_lakehouse/sources": (6_751, 32),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (39_868, 271),
+    "tests": (39_832, 271),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
