@@ -137,13 +137,9 @@ class History:
         return {(version.name, ts): version for ts, version in self.repeats.values()} | found
 
     def incarnations(self) -> dict[str, Incarnation]:
-        lives: dict[str, list[TableVersion]] = {}
-        for version in self._versions:
-            if version.incarnation:
-                lives.setdefault(version.incarnation, []).append(version)
         return {
             id: Incarnation(id, tuple(sorted(life, key=lambda version: version.commit_ts)))
-            for id, life in lives.items()
+            for id, life in self.live.lives.items()
         }
 
     def is_late(self, change: SchemaChange) -> bool:

@@ -109,7 +109,7 @@ class LiveTables:
         self._vacated: dict[TableName, int] = {}
         self._births: dict[TableName, int] = {}
         self._loaded: dict[TableName, int] = {}
-        self._lives: dict[str, list[TableVersion]] = {}
+        self.lives: dict[str, list[TableVersion]] = {}
         """The versions of each incarnation."""
         self._ended: dict[TableName, list[TableVersion]] = {}
         """By folded name, the versions that took all rows of a table away."""
@@ -158,7 +158,7 @@ class LiveTables:
             if version.kind == _DROPS_ALL:
                 self._dropped[version.name.database.lower()] = version.commit_ts
             return
-        if version.incarnation not in self._lives:
+        if version.incarnation not in self.lives:
             if version.kind == LOAD:
                 self._loaded[version.name], self._births[version.name] = version.commit_ts, 0
             self._births[version.name] = self._births.get(version.name, 0) + 1
@@ -176,7 +176,7 @@ class LiveTables:
     # --- Tables that can come back ---
 
     def _record_end(self, version: TableVersion) -> None:
-        self._lives.setdefault(version.incarnation, []).append(version)
+        self.lives.setdefault(version.incarnation, []).append(version)
         if version.effect == "drop" or (version.effect == "empty" and version.kind == _TRUNCATES):
             self._ended.setdefault(version.name.folded, []).append(version)
         if version.restored is not None:
@@ -184,13 +184,13 @@ class LiveTables:
 
     def before(self, ended: TableVersion) -> Sequence[TableVersion]:
         """Return the versions of a table before the one with which it ended."""
-        life = self._lives[ended.incarnation]
+        life = self.lives[ended.incarnation]
         return life[: life.index(ended)]
 
     def restored_from(self, incarnation: str) -> Sequence[TableVersion]:
         """Return the versions of what a table was before it came back; none where it did not."""
-        restored = self._lives[incarnation][0].restored
-        return () if restored is None else self._lives[restored.incarnation]
+        restored = self.lives[incarnation][0].restored
+        return () if restored is None else self.lives[restored.incarnation]
 
     def ended(self, name: TableName, *, by_job: bool = False, with_database: bool = False) -> TableVersion | None:
         """Return the DROP or TRUNCATE whose table a RECOVER of that name brings back: TiDB takes the last one. None
@@ -482,13 +482,10 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
     if hold := matched.hold or apply.unlogged(previous.columns, matched.columns, after, clauses):
         return replace(version, effect="hold", hold=hold)
     if version.key != previous.key and version.key:
-        return replace(version, effect="rewrite", note=join_notes(_rekeyed(previous, version), version.note))
+        before = ", ".join(previous.key_names) or "nothing"
+        note = f"rows are identified by {', '.join(version.key_names)} from here on, before by {before}"
+        return replace(version, effect="rewrite", note=join_notes(note, version.note))
     return version
-
-
-def _rekeyed(previous: TableVersion, version: TableVersion) -> str:
-    before = ", ".join(previous.key_names)
-    return f"rows are identified by {', '.join(version.key_names)} from here on, before by {before or 'nothing'}"
 
 
 def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> list[TableVersion]:
@@ -554,16 +551,11 @@ def _primary_key_after(
     """Return the primary key after a change. Some schema files leave it out: it is gone only where the statement drops
     it."""
     shown = _primary(source, columns)
-    if shown or _drops_primary_key(change):
+    is_dropped = any(isinstance(clause, ddl.DropKey) and clause.drops_primary_key for clause in change.clauses or ())
+    if shown or is_dropped or change.kind == "drop_primary_key":
         return shown
     present = {column.id for column in columns}
     return tuple(id for id in previous.primary_key if id in present)
-
-
-def _drops_primary_key(change: TableChange) -> bool:
-    return change.kind == "drop_primary_key" or any(
-        isinstance(clause, ddl.DropKey) and clause.drops_primary_key for clause in change.clauses or ()
-    )
 
 
 def _primary(shown: Sequence[SourceColumn], columns: Sequence[Column]) -> tuple[int, ...]:
