@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
     "cdc_lakehouse/assets": (2_426, 10),
-    "cdc_lakehouse/changelog": (5_928, 16),
+    "cdc_lakehouse/changelog": (5_916, 16),
     "cdc_lakehouse/commands": (3_629, 20),
     "cdc_lakehouse/config": (2_013, 8),
     "cdc_lakehouse/decoders": (6_332, 24),
