@@ -43,7 +43,7 @@ _SECTIONS: Final = {
         "quarantine": ("quarantine:command", "Look at what could not be used, give it up, or decode it again."),
     },
     "Inspect": {
-        "ddl": ("ddl:command", "Parse DDL statements, and apply them to tables."),
+        "ddl": ("ddl:command", "Show the tables that DDL statements make."),
         "canal": ("canal:command", "Print what a Canal server sends."),
     },
 }
