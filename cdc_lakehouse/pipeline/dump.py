@@ -43,8 +43,7 @@ from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
-from cdc_lakehouse.sources.object_store import open_store
-from cdc_lakehouse.sources.object_store.opening import SegmentRef
+from cdc_lakehouse.sources.object_store import SegmentRef, open_store
 
 if TYPE_CHECKING:
     from cdc_lakehouse.config import StorageConfig

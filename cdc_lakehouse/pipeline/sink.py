@@ -63,7 +63,7 @@ from cdc_lakehouse.pipeline.sink_files import (
 )
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.object_store.opening import SegmentRef, read_in_parts
+from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
 from cdc_lakehouse.sources.sink.listing import (
     Frontier,
     ListingContext,

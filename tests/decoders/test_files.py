@@ -25,7 +25,7 @@ from cdc_lakehouse.decoders.text import Dialect, RecordReader, TextReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.decoding import _groups
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
-from cdc_lakehouse.sources.object_store.opening import SegmentRef, read_in_parts
+from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
 from tests.decoders.test_file_properties import NAMES, json_line
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 from tests.kit.decoding import (

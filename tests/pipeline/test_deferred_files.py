@@ -14,7 +14,7 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.segments import Appended
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.sink import _require_commit_ts
-from cdc_lakehouse.sources.object_store import opening
+from cdc_lakehouse.sources import object_store
 from tests.kit.lakes import TestLake
 from tests.pipeline import DAY, Sink
 
@@ -48,7 +48,7 @@ def test_a_file_that_is_too_large_waits_with_its_table(
 ) -> None:
     sink = Sink(lake.sink, *tables, checkpoint=10)
     large, *others = [sink.file(table) for table in tables]
-    monkeypatch.setattr(opening, "SEGMENT_LIMIT", (lake.sink / large).stat().st_size)
+    monkeypatch.setattr(object_store, "SEGMENT_LIMIT", (lake.sink / large).stat().st_size)
     with (lake.sink / large).open("a") as file:
         file.write("\r\n")
     run, appended = fresh(lake)

@@ -24,7 +24,7 @@ from cdc_lakehouse.decoders.task_errors import errors_to_driver
 from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import EventWriter
-from cdc_lakehouse.sources.object_store.opening import SegmentRef
+from cdc_lakehouse.sources.object_store import SegmentRef
 
 if TYPE_CHECKING:
     from cdc_lakehouse.lake.tables.segments import Segment

@@ -1,9 +1,22 @@
 """Read-only access to the store that holds a sink. Nothing here can write, rename or delete.
 
+Tasks of other processes open their own store, and read whole segments.
+
 How to add a service: a case of `Location` in `store`, a client in `remote_store`, settings in `config/storage.py`.
 """
 
-from cdc_lakehouse.sources.object_store.opening import SEGMENT_LIMIT, open_store, read_segment, segment_pieces
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.errors import CdcError, SourceError
+from cdc_lakehouse.sources.object_store.remote_store import RemoteStore, open_client
 from cdc_lakehouse.sources.object_store.store import (
     LocalStore,
     Location,
@@ -13,6 +26,97 @@ from cdc_lakehouse.sources.object_store.store import (
 )
 
 __all__ = [
-    "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "StoredObject", "UnreadableDirectory",
-    "open_store", "read_segment", "segment_pieces",
+    "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "SegmentRef", "StoredObject", "UnreadableDirectory",
+    "open_store", "read_in_parts", "read_segment", "segment_pieces",
 ]  # fmt: skip
+
+
+def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
+    """Open the store at an absolute URI (see `config.anchor_uri`). No request is made yet.
+
+    Raises `ConfigurationError` as `Location.of` and `open_client` do.
+    """
+    location = Location.of(uri)
+    if location.service == "file":
+        return LocalStore(Path(location.prefix))
+    return RemoteStore(location, open_client(location, storage or StorageConfig.nothing()))
+
+
+SEGMENT_LIMIT: Final = (1 << 31) - 1
+"""The maximum bytes of an Arrow array."""
+
+
+def read_segment(
+    root: str, storage: StorageConfig, path: str, etag: str | None, *, limit: int = SEGMENT_LIMIT
+) -> bytes:
+    """Read the segment at `path` below the URI `root`, as it was when it was listed with `etag`. Raises as
+    `ObjectStore.read` does."""
+    return _store(root, storage.model_dump_json(exclude_unset=True)).read(path, limit=limit, etag=etag)
+
+
+def segment_pieces(
+    root: str, storage: StorageConfig, path: str, etag: str | None, *, size_of_piece: int
+) -> Iterator[bytes]:
+    """Yield the content that `read_segment` returns, in pieces. Raises as `ObjectStore.pieces` does."""
+    store = _store(root, storage.model_dump_json(exclude_unset=True))
+    return store.pieces(path, size_of_piece, etag=etag)
+
+
+@functools.lru_cache(maxsize=8)
+def _store(root: str, storage: str) -> ObjectStore:
+    """Keep one client for each store and process, to reuse its connections and credentials."""
+    return open_store(root, StorageConfig.model_validate_json(storage))
+
+
+# Segments read in tasks, with the same client that lists them: no Hadoop connector, the same credentials, and never an
+# object that is not the listed one.
+
+_AHEAD_BYTES: Final = 32 * 1024 * 1024
+_REQUESTS_AT_ONCE: Final = 8
+_PART_BYTES: Final = 8 * 1024 * 1024
+
+
+class SegmentRef(NamedTuple):
+    """A segment as it was listed. `size` is in bytes."""
+
+    path: str
+    size: int
+    etag: str | None
+
+
+def read_in_parts(
+    root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
+) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
+    """Yield the content of each segment below the URI `root`, in order, in parts. For a file on a disk one part at a
+    time is in memory: allocating memory for the whole file takes longer than reading it."""
+    if root.startswith("file:"):
+        for segment in segments:
+            if segment.size > SEGMENT_LIMIT:
+                raise SourceError(
+                    f"the file is larger than {SEGMENT_LIMIT} bytes",
+                    segment=segment.path,
+                    advice="let the changefeed write smaller files (file-size)",
+                )
+            yield segment, segment_pieces(root, storage, segment.path, segment.etag, size_of_piece=_PART_BYTES)
+    else:
+        for segment, content in _read_whole(root, storage, segments):
+            yield segment, iter([content])
+
+
+def _read_whole(
+    root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
+) -> Iterator[tuple[SegmentRef, bytes]]:
+    """Yield whole segments; small ones are requested ahead, because each response takes time."""
+    asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        left = deque(segments)
+        while asked or left:
+            while left and (not asked or sum(each.size for each, _ in asked) + left[0].size <= _AHEAD_BYTES):
+                segment = left.popleft()
+                asked.append((segment, pool.submit(read_segment, root, storage, segment.path, segment.etag)))
+            segment, content = asked.popleft()
+            try:
+                yield segment, content.result()
+            except CdcError:
+                pool.shutdown(cancel_futures=True)
+                raise
