@@ -37,7 +37,6 @@ from cdc_lakehouse.lake.current.tables import (
     plan_tags,
     schema_fingerprint,
     shown_state,
-    state_of,
     tags_of,
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns, lake_name
@@ -344,8 +343,9 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_fo
     """Create an empty table with the columns of the target, under a parking name while another table has its name.
     Raises `ConcurrentRunError` when another run has created it meanwhile: both would share a directory of files."""
     name = changes.target.name
+    another_run = ConcurrentRunError(f"another run has made the table {name}", advice="run again")
     if tables.find(changes.life) is not None:
-        raise ConcurrentRunError(f"another run has made the table {name}", advice="run again")
+        raise another_run
     wanted = tables.identifier(name)
     run.lake.ensure_namespace(wanted.namespace)
     columns = lake_columns(changes.target.carried, value_format)
@@ -354,12 +354,14 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_fo
         identifier,
         [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")],
         tables.location(changes.life, name),
-        {
-            **tables.first_properties(changes.life),
-            COLUMNS: column_names({column.id: column.name for column in columns}),
-        },
+        {**tables.first_properties(changes.life), COLUMNS: column_names({each.id: each.name for each in columns})},
     )
-    return state_of(identifier, run.lake.existing(identifier))
+    made = tables.find(changes.life)
+    if made is None or made.identifier != identifier:
+        # The other run has renamed its own in the meantime: this one would stay beside it.
+        run.lake.catalog.drop_table(identifier.parts)
+        raise another_run
+    return made
 
 
 def location_of(tables: CurrentTables, changes: TableChanges, now: Identifier) -> TableLocation:

@@ -305,8 +305,7 @@ def _find(
     loaded = _loaded(config)
     lake = Lake(loaded.lake, loaded.storage)
     feeds = loaded.feeds if feed is None else [loaded.feed(feed)]
-    runs = [FeedRun(each, lake, **options) for each in feeds]
-    known = [run for run in runs if _knows(run, table)]
+    known = [run for each in feeds if _knows(run := FeedRun(each, lake, **options), table)]
     if not known:
         raise ConfigurationError(f"no table {table} is published", advice="name it as the source does: database.table")
     if len(known) > 1:
@@ -326,8 +325,7 @@ def _find(
 
 def _knows(run: FeedRun, table: str) -> bool:
     lives = run.history.history.incarnations().values()
-    names = {name for life in lives for name in life.names if run.feed.tables.takes(name.database, name.table)}
-    return table in map(str, names)
+    return any(str(n) == table and run.feed.tables.takes(n.database, n.table) for life in lives for n in life.names)
 
 
 def _loaded(config: Configuration) -> LakehouseConfig:
