@@ -15,17 +15,17 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
     "cdc_lakehouse/assets": (2_426, 10),
-    "cdc_lakehouse/changelog": (5_916, 16),
+    "cdc_lakehouse/changelog": (5_915, 16),
     "cdc_lakehouse/commands": (3_629, 20),
     "cdc_lakehouse/config": (2_013, 8),
-    "cdc_lakehouse/decoders": (6_332, 24),
+    "cdc_lakehouse/decoders": (6_327, 24),
     "cdc_lakehouse/lake": (11_149, 40),
-    "cdc_lakehouse/operate": (2_647, 8),
+    "cdc_lakehouse/operate": (2_643, 8),
     "cdc_lakehouse/pipeline": (6_653, 22),
     "cdc_lakehouse/sample": (915, 3),
-    "cdc_lakehouse/sources": (6_750, 31),
+    "cdc_lakehouse/sources": (6_748, 31),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (39_832, 271),
+    "tests": (39_829, 271),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

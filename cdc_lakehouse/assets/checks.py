@@ -130,7 +130,7 @@ def _quarantined(state: FeedState, concerns: Callable[[Quarantined], bool]) -> F
 
 def _event_counts(state: FeedState) -> Found:
     """The table holds as many events as its segments gave, but for those that later ones have superseded."""
-    counts = event_counts(state.lake, state.feed.name)
+    counts = event_counts(state)
     return counts.of_segments == counts.in_table + counts.superseded, {
         "events_of_segments": counts.of_segments,
         "events_in_table": counts.in_table,

@@ -4,9 +4,8 @@ This is the common path of all sources. Where the source lists the columns after
 decide and the statement only explains them; where it gives the statement alone (topics, Canal servers), `ddl.apply`
 computes the columns. Everything else is the same for both.
 
-The kinds of DDL, by statements' clauses and by TiDB's action types, as TiCDC's schema files number them.
-
-Numbers: TiDB's `model.ActionType`.
+A version has the kind of its DDL: that of the statement's clauses, or of the number (TiDB's `model.ActionType`) that
+TiCDC's schema files give it.
 """
 
 from __future__ import annotations

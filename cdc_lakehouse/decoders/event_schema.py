@@ -19,12 +19,10 @@ Decoders of files return the columns of `DECODED`, in tasks: an event, or a reco
 
     line, op … after    as above; null but for `line` where the record cannot be used
     problem             a key of `problems.PROBLEMS` where the record cannot be used, else null
-    value               the record's bytes where it cannot be used, else null
+    value               the record's bytes, or the first of them, where it cannot be used, else null
 
-Row images of rows whose values come in columns.
-
-Arrow joins them in half of the time that DuckDB needs to produce JSON: most texts are valid JSON as they are, and each
-special character is escaped in a whole column at once.
+Row images of rows whose values come in columns are joined by Arrow, in half of the time that DuckDB needs to produce
+JSON: most texts are valid JSON as they are, and each special character is escaped in a whole column at once.
 """
 
 from __future__ import annotations

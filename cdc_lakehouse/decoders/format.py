@@ -1,6 +1,6 @@
 """The type `Format` of message formats, with every fact that the rest of the product needs about one.
 
-Every format's module has a value `FORMAT`; `registry.FORMATS` lists them. No module outside `config` and this package
+Each format is a `Format` in its module; `registry.FORMATS` lists them. No module outside `config` and this package
 asks for a format by its name.
 """
 
@@ -259,8 +259,13 @@ class FileFormat:
     """Decodes a file, which comes in parts that are cut anywhere, into batches of `event_schema.DECODED`, in the order
     of its lines, with a DuckDB connection of `duckdb_sql.database`."""
     redelivers: Callable[[bytes, Sequence[bytes], CsvOptions | None], bool]
-    """Whether later files contain everything of a file that was cut off: see `redelivered`. Called with the contents,
-    those of the later files in their order."""
+    """Whether later files contain everything of a file that was cut off: all of its records, and the incomplete one.
+    Called with the contents, those of the later files in their order.
+
+    A changefeed that restarts sends again, in the same order, what it has not promised; its files may end at other
+    rows. So where the records of the cut file follow one another in later files, read as one sequence, and these
+    continue after them, nothing is lost with the rest of the cut file. What cannot be compared is not considered equal.
+    A file without a complete record before the cut is never found again: there would be nothing to search for."""
     detect: Callable[[Sequence[Sample]], DetectedFiles]
     """Detects the options that files were written with. Raises `SourceError` for those that can never be used."""
     lacks_commit_ts: Callable[[bytes], bool] | None = None

@@ -20,17 +20,19 @@ from cdc_lakehouse.decoders.formats import (
     shareplex_json,
     ticdc_canal_json,
 )
-from cdc_lakehouse.decoders.formats.csv import detect_csv, redelivers_canal_json, redelivers_csv
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.decoders.json.object import read_message
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.sink.paths import SinkLayout
 
-_MODULES: Final = (ticdc_canal_json, canal_json, canal_entries, dts_avro, dts_canal_json, shareplex_json)
 FORMATS: Final[Mapping[str, Format]] = {
-    each.name: each for each in (*(module.FORMAT for module in _MODULES), canal_entries.PROTOBUF)
-}
+    each.name: each
+    for each in (
+        ticdc_canal_json.FORMAT, canal_json.FORMAT, canal_entries.FORMAT, dts_avro.FORMAT, dts_canal_json.FORMAT,
+        shareplex_json.FORMAT, canal_entries.PROTOBUF,
+    )
+}  # fmt: skip
 
 
 def format_of(name: str) -> Format:
@@ -166,15 +168,15 @@ FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
     "canal-json": FileFormat(
         extension="json",
         decode=ticdc_canal_json.decode,
-        redelivers=redelivers_canal_json,
+        redelivers=ticdc_canal_json.redelivers_canal_json,
         detect=_detect_canal_json,
         lacks_commit_ts=ticdc_canal_json.lacks_commit_ts,
     ),
     "csv": FileFormat(
         extension="csv",
         decode=csv.decode,
-        redelivers=redelivers_csv,
-        detect=detect_csv,
+        redelivers=csv.redelivers_csv,
+        detect=csv.detect_csv,
         needs_layout=True,
         has_labels=True,
         binary=_binary,

@@ -1,6 +1,6 @@
 r"""Quoted text: csv of TiCDC, delimited text of dumps, and in part the rows of INSERT statements.
 
-A `Dialect` says how records are split into cells. `RecordReader` reads one record at a time, correct for any bytes;
+A `Dialect` says how records are split into cells. `StrictReader` reads one record at a time, correct for any bytes;
 `cells_by_column` reads many with Arrow, where they are written as usual. Arrow supports doubled quotes, separators of
 one ASCII byte and no escapes; it accepts any line end, and treats text next to quotes as part of the value. So quotes
 are checked first, and sequences that it does not support are replaced by bytes that do not occur in the text, and
@@ -131,7 +131,7 @@ class Record(NamedTuple):
     """None when it is not a record of the dialect."""
 
 
-class RecordReader:
+class StrictReader:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         quote, terminator = re.escape(dialect.quote), dialect.terminator
@@ -286,12 +286,12 @@ class Marks:
         kept[begins[known] + 1] = False
         return array[kept].tobytes()
 
-    def replaced(self, text: bytes, escape: bytes, character: bytes, *others: bytes) -> list[bytes]:
-        """Replace an escape by a mark, in a text and in others."""
+    def replaced(self, text: bytes, null: bytes, escape: bytes, character: bytes) -> tuple[bytes, bytes]:
+        """Replace an escape by a mark, in a text and in that of NULL."""
         if escape not in text:
-            return [text, *others]
+            return text, null
         mark = self._of(character)
-        return [each.replace(escape, mark) for each in (text, *others)]
+        return text.replace(escape, mark), null.replace(escape, mark)
 
     def unused(self) -> bytes:
         """Return a byte that does not occur in the piece."""
@@ -381,7 +381,7 @@ def is_plain(text: bytes) -> bool:
     return len(text) == 1 and 0 < text[0] < 0x80 and text not in LINE_ENDS
 
 
-class ColumnReader:
+class ArrowReader:
     """Reads whole records with Arrow, as many as are in a piece."""
 
     def __init__(self, dialect: Dialect, width: int) -> None:
@@ -442,7 +442,7 @@ class ColumnReader:
             text = marks.unescaped(text, self._letters)
         else:
             for escape, character in dialect.escapes.items():
-                text, null = marks.replaced(text, escape, character, null)
+                text, null = marks.replaced(text, null, escape, character)
         if not is_plain(separator):
             text, separator = marks.separated(text, separator, quote + null)
         array: Bytes = np.frombuffer(text, np.uint8)
@@ -577,8 +577,8 @@ class TextReader:
         self._table = table
         self._problem = problem
         self._header = header
-        self._records = RecordReader(dialect)
-        self._columns = ColumnReader(dialect, table.width)
+        self._records = StrictReader(dialect)
+        self._columns = ArrowReader(dialect, table.width)
         self._within_long = False
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:

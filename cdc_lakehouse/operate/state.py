@@ -307,11 +307,9 @@ def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
     return sum(file.live_rows for file in live_files(table, (), snapshot=snapshot))
 
 
-def event_counts(lake: Lake, feed: str) -> EventCounts:
-    table = lake.load(system_table(feed, "events"))
-    rows = 0 if table is None else row_count(table, table.current_snapshot())
-    of_segments = totals(Segments(lake, feed).rows.filter(pc.field("state") == DECODED)).events
-    return EventCounts(of_segments, rows, removal_of(lake, feed).removed)
+def event_counts(state: FeedState) -> EventCounts:
+    of_segments = totals(state.segments.rows.filter(pc.field("state") == DECODED)).events
+    return EventCounts(of_segments, state.events, removal_of(state.lake, state.feed.name).removed)
 
 
 # Measure how well a table can be read, by its files, deleted rows, manifests and snapshots. No JVM is started.

@@ -7,10 +7,8 @@ TiDB is read as of the cut's TSO. MySQL is read now, while changes continue: dif
 cuts, and a key that was equal once is equal. A key is reported as changing when it differs in another way each time, or
 when `events` has a change of it above the cut.
 
-Compute checksums of a current-state table's rows by bucket, and read the rows of some buckets, as of a snapshot.
-
-The columns are read file by file and passed through DuckDB, which holds one number for each bucket and sorts on
-disk.
+In the lake, the columns of the cut's snapshot are read file by file and passed through DuckDB, which holds one number
+for each bucket and sorts on disk.
 """
 
 from __future__ import annotations

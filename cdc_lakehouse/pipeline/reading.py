@@ -252,8 +252,8 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     hold = next((version.hold for version in life.versions if version.hold is not None), None)
     if hold is not None or not key:
         raise NotReadableError(hold or "it has no key", table=name, advice="read it as of a cut")
-    changes_of_key = key_changes(run.feed, life)
-    if any(version.commit_ts <= run.history.history.incarnations()[life.id].emptied_ts for version in changes_of_key):
+    changes_of_key, whole = key_changes(run.feed, life), run.history.history.incarnations()[life.id]
+    if any(version.commit_ts <= whole.emptied_ts for version in changes_of_key):
         why = "the rows that a change of its key had moved are gone: it was emptied later"
         raise NotReadableError(why, table=name, advice="read it as of a cut")
     known_from_ts = removal_of(run.lake, run.feed.name).known_from_ts

@@ -7,6 +7,7 @@ asks which kind a feed has.
 
 from __future__ import annotations
 
+import abc
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -224,7 +225,7 @@ def open_monitor(lake: Lake, feed: FeedConfig) -> SourceMonitor:
             return SinkMonitor(lake, feed)
 
 
-class SourceMonitor:
+class SourceMonitor(abc.ABC):
     """One source, opened without a run. Opening it does nothing."""
 
     kind: SourceKind
@@ -245,6 +246,7 @@ class SourceMonitor:
         self._lake = lake
         self._feed = feed
 
+    @abc.abstractmethod
     def poll(self, asked: str | None) -> SourceState:
         """Return what the source shows now. `asked` is the cursor of the state for which the last run was requested.
 
@@ -252,12 +254,11 @@ class SourceMonitor:
         waiting and not new, that run may have failed and can be retried. This must not be called while a run of the
         feed is unfinished: a Canal server delivers what it shows here to nobody else. Raises `SourceUnreachableError`,
         `SourceError` and `CheckpointError`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def status(self) -> SourceStatus:
         """Return whether the source can be used, and its progress. It takes nothing away from a run; the project's
         errors are in the result."""
-        raise NotImplementedError
 
     def stuck(self) -> CdcError | None:
         """Return an error that says where the source is stuck, as the last runs saw it; None where it is not."""

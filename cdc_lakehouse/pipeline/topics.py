@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
-from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.history import History, Incarnation, ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource
@@ -394,17 +394,16 @@ class RecordSource(abc.ABC):
                 ),
             ]
         )
-        found = least[0][0] if least else BEGINNING
+        found, lives = least[0][0] if least else BEGINNING, self._read_log()[1].incarnations().values()
         for upto in sorted({watermark for watermark, _ in least}):
-            if not all(self._is_abandoned(name, upto) for watermark, name in least if watermark < upto):
+            if not all(self._is_abandoned(name, lives, upto) for watermark, name in least if watermark < upto):
                 break
             found = upto
         return found
 
-    def _is_abandoned(self, topic: str, upto: int) -> bool:
+    def _is_abandoned(self, topic: str, lives: Iterable[Incarnation], upto: int) -> bool:
         tables = self._run.signals.tables(topic)
-        lives = (life.upto(upto) for life in self._read_log()[1].incarnations().values())
-        live = (life.last.name.folded for life in lives if life is not None and life.dropped_ts is None)
+        live = (then.last.name.folded for life in lives if (then := life.upto(upto)) and then.dropped_ts is None)
         return bool(tables) and tables.isdisjoint(live) and topic in self._read_up
 
     @functools.cached_property

@@ -6,7 +6,7 @@ The tables have at least one column of every kind of type; their texts are ones 
 quotes, line ends). DDL text is as TiCDC prints it: names in backquotes, key words in upper case, texts with their
 character set.
 
-The sample changefeed: a shop's history, written at once, and its ongoing changes.
+The sample changefeed has a shop's history, written at once, and its ongoing changes:
 
     write_history(directory, start=…, end=…, transactions=2_000)
     for checkpoint_ts in follow(directory, pause_seconds=5):

@@ -1,6 +1,6 @@
 """The sources of change logs: listing and reading, without Iceberg, Spark or Dagster.
 
-A new storage is one class with the methods of `object_store.ObjectStore` and one branch in `object_store.open_store`.
+`read_json` is the one reader of JSON that another system wrote.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 def read_json(
     content: str | bytes, what: str, error: Callable[[str], CdcError] = MessageError, **hooks: Any
 ) -> dict[str, Any]:
-    """Parse a text of others that has to be a JSON object; `what` names it in errors. `hooks` are those of
-    `json.loads`.
+    """Parse a text that another system wrote and that has to be a JSON object; `what` names it in errors. `hooks` are
+    those of `json.loads`.
 
     Raises `error` for one that is not UTF-8, not JSON, nested too deep or not an object, and for half of a surrogate
     pair, which JSON's escapes can say and nothing can store.

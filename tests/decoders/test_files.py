@@ -21,7 +21,7 @@ from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.formats.dump import InsertRecordReader, NotSoundError, decode_rows
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
-from cdc_lakehouse.decoders.text import Dialect, RecordReader, TextReader
+from cdc_lakehouse.decoders.text import Dialect, StrictReader, TextReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.decoding import _groups
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
@@ -341,9 +341,9 @@ def test_long_text_is_read_once(text: str) -> None:
         (cell,) = insert.row(b"('" + long + b"');", 0, True).cells
         assert len(cell or b"") == 200_000 * len(re.sub(r"\\(.)|''", "-", text))
     for notation in (TEXT, RAW):
-        assert RecordReader(Dialect.of_dump(notation)).record(b'"' + long, 0, True).cells is None
+        assert StrictReader(Dialect.of_dump(notation)).record(b'"' + long, 0, True).cells is None
         if (text == '""') is not notation.backslash_escapes:
-            found = RecordReader(Dialect.of_dump(notation)).record(b'"' + long + b'"\r\n', 0, True)
+            found = StrictReader(Dialect.of_dump(notation)).record(b'"' + long + b'"\r\n', 0, True)
             plain = re.sub(r'\\(.)|""', "-", text) if notation.backslash_escapes or text == '""' else text
             assert found.cells is not None and len(found.cells[0] or b"") == 200_000 * len(plain)
 

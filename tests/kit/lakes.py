@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 import logging
@@ -17,7 +18,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import packages
-from cdc_lakehouse.operate.state import conservation, event_counts
+from cdc_lakehouse.operate.state import FeedState, conservation, event_counts
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, publish
 from tests.kit import truth
@@ -173,7 +174,7 @@ def check_events(lake: TestLake) -> None:
     places = ("segment", "line", "op", "commit_ts")
     events = Counter(tuple(each[place] for place in places) for each in lake.machinery("events"))
     assert not (twice := [place for place, count in events.items() if count > 1]), f"events twice: {twice}"
-    counts = event_counts(lake.lake, lake.name)
+    counts = event_counts(FeedState(lake.lake, lake.feed, datetime.datetime.now(datetime.UTC)))
     assert counts.of_segments == counts.in_table + counts.superseded, counts
     rows = (row for row in lake.machinery("segments") if row["events"] and row["kind"] != "summary")
     said = {row["segment"]: row["events"] for row in rows}

@@ -103,10 +103,6 @@ def bad_rows(lake: TestLake, table: str = "x", *, kind: str = "BadLine", count: 
     quarantine(lake, Rejected("s", 1, kind, "it is bad", None, "d", table, count))
 
 
-def resolve_all(lake: TestLake, at: datetime.datetime = NOON) -> None:
-    lake.run().quarantine.replace(lambda _: True, [], at)
-
-
 def segment(path: str, **fields: Any) -> Segment:
     """A data file by its path: `database/table/version/file`."""
     database, table, *_ = path.split("/")

@@ -143,11 +143,10 @@ def parts_of(message: JsonObject) -> tuple[MessagePart, ...]:
     if is_ddl(message) or kind in DDL:
         return (Ddl(_text(message, "database"), _text(message, "table"), _text(message, "sql")),)
     op = op_of(kind)
-    return () if op is None else changes_of(message, kind, op)
+    return () if op is None else _changes(message, kind, op)
 
 
-def changes_of(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
-    """Return the rows of a flat message of the type `kind`. Raises MessageError."""
+def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
     data = _rows(message, "data")
     if not data and message.get("old"):
         raise MessageError(

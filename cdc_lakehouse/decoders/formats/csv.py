@@ -13,27 +13,14 @@ The fields are
 `is-update` exists with output-old-value; the handle key, with output-handle-key, only from classic TiCDC. Numbers,
 booleans and NULL are not quoted.
 
-Conversion of csv rows to events: operations, images of rows before and after, and an UPDATE's two rows as one event.
-
 With output-old-value TiCDC writes an UPDATE as its old row with operation D, immediately followed by its new row with
-operation I, both with `is-update` true (TiCDC csv protocol documentation).
-
-Whether later files contain everything of an earlier file that was cut off: all of its records, and the incomplete
-one.
-
-A changefeed that restarts sends again, in the same order, what it has not promised; its files may end at other rows.
-So where the records of the cut file follow one another in later files, read as one sequence, and these continue after
-them, nothing is lost with the rest of the cut file.
-What cannot be compared is not considered equal. A file without a complete record before the cut is never found again:
-there would be nothing to search for.
+operation I, both with `is-update` true (TiCDC csv protocol documentation); they become one event.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,15 +29,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
 from cdc_lakehouse.decoders.format import DetectedFiles, FileContext, Layout, Sample, commit_ts_of
-from cdc_lakehouse.decoders.json.object import read_message
-from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, RecordReader, TextReader, read_rows
+from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, StrictReader, TextReader, read_rows
 from cdc_lakehouse.errors import SourceError
 
 OP: Final = 0
@@ -66,9 +51,9 @@ _OPERATIONS: Final = pa.array(["I", "U", "D"])
 _TRUTHS: Final = pa.array(["true", "false"])
 
 
-class Fields:
+class CsvTable:
     """The fields of a row: a `text.Table`, whose rows have the leading fields, then the data columns by number, without
-    the handle key. `null` is the text of NULL."""
+    the handle key."""
 
     def __init__(self, options: CsvOptions, layout: Layout, end_ts: int) -> None:
         self.old_value = options.output_old_value
@@ -130,7 +115,7 @@ class Fields:
 class EventBuilder:
     """Builds events from the rows of one file, which come in order."""
 
-    def __init__(self, context: FileContext, layout: Layout, fields: Fields, first_line: int) -> None:
+    def __init__(self, context: FileContext, layout: Layout, fields: CsvTable, first_line: int) -> None:
         self._context = context
         self._fields = fields
         self._line = first_line
@@ -140,7 +125,7 @@ class EventBuilder:
         self._limit = max(2, most_rows(layout.names))
 
     def events(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the events of the next rows (see `Fields`). An UPDATE's old row at their end is kept for the next
+        """Yield the events of the next rows (see `CsvTable`). An UPDATE's old row at their end is kept for the next
         call."""
         if self._held is not None:
             rows = pa.concat_batches([self._held, rows])
@@ -232,9 +217,10 @@ def decode(
     options, layout = context.csv, context.layout
     assert options is not None, "they are known of each file of csv"
     assert layout is not None, "it is known of each file of csv"
-    dialect, fields, parts, head = Dialect.of_csv(options), Fields(options, layout, context.end_ts), iter(parts), b""
+    dialect, fields, parts, head = Dialect.of_csv(options), CsvTable(options, layout, context.end_ts), iter(parts), b""
+    reader = StrictReader(dialect)
     while True:
-        at, header = behind_header(RecordReader(dialect), head)
+        at, header = behind_header(reader, head)
         part = b"" if len(head) > at + len(HEADER) else next(parts, b"")
         if not part:
             break
@@ -249,7 +235,7 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
     """Return the fields of a file's first valid record: not the header, and not a record that is not csv or not UTF-8.
 
     `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
-    reader = RecordReader(Dialect.of_csv(options))
+    reader = StrictReader(Dialect.of_csv(options))
     at, _ = behind_header(reader, head)
     for record in reader.records(head, at, len(head)):
         if record.following == record.end and not whole:
@@ -263,7 +249,7 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
 def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
     """Return the names of a file's header, including those of the leading columns; None when it has none, or it is
     incomplete or not UTF-8. A name that contains the delimiter is split into two."""
-    at, found = behind_header(RecordReader(Dialect.of_csv(options)), head)
+    at, found = behind_header(StrictReader(Dialect.of_csv(options)), head)
     if not found or at == len(head):
         return None
     try:
@@ -272,7 +258,7 @@ def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
         return None
 
 
-def behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
+def behind_header(reader: StrictReader, content: bytes) -> tuple[int, bool]:
     """Return the start of the first record after the header, and whether there is a header."""
     at = reader.after_blank(content, 0)
     # Its names may contain anything, even quotes: it is read as one line, whatever its content.
@@ -370,37 +356,17 @@ def _null(content: bytes, quote: bytes, delimiter: bytes, end: bytes) -> bytes |
     return bare.most_common(1)[0][0] if bare else None
 
 
-_SENT_AT: Final = b',"ts":'
-_IMAGES: Final = re.compile(rb',"old":(?:null|\[)')
-
-
-def redelivers_canal_json(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None = None) -> bool:
-    """Whether the later canal-json files of TiCDC contain the cut one: a message is the same whenever it was sent."""
-    *whole, part = cut.split(b"\n")
-    lines = b"".join(later).split(b"\n")[:-1]
-    if not whole or not part.strip():
-        return False
-    wanted = [_digest(line) for line in whole]
-    found = [_digest(line) for line in lines]
-    count = len(wanted)
-    return None not in wanted and any(
-        found[at : at + count] == wanted and found[at + count] is not None and _begins_with(lines[at + count], part)
-        for at in range(len(found) - count)
-        if found[at] == wanted[0]
-    )
-
-
 def redelivers_csv(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -> bool:
     """Whether the later csv files contain the cut one: a row always has the same bytes."""
     assert csv is not None, "they are known of each file of csv"
-    reader = RecordReader(Dialect.of_csv(csv))
+    reader = StrictReader(Dialect.of_csv(csv))
     first, _ = behind_header(reader, cut)
     starts = [record.start for record in reader.records(cut, first, len(cut))]
     if len(starts) < 2 or cut[-1:] in (b"\r", b"\n"):
         return False
     rest, part = cut[first:], len(cut) - starts[-1]
     text = b"".join(each[behind_header(reader, each)[0] :] for each in later)
-    reader = RecordReader(Dialect.of_csv(csv))
+    reader = StrictReader(Dialect.of_csv(csv))
     at = text.find(rest)
     while at >= 0:
         if at == 0 or text[at - 1] in LINE_ENDS:
@@ -410,26 +376,3 @@ def redelivers_csv(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -
                 return record.following > record.end
         at = text.find(rest, at + 1)
     return False
-
-
-def _digest(line: bytes) -> bytes | None:
-    """Return the hash of a message without the time of sending and the order of its names; None where it is not a
-    message."""
-    try:
-        message = read_message(line)
-    except MessageError:
-        return None
-    message.pop("ts", None)
-    return hashlib.sha256(json.dumps(message, sort_keys=True).encode()).digest()
-
-
-def _begins_with(line: bytes, part: bytes) -> bool:
-    """Whether a message that was cut off to `part` can be this one, comparing what two sendings have in common: the
-    part up to the time of sending, and the row's images. Between them are the types, whose order changes."""
-    sent_at = line.find(_SENT_AT)
-    if sent_at < 0 or not line[:sent_at].startswith(part[:sent_at]):
-        return False
-    images, own = _IMAGES.search(line, sent_at), _IMAGES.search(part, sent_at)
-    if images is None:
-        return False
-    return own is None or line.startswith(part[own.start() :], images.start())

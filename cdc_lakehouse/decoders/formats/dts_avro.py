@@ -77,6 +77,7 @@ import fastavro
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.changelog.mysql_types import CharsetError, text
 from cdc_lakehouse.decoders.format import Format, Redelivery, Row, shown, sized
+from cdc_lakehouse.decoders.json.columns import OPS
 from cdc_lakehouse.decoders.json.object import parse
 
 Image = tuple[str, Any] | None
@@ -459,7 +460,7 @@ _NO_OP, _NO_OP_2020 = 2, 48
 _POSITION: Final = re.compile("([0-9]{1,18})@([0-9]{1,18})")
 _DOT: Final = "\\u002E"
 # INIT is a row of the full load, as in the service's Canal JSON, if it occurs.
-_ROWS: Final[Mapping[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
+_ROWS: Final[Mapping[str, Literal["I", "U", "D"]]] = {**OPS, "INIT": "I"}
 # Sources whose type numbers and values are MySQL's; OTHER stands for sources that the list does not name, such as TiDB.
 _SOURCES: Final = frozenset({"MySQL", "DRDS", "OTHER"})
 

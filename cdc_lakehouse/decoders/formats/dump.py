@@ -631,8 +631,7 @@ def _text_reader(context: DumpContext, notation: TextNotation) -> TextReader:
 
     table = DumpTable(context.own_names(notation.columns), context)
     # A table without dumped columns has no header.
-    has_header = notation.header and notation.columns
-    header = check_header if has_header else None
+    header = check_header if notation.header and notation.columns else None
     return TextReader(Dialect.of_dump(notation), table, problems.NOT_A_DUMP_ROW, header)
 
 

@@ -23,7 +23,10 @@ Source of the facts: TiCDC's documentation of the protocol, its code, and the de
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -31,7 +34,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import END_TS
-from cdc_lakehouse.config import KafkaSource, StorageConfig
+from cdc_lakehouse.config import CsvOptions, KafkaSource, StorageConfig
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import batch_of, pc
 from cdc_lakehouse.decoders.event_schema import BATCH_ROWS, DECODED, image_text
@@ -332,3 +335,48 @@ def read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:
         event = event_of(line, context)
         rows.append((number, *(None,) * 4, event, line) if isinstance(event, str) else (number, *event, None, None))
     return batch_of(rows, DECODED)
+
+
+# Whether later files contain everything of a file that was cut off.
+
+_SENT_AT: Final = b',"ts":'
+_IMAGES: Final = re.compile(rb',"old":(?:null|\[)')
+
+
+def redelivers_canal_json(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -> bool:
+    """Whether the later canal-json files of TiCDC contain the cut one: a message is the same whenever it was sent."""
+    *whole, part = cut.split(b"\n")
+    lines = b"".join(later).split(b"\n")[:-1]
+    if not whole or not part.strip():
+        return False
+    wanted = [_digest(line) for line in whole]
+    found = [_digest(line) for line in lines]
+    count = len(wanted)
+    return None not in wanted and any(
+        found[at : at + count] == wanted and found[at + count] is not None and _begins_with(lines[at + count], part)
+        for at in range(len(found) - count)
+        if found[at] == wanted[0]
+    )
+
+
+def _digest(line: bytes) -> bytes | None:
+    """Return the hash of a message without the time of sending and the order of its names; None where it is not a
+    message."""
+    try:
+        message = read_message(line)
+    except MessageError:
+        return None
+    message.pop("ts", None)
+    return hashlib.sha256(json.dumps(message, sort_keys=True).encode()).digest()
+
+
+def _begins_with(line: bytes, part: bytes) -> bool:
+    """Whether a message that was cut off to `part` can be this one, comparing what two sendings have in common: the
+    part up to the time of sending, and the row's images. Between them are the types, whose order changes."""
+    sent_at = line.find(_SENT_AT)
+    if sent_at < 0 or not line[:sent_at].startswith(part[:sent_at]):
+        return False
+    images, own = _IMAGES.search(line, sent_at), _IMAGES.search(part, sent_at)
+    if images is None:
+        return False
+    return own is None or line.startswith(part[own.start() :], images.start())

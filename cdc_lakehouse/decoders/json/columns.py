@@ -4,7 +4,7 @@ Most messages have one row, a time and nothing unusual. DuckDB reads those in a 
 to process each value. Its JSON parser accepts slightly more than JSON: a comma before a bracket, and words for
 infinity; of a duplicate name DuckDB takes the first, so a message with one is left to the decoder.
 
-Validation of JSON objects whose values are not nested, many at once, without extracting their values.
+JSON objects whose values are not nested are also validated, many at once, without extracting their values.
 
 Rows that TiCDC writes mostly differ only in their values. A `RowForm` is such a row without its texts; rows of a form
 are recognised by the bytes around their texts, in a third of the time that DuckDB needs to parse them.

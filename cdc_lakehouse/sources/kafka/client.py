@@ -3,7 +3,7 @@ client's errors.
 
 An error's text contains addresses and responses of brokers, so only the error's name is passed on.
 
-Claim checks: the files in which TiCDC stores messages that are too large for the broker.
+It also reads claim checks, the files in which TiCDC stores messages that are too large for the broker.
 
     {"key":null,"value":"<the message, base64>"}
 

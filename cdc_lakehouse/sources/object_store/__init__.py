@@ -1,7 +1,5 @@
 """Read-only access to the store that holds a sink. Nothing here can write, rename or delete.
 
-Tasks of other processes open their own store, and read whole segments.
-
 How to add a service: a case of `Location` in `store`, a client in `remote_store`, settings in `config/storage.py`.
 """
 

@@ -134,11 +134,10 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 # A sensor's tick waits for it, so an outage is reported after less than a minute; a run is tried again as a whole.
-RETRY_TIMEOUT: Final = datetime.timedelta(seconds=45)
-RETRIES: RetryConfig = {"max_retries": 8, "retry_timeout": RETRY_TIMEOUT}
+RETRIES: RetryConfig = {"max_retries": 8, "retry_timeout": datetime.timedelta(seconds=45)}
 # A connection that brings nothing for half a minute is dead; a large file may take much longer than that in all.
 TIMEOUTS: ClientConfig = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "15m"}
-DEFAULT_REGION: Final = "us-east-1"
+_DEFAULT_REGION: Final = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,7 @@ def open_client(location: Location, storage: StorageConfig) -> StoreClient:
 
 
 def _s3_config(location: Location, settings: S3Storage, credentials: S3Credentials | None) -> S3Config:
-    region = settings.region or (None if credentials is None else credentials.region) or DEFAULT_REGION
+    region = settings.region or (None if credentials is None else credentials.region) or _DEFAULT_REGION
     config: S3Config = {"region": region, "virtual_hosted_style_request": not settings.path_style}
     if settings.endpoint is not None:
         config["endpoint"] = settings.endpoint

@@ -57,7 +57,8 @@ class ObjectStore(Protocol):
         byte order of paths. Earlier objects cost little: they are not read.
 
         A prefix without objects gives nothing. Raises `SourceUnreachableError` when the root cannot be listed, and
-        `SourceError` for a key that no request can be made for: part of it is empty, `.` or `..`.
+        `SourceError` for a key that no request can be made for: part of it is empty, `.` or `..`, or has control
+        characters.
         """
         ...
 
