@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (751, 4),
     "cdc_lakehouse/assets": (2_426, 10),
-    "cdc_lakehouse/changelog": (5_915, 16),
+    "cdc_lakehouse/changelog": (5_911, 16),
     "cdc_lakehouse/commands": (3_629, 20),
     "cdc_lakehouse/config": (2_013, 8),
     "cdc_lakehouse/decoders": (6_327, 24),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (915, 3),
     "cdc_lakehouse/sources": (6_748, 31),
     "cdc_lakehouse/*.py": (784, 6),
-    "tests": (39_829, 271),
+    "tests": (39_824, 271),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

@@ -11,10 +11,10 @@ one file and none for its tables; CREATE VIEW and a restart describe every table
 which makes no version here; the first file of a table that is older than the feed may come long after later versions of
 other tables.
 
-Topics and Canal servers have no schema files: their DDL is text alone (`read_log`). A statement is one change, without
-columns: `versions` applies it to the tables. A table whose CREATE is not in the log is known from its first row on: its
-columns are those of the row, its types those of the message. Such *observed columns* also reveal a column that no
-statement adds.
+Topics and Canal servers have no schema files: their DDL is text alone (`schema_changes`). A statement is one change,
+without columns: `versions` applies it to the tables. A table whose CREATE is not in the log is known from its first row
+on: its columns are those of the row, its types those of the message. Such *observed columns* also reveal a column that
+no statement adds.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ _ADVICE: Final = (
     "what reads the log was behind with a statement and has named older values by newer columns; with Canal, switch on "
     "its table history (canal.instance.tsdb), and load the table anew"
 )
-
-
 _OF_OTHER_TABLES: Final = frozenset({"rename_table", "exchange_partition", "flashback_recover", "recover_database"})
 
 

@@ -1,4 +1,5 @@
-"""MySQL and TiDB column types, the Iceberg type for each, and the effect of a change of type on values.
+"""MySQL and TiDB column types, the Iceberg type for each, and the effect of a change of type on values; and the text
+of a row, of which checksums are made.
 
 >>> ColumnType.of("INT UNSIGNED", length=10)
 ColumnType(name='int', unsigned=True, length=10, scale=None, elements=(), zerofill=False, charset=None)
@@ -351,31 +352,30 @@ def text(value: bytes, charset: str) -> str:
 
 # --- The text of a row ---
 
+# The text of a row is the same in the source database and in the lake; checksums are computed from it.
+#
+# Each value has a text, which both sides write in their own SQL (`sources.database.client`, `lake.current.row_texts`):
+#
+#     integers, YEAR, BIT    decimal digits
+#     DECIMAL                all digits of its scale, one at least before the point
+#     FLOAT, DOUBLE          the shortest digits that read as the same double, without zeros at either end, `e`, and the
+#                            power of ten of the last digit: 1250 is `125e1`; zero is `0`
+#     DATE                   year-month-day
+#     DATETIME, TIMESTAMP    year-month-day hour:minute:second and six digits, TIMESTAMP in UTC. Where zero dates are
+#                            kept as text: as many digits as the column has
+#     TIME                   as the source prints it
+#     texts, ENUM, SET, JSON the text itself, as UTF-8; of ENUM and SET the labels
+#     binaries               the bytes
+#
+# The row's text joins those of its columns with commas, with `N` for NULL. A text that can contain a comma has its
+# length in bytes and a colon before it; one that can be long is replaced by its MD5, and a short binary by its
+# hexadecimal digits. A row's hash is the first 16 digits of the text's MD5 as a number, and a bucket's checksum is the
+# sum of its rows' hashes, so that the order does not matter. A row's bucket is the first 8 digits of the MD5 of its
+# key's text, modulo the number of buckets.
+
 Form = Literal["plain", "counted", "long", "hex", "long_bytes"]
 """The form of a value's text in a row's text: as it is, with its length before it, as its MD5; in hexadecimal, as the
-MD5 of its bytes.
-
-The text of a row is the same in the source database and in the lake; checksums are computed from it.
-
-Each value has a text, which both sides write in their own SQL (`sources.database.client`, `lake.current.row_texts`):
-
-    integers, YEAR, BIT    decimal digits
-    DECIMAL                all digits of its scale, one at least before the point
-    FLOAT, DOUBLE          the shortest digits that read as the same double, without zeros at either end, `e`, and the
-                           power of ten of the last digit: 1250 is `125e1`; zero is `0`
-    DATE                   year-month-day
-    DATETIME, TIMESTAMP    year-month-day hour:minute:second and six digits, TIMESTAMP in UTC. Where zero dates are kept
-                           as text: as many digits as the column has
-    TIME                   as the source prints it
-    texts, ENUM, SET, JSON the text itself, as UTF-8; of ENUM and SET the labels
-    binaries               the bytes
-
-The row's text joins those of its columns with commas, with `N` for NULL. A text that can contain a comma has its length
-in bytes and a colon before it; one that can be long is replaced by its MD5, and a short binary by its hexadecimal
-digits. A row's hash is the first 16 digits of the text's MD5 as a number, and a bucket's checksum is the sum of its
-rows' hashes, so that the order does not matter. A row's bucket is the first 8 digits of the MD5 of its key's text,
-modulo the number of buckets.
-"""
+MD5 of its bytes."""
 
 _SHORT_TEXTS: Final = frozenset({"char", "varchar"})
 _SHORT_BLOBS: Final = frozenset({"binary", "varbinary"})

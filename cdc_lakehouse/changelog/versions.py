@@ -287,7 +287,7 @@ class TableChange:
     reason: str | None = None
 
     @property
-    def of_table(self) -> Sequence[Clause]:
+    def table_clauses(self) -> Sequence[Clause]:
         """The clauses, with those of a CREATE TABLE in its place."""
         parts = (each.clauses if isinstance(each, ddl.CreateTable) else (each,) for each in self.clauses or ())
         return [clause for part in parts for clause in part]
@@ -301,9 +301,8 @@ def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
     previous = live.get(change.name)
     if previous is not None:
         yield replaced(previous, change)
-    after = apply.altered(None, change.of_table)
-    if change.columns is None and definition is not None and like is None:
-        after = apply.created(definition)
+    by_text = definition if change.columns is None and like is None else None
+    after = apply.altered(None, change.table_clauses) if by_text is None else apply.created(by_text)
     shown, charset = change.columns, None
     if shown is None:
         shown, charset = (after.columns, after.charset) if like is None else (apply.columns_of(like), like.charset)
@@ -331,7 +330,7 @@ def first_known(change: TableChange, live: LiveTables) -> TableVersion:
     """Return the first version of a table that is older than the feed. The name has been its own since the last table
     of that name gave it up."""
     first = first_version(
-        change, live, change.columns or (), apply.altered(None, change.of_table), live.vacated(change.name), _OLDER
+        change, live, change.columns or (), apply.altered(None, change.table_clauses), live.vacated(change.name), _OLDER
     )
     return replace(first, partitioning=None)
 
@@ -347,7 +346,7 @@ def first_version(
     charset: str | None = None,
 ) -> TableVersion:
     """Return the first version of an incarnation, with the columns that are `shown`, created LIKE another table."""
-    clauses = change.of_table
+    clauses = change.table_clauses
     matched = apply.first_columns(shown, after, () if like is None else like.columns)
     keys_like = () if like is None else _keys_like(like, matched.columns)
     unique_keys = apply.unique_keys_after(keys_like, matched.columns, clauses)
@@ -452,7 +451,7 @@ def _versions_shown(life: Sequence[TableVersion], change: TableChange) -> Iterat
 
 
 def alter(previous: TableVersion, change: TableChange) -> TableVersion:
-    clauses = change.of_table
+    clauses = change.table_clauses
     after = apply.altered(previous, clauses)
     is_text = change.columns is None
     shown = after.columns if change.columns is None else change.columns
@@ -550,8 +549,7 @@ def _primary_key_after(
     """Return the primary key after a change. Some schema files leave it out: it is gone only where the statement drops
     it."""
     shown = _primary(source, columns)
-    is_dropped = any(isinstance(clause, ddl.DropKey) and clause.drops_primary_key for clause in change.clauses or ())
-    if shown or is_dropped or change.kind == "drop_primary_key":
+    if shown or apply.drops_primary_key(change.clauses or ()) or change.kind == "drop_primary_key":
         return shown
     present = {column.id for column in columns}
     return tuple(id for id in previous.primary_key if id in present)

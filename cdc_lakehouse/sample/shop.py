@@ -263,7 +263,7 @@ class Shop:
                 action, clause = _MODIFY_COLUMN, f"RENAME COLUMN {quoted(old)} TO {quoted(new)}"
                 columns = tuple(replace(each, name=new) if each.name == old else each for each in columns)
                 rows = {key: {new if n == old else n: v for n, v in row.items()} for key, row in rows.items()}
-            case _, column:  # To a wider type: the text of every value stays as it is.
+            case "modify column", column:  # To a wider type: the text of every value stays as it is.
                 action, clause = _MODIFY_COLUMN, f"MODIFY COLUMN {column_definition(column)}"
                 columns = tuple(column if each.name == column.name else each for each in columns)
             case _:

@@ -10,7 +10,7 @@ import pytest
 from tests.commands import call
 from tests.kit.case_files import Case, read_cases
 from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import NOON, Rejected, bad_rows, before, publish, quarantine, quarantined
+from tests.kit.scripted_lake import NOON, Rejected, before, publish, quarantine, quarantined
 from tests.kit.sessions import Session
 from tests.pipeline import Sink
 
@@ -61,7 +61,7 @@ def test_looking_before_the_first_run_makes_nothing(tmp_path: Path, command: str
 
 def test_run_between_look_and_write_is_reported(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It began after the look for a lease, and wrote first."""
-    bad_rows(lake)
+    quarantine(lake, Rejected("s", 1, "BadLine", "it is bad", None, "d", "x"))
     table = type(quarantined(lake))
     write = table.discard
 

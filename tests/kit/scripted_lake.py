@@ -99,10 +99,6 @@ def quarantined(lake: TestLake) -> Quarantine:
     return Quarantine(lake.lake, lake.name)
 
 
-def bad_rows(lake: TestLake, table: str = "x", *, kind: str = "BadLine", count: int = 1) -> None:
-    quarantine(lake, Rejected("s", 1, kind, "it is bad", None, "d", table, count))
-
-
 def segment(path: str, **fields: Any) -> Segment:
     """A data file by its path: `database/table/version/file`."""
     database, table, *_ = path.split("/")

@@ -18,6 +18,7 @@ import shlex
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from click.testing import CliRunner
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from tests.boundaries.change_log import ColumnType, SourceColumn
+from tests.commands import run_that_fails
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
 from tests.kit.clock import clock_at
@@ -82,7 +84,8 @@ class Session:
         words, slash, pattern = words.partition(" / ") if not pipe else (words, "", "")
         environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "DAGSTER_HOME": str(self.home)}
         done = CliRunner(env=environment).invoke(main, shlex.split(self._places(words)))
-        assert "Traceback" not in done.output and (done.exception is None or isinstance(done.exception, SystemExit))
+        is_told = done.exception is None or isinstance(done.exception, SystemExit)
+        assert "Traceback" not in done.output and is_told, (done.output, done.exception)
         said = done.stdout
         if pipe:
             found = json.loads(said)
@@ -256,8 +259,6 @@ class Session:
 
     def decoded(self) -> None:
         """All that has landed has become events."""
-        from dataclasses import replace
-
         run = self.lake.run()
         for segments in run.segments.undecoded("file").values():
             run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in segments])
@@ -324,8 +325,6 @@ class Session:
 
     def failed_run(self, **tags: str) -> None:
         """A run in the instance of the commands that a configuration made fail, a moment ago."""
-        from tests.commands import run_that_fails
-
         with self._dagsters_clock() as patch:
             run_that_fails(self.lake, patch, ConfigurationError("the wrong key", advice="correct it"), **tags)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
-from cdc_lakehouse.changelog.versions import LiveTables, versions_of
+from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
 from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, typed_rows, without_emptied
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from tests.changelog.server_tables import Statements
 from tests.kit import golden
 from tests.kit.duckdb_sql import connection
 
@@ -40,9 +40,9 @@ def test_emptied_partition_removes_the_rows_that_mysql_removes() -> None:
 def rows_of_partition(statement: str, name: str, rows: Sequence[dict[str, str | None]], zone: str) -> set[str]:
     """Return the ids of the rows (texts by column) that an emptied partition takes with it. Raises `CdcError` where
     the product would hold the table."""
-    live = LiveTables()
-    change = SchemaChange(1, "d", "", None, statement, (), "", backslash_escapes=True, kind="text")
-    (version,) = versions_of(change, live)
+    here = Statements("d")
+    here.run(statement)
+    (version,) = here.tables
     kept = without_emptied(connection(), _events(rows), [_partition(version, name)], *_reading(zone, _events(rows)))
     return {row["id"] or "" for row in rows} - {key for (key,) in kept.column("key").to_pylist()}
 

@@ -84,7 +84,7 @@ def conversions(server: Server) -> Iterator[dict[str, Any]]:
     return ({**each, "values": answers[n]} for n, each in enumerate(asked))
 
 
-_LENIENT = "'STRICT_ALL_TABLES'"
+_ZERO_DATES_TOO = "'STRICT_ALL_TABLES'"
 
 
 def defaults(server: Server) -> Iterator[dict[str, Any]]:
@@ -92,7 +92,7 @@ def defaults(server: Server) -> Iterator[dict[str, Any]]:
     older than the column (null for what is computed); null where the server refuses the definition. In strict mode."""
     for question in golden.read("defaults"):
         # A column of dates that must not be NULL begins with a zero date, which a server may refuse.
-        server.run(f"SET sql_mode = {_LENIENT if 'NOT NULL' in question['column'] else 'DEFAULT'}")
+        server.run(f"SET sql_mode = {_ZERO_DATES_TOO if 'NOT NULL' in question['column'] else 'DEFAULT'}")
         server.begin()
         server.run("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
         answers: dict[str, list[str | None] | None] = dict.fromkeys(question["defaults"])

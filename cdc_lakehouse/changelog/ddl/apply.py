@@ -50,10 +50,12 @@ _WIDE: Final = {
 }
 _USUAL_CHARSET: Final = "utf8mb4"
 """The default character set of servers from MySQL 8.0 on, and of TiDB."""
-
-
 _GENERATED: Final = "_ibfk_"
 """Between the table and a number in MySQL's name for a foreign key that has none."""
+
+
+def drops_primary_key(clauses: Iterable[ddl.Clause]) -> bool:
+    return any(isinstance(each, ddl.DropKey) and each.drops_primary_key for each in clauses)
 
 
 @dataclass(eq=False, slots=True)
@@ -143,9 +145,8 @@ class _Statement:
         self._leaving = set(map(_left_name, clauses))
         self._defined: list[tuple[AlteredColumn, str | None]] = []
         self._key = [name for each in clauses if isinstance(each, ddl.AddPrimaryKey) for name in each.key.columns]
-        is_dropped = any(isinstance(each, ddl.DropKey) and each.drops_primary_key for each in clauses)
         old_key = [name for name, each in self._before.items() if each.column.primary_key]
-        self._kept_key = [] if is_dropped else old_key
+        self._kept_key = [] if drops_primary_key(clauses) else old_key
 
     def carry_out(self, clause: ddl.Clause) -> None:
         match clause:

@@ -99,7 +99,7 @@ class ColumnDefinition:
 
     `nullable` is None where neither NULL nor NOT NULL is given; a primary key or SERIAL still means NOT NULL (for
     SERIAL it is set here). `default` is None without a DEFAULT clause. `virtual` says that it is a virtual generated
-    column, `stored_as` is the expression of a stored one. `collation` is in lower case.
+    column, `stored_as` is the expression of a stored one.
     """
 
     name: str
@@ -112,7 +112,6 @@ class ColumnDefinition:
     virtual: bool = False
     stored_as: str | None = None
     comment: str | None = None
-    collation: str | None = None
     references: ForeignKey | None = None
     versioned: bool = False
 

@@ -1,8 +1,8 @@
-"""Partitions in DDL text: PARTITION BY, definitions, and the clauses of ALTER TABLE.
+"""Partitions in DDL text (PARTITION BY, definitions, the clauses of ALTER TABLE), and which rows a partition holds.
 
-MySQL reference manual, "CREATE TABLE Statement" and "ALTER TABLE Partition Operations"; TiDB's own. And which rows a
-partition holds, as far as it decides which rows a DROP or TRUNCATE PARTITION removes: a partitioning column is part of
-every unique key, so a row's partition follows from its key alone.
+MySQL reference manual, "CREATE TABLE Statement" and "ALTER TABLE Partition Operations"; TiDB's own. A partitioning
+column is part of every unique key, so a row's partition follows from its key alone: this decides which rows a DROP or
+TRUNCATE PARTITION removes.
 """
 
 from __future__ import annotations
