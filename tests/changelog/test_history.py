@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,15 +11,8 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import DateSeparator
-from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import list_sink
-from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 from tests.changelog import statements
 from tests.changelog.statements import ADD, DROP_COLUMN, DROP_DATABASE, RENAME, SEEN, change, history
-from tests.kit import data_sets as packed
-from tests.kit.sink_layouts import layout_with
-from tests.kit.truth import Truth
 
 SPEC = "id:bigint:pk v"
 
@@ -290,24 +281,3 @@ def test_the_history_does_not_depend_on_how_it_is_read(data: st.DataObject) -> N
             pieces = History(pieces.versions)
         pieces.apply(group)
     assert list(pieces.versions) == list(at_once.versions)
-
-
-# --- Real logs ---
-
-
-@pytest.mark.parametrize("name", [name for name in packed.names("canal-json") if name != "fault_missing_schema"])
-def test_real_logs_end_in_the_servers_own_tables(data_sets: Path, name: str) -> None:
-    truth = Truth(data_sets / "canal-json" / name)
-    store = LocalStore(truth.dataset / "tree")
-    separator = cast("DateSeparator", truth.date_separator)
-    found = history(*(read_schema_file(store, file) for file in list_sink(store, layout_with(separator)).schemas))
-    lives = [life.last for life in found.incarnations().values() if life.dropped_ts is None]
-    live = {(version.name.database, version.name.table): version for version in lives}
-    expected = truth.tables(-1)
-    # A table that is older than the feed and has had no change is in no file.
-    assert set(live) == set(expected) - ({("test", "idle")} if name == "existing_before_feed" else set())
-    for table, version in live.items():
-        columns = [(column["name"], column["nullable"]) for column in expected[table]["columns"]]
-        assert [(column.name, column.nullable) for column in version.carried] == columns
-        assert list(version.key_names) == expected[table]["key"]
-    assert [version.hold for version in found.versions if version.hold] == []

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, message_type, schema_changes
-from cdc_lakehouse.changelog.mysql_types import iceberg_type, type_text
+from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
 from tests.changelog.statements import CREATE, columns, files_of, in_any_case, in_odd_case, verdicts
 from tests.kit.case_files import Case, bytes_of, read_cases, text_of
@@ -165,17 +165,3 @@ def test_rename_of_several_tables_comes_in_messages_of_one_commit_ts(places: str
     assert {born: (str(last.name), last.hold) for born, last in lives.items()} == {
         "test.y": ("db2.x", None), "test.z": ("test.y", None), "db2.x": ("test.z", None),
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("int unsigned", "long"), ("bigint(20) unsigned", "decimal(20,0)"), ("decimal", "string"), ("enum", "string"),
-        ("enum('a','b')", "string"), ("datetime(6)", "timestamp"), ("no such type", "string"), ("", "string"),
-        ("varbinary", "binary"), ("bit", "decimal(20,0)"), ("bit unsigned", "decimal(20,0)"), ("bit(8)", "long"),
-        ("decimal unsigned", "string"), ("decimal unsigned zerofill", "string"), ("DECIMAL ZEROFILL", "string"),
-        ("numeric", "string"), ("dec", "string"), ("fixed unsigned", "string"), ("decimal(10)", "decimal(10,0)"),
-    ],
-)  # fmt: skip
-def test_types_of_messages_are_read(text: str, kind: str) -> None:
-    assert iceberg_type(message_type(text)) == kind

@@ -50,6 +50,20 @@ class Case:
             assert list(results) == self.results
 
 
+def evaluated(case: Case, names: Mapping[str, Any]) -> list[str]:
+    """What each line of a case gives, as an expression of `names`, or as text for the function that a line
+    `@ of = NAME` of its subject names; once where all give the same. Errors are their types and texts."""
+    function = names[case.settings["of"]] if "of" in case.settings else None
+    found = list[str]()
+    for line in case.own:
+        try:
+            value = eval(line, dict(names)) if function is None else function(line)
+        except Exception as error:  # noqa: BLE001  It is the result, with its type.
+            value = f"{type(error).__name__}: {error}"
+        found.append(text_of(value if isinstance(value, str) else repr(value)))
+    return found[:1] if len(set(found)) == 1 else found
+
+
 def read_cases(*files: Path) -> list[Case]:
     return [case for file in files for case in _cases(file)]
 
