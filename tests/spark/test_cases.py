@@ -1,9 +1,9 @@
-"""Inputs that users of other tools have reported, each played stage by stage: every table equals its rows, or is held
-with the right reason.
+"""Inputs that users of other tools have reported, or that documents of tools show, each played stage by stage: every
+table equals its rows, or is held with the right reason.
 
-A case is `{name}/case.json` of the archive: `kind` and `options` of the source, and `right`, the result in words;
-`expected.json` has the rows after each stage. A `sink` lays `sink/{stage}` over the stage before, a `dump` is read
-beside a sink, and `kafka` sends `msgs/{stage}.jsonl`.
+A case is `{name}/case.json` of the archive: `kind` and `options` of the source, other settings of the `feed`, and
+`right`, the result in words; `expected.json` has the rows after each stage. A `sink` lays `sink/{stage}` over the stage
+before, a `dump` is read beside a sink, and `kafka` sends `msgs/{stage}.jsonl`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Case:
             source = {"type": "kafka", "bootstrap_servers": "localhost:1", "topics": ["cdc"], **source}
         if told["kind"] == "dump":
             source["initial"] = {"uri": str(directory / "dump"), **source["initial"]}
-        self.lake = new_lake(source=source, **feed)
+        self.lake = new_lake(source=source, **told.get("feed", {}), **feed)
 
     def advance(self, stage: int) -> None:
         if self._topic is None:
