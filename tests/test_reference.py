@@ -11,21 +11,34 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from cdc_lakehouse.assets import checks
 from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.changelog.schema import ChangeKind, SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
+from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.lake import names as properties
-from cdc_lakehouse.lake.tables import lease, segments, source_metadata
+from cdc_lakehouse.lake.tables import (
+    checkpoints,
+    decisions,
+    lease,
+    quarantine,
+    records,
+    schema_history,
+    segments,
+    source_metadata,
+)  # fmt: skip
 from tests.kit.dagster_feed import keys
 
 ROOT: Final = Path(__file__).parents[1]
-TABLES, ARCHITECTURE, OPERATIONS, TROUBLESHOOTING = (
+TABLES, HELD, DAGSTER, TROUBLESHOOTING = (
     (ROOT / "docs" / f"{name}.md").read_text("utf-8")
-    for name in ("tables", "architecture", "operations", "troubleshooting")
+    for name in ("tables", "held-tables", "dagster-instance", "troubleshooting")
 )
 CODE: Final = {path: path.read_text("utf-8") for path in (ROOT / "cdc_lakehouse").rglob("*.py")}
 
@@ -60,11 +73,6 @@ def first_cells(text: str) -> set[str]:
     return {name for cell, *_ in rows(text) for name in names(cell)}
 
 
-def word(name: str) -> str:
-    """What the architecture says of a word."""
-    return re.split(r"\n- |\n\n", ARCHITECTURE.partition(f"**{name}**")[2])[0].partition("**")[0]
-
-
 def meaning(text: str, name: str) -> str:
     """The last cell of the row of a name."""
     (found,) = [cells[-1] for cells in rows(text) if cells[0] == f"`{name}`"]
@@ -84,30 +92,8 @@ def test_made_pages_are_up_to_date() -> None:
 
 
 @pytest.mark.slow
-def test_messages_are_read_as_people_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "some.py").write_text(
-        "_ADVICE = 'do this'\n"
-        "def f(path, known):\n"
-        "    raise ConfigurationError(f'cannot read {path}', advice=_ADVICE)\n"
-        "    raise SourceError('nothing there', advice='wait' if known else 'look')\n"
-        "    raise SourceError('says no advice')\n"
-        "    raise SourceError(known, advice='of which nothing is known')\n"
-    )
-    monkeypatch.setattr(REFERENCE, "PACKAGE", tmp_path)
-    assert REFERENCE.messages() == [
-        ("ConfigurationError", [["`cannot read …`", "`do this`"]]),
-        ("SourceError", [["`nothing there`", "`wait / look`"]]),
-    ]
-
-
-@pytest.mark.slow
 def test_messages_of_troubleshooting_are_in_the_code() -> None:
-    said = [
-        REFERENCE._words(node, {})
-        for text in CODE.values()
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-    ]
+    said = [" ".join(words(node).split()) for text in CODE.values() for node in ast.walk(ast.parse(text))]
     quoted = [
         message
         for row in re.findall(r"^\| (`.+?) \|", TROUBLESHOOTING, re.MULTILINE)
@@ -120,7 +106,41 @@ def test_messages_of_troubleshooting_are_in_the_code() -> None:
         assert any(all(piece in text for piece in pieces) for text in said), message
 
 
+def words(node: ast.AST) -> str:
+    """A text of the code, with `…` for what is known only when it is made."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(words, node.values))
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "…"
+
+
 # --- Names that pages list ---
+
+SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+    "segments": segments.SCHEMA,
+    "records": schema_to_pyarrow(records.SCHEMA, include_field_ids=False),
+    "events": EVENTS,
+    "schema_history": schema_history.SCHEMA,
+    "quarantine": quarantine.SCHEMA,
+    "checkpoints": checkpoints.SCHEMA,
+    "decisions": decisions.SCHEMA,
+    "frontier": schema_history.FRONTIER_SCHEMA,
+    "signals": source_metadata.SCHEMA,
+}
+"""The machinery tables that have rows."""
+
+ICEBERG_TYPES: Final[Mapping[pa.DataType, str]] = {
+    pa.string(): "string", pa.large_string(): "string", pa.int64(): "long", pa.int32(): "int", pa.bool_(): "boolean",
+    pa.binary(): "binary", pa.large_binary(): "binary", pa.timestamp("us", "UTC"): "timestamptz",
+}  # fmt: skip
+
+
+def iceberg_type(kind: pa.DataType) -> str:
+    """An Arrow type as Iceberg writes it."""
+    if isinstance(kind, pa.ListType | pa.LargeListType):
+        return f"list<{iceberg_type(kind.value_type)}>"
+    if isinstance(kind, pa.StructType):
+        return f"struct<{', '.join(f'{each.name}: {iceberg_type(each.type)}' for each in kind)}>"
+    return ICEBERG_TYPES[kind]
 
 
 def made_tables() -> set[str]:
@@ -136,7 +156,8 @@ def asset_keys() -> set[tuple[str, ...]]:
 
 
 def checks_of_assets() -> set[tuple[str, str]]:
-    return {(name.strip("`"), asset.strip("`")) for name, asset, _ in REFERENCE.check_rows()}
+    of_feeds = {(check.name, check.asset("x").path[-1]) for check in checks._FEED_CHECKS}
+    return of_feeds | {(checks.EQUALS_SOURCE, "checkpoint")} | {(name, "current") for name in checks._TABLE_CHECKS}
 
 
 def error_classes() -> set[str]:
@@ -152,7 +173,7 @@ OPS: Final = {*get_args(get_type_hints(RowChange)["op"]), "R"}  # Rows of an ini
 NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
     "machinery tables": (
         lambda: found(r"^## `(\w+)`$", TABLES, re.MULTILINE),
-        lambda: made_tables() | {*REFERENCE.TABLES, "lease"},
+        lambda: made_tables() | {*SCHEMAS, "lease"},
     ),
     "column of the lease": (
         lambda: found(r"`(\w+)` \(string\)", section(TABLES, "`lease`")),
@@ -160,10 +181,6 @@ NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
     ),
     "kinds of segments": (
         lambda: found(r"(?:^|; )`(\w+)`(?= of|:)", meaning(section(TABLES, "`segments`"), "kind")),
-        lambda: {*get_args(segments.Kind)},
-    ),
-    "kinds of segments in the architecture": (
-        lambda: found(r"`(\w+)` \(", word("segment")),
         lambda: {*get_args(segments.Kind)},
     ),
     "kinds of signals": (
@@ -179,21 +196,16 @@ NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
         lambda: {*get_args(ChangeKind)},
     ),
     "ops of events": (lambda: found(r"`([A-Z])`", meaning(section(TABLES, "`events`"), "op")), lambda: OPS),
-    "ops of events in the architecture": (lambda: found(r"`([A-Z])`", word("event")), lambda: OPS),
-    "asset keys": (
-        lambda: {tuple(each.split(", ")) for each in re.findall(r"`\[(feed, [^\]]+)\]`", ARCHITECTURE)},
-        asset_keys,
-    ),
     "assets with metadata": (
-        lambda: {name.split("/")[0] for name in first_cells(section(OPERATIONS, "What assets show"))},
+        lambda: {name.split("/")[0] for name in first_cells(section(DAGSTER, "What assets show"))},
         lambda: {kind for _, kind, *_ in asset_keys()},
     ),
     "checks": (
-        lambda: {(check.strip("`"), asset.strip("`")) for asset, check, *_ in rows(section(OPERATIONS, "Checks"))},
+        lambda: {(check.strip("`"), asset.strip("`")) for asset, check, *_ in rows(section(DAGSTER, "Checks"))},
         checks_of_assets,
     ),
     "classes of the quarantine": (
-        lambda: first_cells(section(OPERATIONS, "Quarantine")) - {"error_class"},
+        lambda: first_cells(section(HELD, "Quarantine")) - {"error_class"},
         error_classes,
     ),
 }
@@ -206,7 +218,7 @@ def test_page_lists_the_names_of_the_code(listed: str) -> None:
     assert page() == code() != set()
 
 
-@pytest.mark.parametrize("table", REFERENCE.TABLES)
+@pytest.mark.parametrize("table", SCHEMAS)
 def test_every_column_has_its_row_type_and_fields(table: str) -> None:
     documented: dict[str, tuple[str, str]] = {}
     for cell, kind, *others in rows(section(TABLES, f"`{table}`").partition("| kind |")[0]):
@@ -214,9 +226,9 @@ def test_every_column_has_its_row_type_and_fields(table: str) -> None:
         kinds = kind.split(", ") if "<" not in kind and len(of_cell) > 1 else [kind]
         for name, own in zip(of_cell, kinds * (len(of_cell) // len(kinds)), strict=True):
             documented[name] = own, kind + " ".join(others)
-    assert documented.keys() == set(REFERENCE.TABLES[table].names)
-    for column in REFERENCE.TABLES[table]:
-        outer, _, inner = REFERENCE.iceberg_type(column.type).partition("<")
+    assert documented.keys() == set(SCHEMAS[table].names)
+    for column in SCHEMAS[table]:
+        outer, _, inner = iceberg_type(column.type).partition("<")
         own, text = documented[column.name]
         assert re.match(rf"{outer}\b", own), column
         fields = re.findall(r"(\w+): ", inner)

@@ -224,7 +224,7 @@ def _detect_topics(uri: str) -> Detected:
     detected = detect_format(values)
     if detected is None:
         unsure.append(
-            f"the format does not show in {len(values)} messages: see docs/topics.md for the formats" if values else
+            f"the format does not show in {len(values)} messages: see docs/kafka.md for the formats" if values else
             "the topics have no message yet: format is a guess"
         )  # fmt: skip
     else:

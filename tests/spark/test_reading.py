@@ -211,22 +211,22 @@ def values(block: str) -> list[Any]:
 
 def test_the_programs_of_the_documentation_read_what_it_says(cuts: TestLake, spark: SparkSession) -> None:
     rows = {name: rows_of(ENTRIES, "busy", commit_ts) for name, commit_ts in CUTS.items()}
-    by_ref, by_read = documented(cuts, "readers.md", "python")
+    by_ref, of_cut, by_read = documented(cuts, "readers.md", "python")
     *_, at_day = values(by_ref)
     assert seen(at_day) == rows["B"]
     *read, _, _ = values(by_read)
     assert [seen(each) for each in read] == [rows["D"], rows["B"], rows["C"], rows["C"]]
     assert sorted(tuple(row) for row in spark.table("orders").collect()) == sorted(rows["B"])
-    (of_cut,) = documented(cuts, "tables.md", "python")
     assert seen(values(of_cut)[-1]) == rows["D"]
     (newest,) = documented(cuts, "start/ten-minutes.md", "python")
     assert seen(values(newest.replace("print(", "("))[0]) == rows["D"]
 
-    tags_of_page, *by_tag = statements(documented(cuts, "readers.md", "sql")[0])
+    by_tag, *_, by_cut = documented(cuts, "readers.md", "sql")
+    tags_of_page, *by_tag = statements(by_tag)
     assert dict(spark.sql(tags_of_page).collect()) == tags(cuts, "busy")
     shown = [spark.sql(each).collect() for each in by_tag]
     assert [sorted(map(tuple, each)) for each in shown] == [sorted(rows["B"]), sorted(rows["C"])]
-    of_cut, at_snapshot = statements(documented(cuts, "tables.md", "sql")[0])
+    of_cut, at_snapshot = statements(by_cut)
     assert {row["table"] for row in spark.sql(of_cut).collect()} == {"busy", "quiet"}
     assert sorted(map(tuple, spark.sql(at_snapshot).collect())) == sorted(rows["D"])
 
