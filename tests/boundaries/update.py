@@ -1,11 +1,13 @@
 """The update of a table: events and versions become files."""
 
+from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, InitialDefault, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
-from cdc_lakehouse.lake.current import keyed_events
+from cdc_lakehouse.lake.current import keyed_events, update_tasks
+from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import (
     KEYED_EVENTS,
     EventShuffle,
@@ -13,9 +15,24 @@ from cdc_lakehouse.lake.current.keyed_events import (
     KeyedSpans,
     commit_ts_range,
     events_of_blocks,
+    read_keyed_events,
 )
-from cdc_lakehouse.lake.current.typed_rows import Target, image_of, initial_value, row_images
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, image_of, initial_value, lake_name, row_images
+from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable, UpdateJob
+from cdc_lakehouse.lake.current.update_job import _add as add_result
+from cdc_lakehouse.lake.current.update_tasks import (
+    TASK_ROWS,
+    FileRewrite,
+    RecomputedKeys,
+    StoredTable,
+    TableUpdate,
+    TaskResult,
+    pickled,
+    run_tasks,
+    summarized,
+    update_tables,
+)
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.files import StoredFile
+from cdc_lakehouse.lake.files import StoredFile, write_file
 from cdc_lakehouse.lake.tables.events import EventReader
 from cdc_lakehouse.pipeline.moved_rows import LiveRows

@@ -36,6 +36,16 @@ def utc(*parts: int) -> datetime.datetime:
     return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[misc]
 
 
+def written(value: Any) -> str:
+    """A value as a literal of Python."""
+    if isinstance(value, datetime.datetime):
+        parts = [*value.timetuple()[:6], value.microsecond]
+        while len(parts) > 3 and not parts[-1]:
+            parts.pop()
+        return f"{'moment' if value.tzinfo is None else 'utc'}{tuple(parts)}"
+    return repr(value).removeprefix("datetime.")
+
+
 def text(name: str) -> SourceColumn:
     return SourceColumn(name, ColumnType.of("VARCHAR", length=20))
 

@@ -1,5 +1,5 @@
-"""Events by the key of the row that they change, on their way to the tasks that apply them, and their images as columns
-and as rows."""
+"""Events by the key of the row that they change, on their way to the tasks that apply them, and their images as
+columns."""
 
 from __future__ import annotations
 
@@ -33,11 +33,9 @@ from tests.boundaries.update import (
     InitialDefault,
     KeyedSpan,
     KeyedSpans,
-    LiveRows,
     StoredFile,
     TableName,
     TableVersion,
-    Target,
     ValueFormat,
     commit_ts_range,
     errors_of_tasks,
@@ -137,19 +135,6 @@ def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[
         for each in expected(made, spans, before, after)
     ]
     assert sorted(map(repr, keyed(events, *spans))) == sorted(map(repr, wanted))
-
-
-def test_key_text_is_normalized_as_its_span_says() -> None:
-    span = KeyedSpan(0, 0, "d", "t", 0, 100, ("id", "w"), key_texts=(None, "ltrim(text, '0')"))
-    events = [
-        event("U", {"w": "07"}, {"id": "01", "w": "7"}),
-        event("U", {"w": "06"}, {"id": "01", "w": "7"}),
-        event("U", {"id": "07"}, {"id": "7"}, table="u"),
-    ]
-    found = keyed(events, span, KeyedSpan(1, 0, "d", "u", 0, 100, ("id",)))
-    assert sorted((row["key"], row["upsert"]) for row in found) == [
-        (["01", "6"], False), (["01", "7"], True), (["01", "7"], True), (["07"], False), (["7"], True)
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("above", "upto"), [(0, 20), (0, 21), (1, 20), (1, 21), (19, 20), (18, 19)])
@@ -289,68 +274,6 @@ def test_images_with_odd_names_and_characters(names: tuple[str, ...], text: str)
     for image in (image_text(values), f"{{{members}}}"):
         assert read(of_names(*names), image) == [{**expected, "strange": False, "absent": False}]
         assert image_of(image) == values
-
-
-# --- Images as rows ---
-
-FIRST: Final = version_of("t", Column(1, "id", INT), Column(2, "v", INT))
-LAST: Final = version_of("t", Column(1, "Id", INT), Column(2, "v", TEXT), Column(3, "w", TEXT))
-OTHER: Final = version_of("u", Column(7, "ID", INT), Column(8, 'V"', TEXT), Column(9, "", TEXT))
-
-
-def change(version_no: int, image: Image, stage: int = 2, key: str = "1", *, insert: bool = False) -> dict[str, Any]:
-    return {
-        "table_no": 0, "key": [key], "stage": stage, "upsert": image is not None, "is_insert": insert,
-        "version_no": version_no, "commit_ts": stage // 2, "image": image_text(image), "segment": "s", "line": 1,
-    }  # fmt: skip
-
-
-def live(*events: dict[str, Any], other: TableVersion | None = None) -> list[dict[str, Any]]:
-    reader = LiveRows(1, Target(LAST.columns, {0: FIRST, 1: LAST}), other, (), None, ValueFormat())
-    batches = pa.Table.from_pylist(list(events), KEYED_EVENTS).to_batches()
-    return [row for found in reader(batches) for row in found.to_pylist()]
-
-
-WHOLE: Final = change(0, {"id": "1", "v": "07"}, insert=True)
-
-
-@pytest.mark.parametrize(
-    ("events", "rows"),
-    [
-        ([change(1, {"Id": "1", "v": None, "w": 'a"\0😀\n'})], [["1", None, 'a"\0😀\n']]),
-        ([change(0, {"v": "07", "id": "1"})], [["1", "7", None]]),
-        ([change(0, {"v": None, "id": "1"})], [["1", None, None]]),
-        # Only the last event of a key leaves a row, and what it leaves out is as earlier ones say.
-        ([change(0, {"id": "1", "v": "1"}), change(0, {"id": "2", "v": "1"}, 2, "2"), change(0, None, 4, "2"),
-          change(1, {"Id": "1", "v": "2", "w": "x"}, 6)], [["1", "2", "x"]]),
-        ([change(0, {"id": "2", "v": "1"}), change(0, None, 4)], []),
-        ([WHOLE, change(1, {"Id": "1", "w": "x"}, 6)], [["1", "7", "x"]]),
-        ([WHOLE, change(1, {"Id": "1", "v": "b"}, 6)], [["1", "b", None]]),
-        # Texts of types that stayed are copied, and another row is as its own event says.
-        ([change(1, {"Id": "1", "v": " 007", "w": None}, insert=True), change(1, {"Id": "1", "w": "x"}, 4),
-          change(1, {"w": "y"}, 6), change(1, {"Id": "2", "v": "a", "w": "b"}, 6, "2")],
-         [["1", " 007", "y"], ["2", "a", "b"]]),
-    ],
-)  # fmt: skip
-def test_live_rows_of_events(events: list[dict[str, Any]], rows: list[list[str | None]]) -> None:
-    last = max(each["commit_ts"] for each in events)
-    own, others = (
-        [dict(zip(names, row, strict=True)) for row in rows] for names in (("Id", "v", "w"), ("ID", 'V"', ""))
-    )
-    stay = live(*events)
-    assert sorted((json.loads(row["after"]) for row in stay), key=repr) == own
-    assert all(not row["partial"] and row["before"] is None and not row["exchanged"] for row in stay)
-    assert all(row["commit_ts"] == last for row in stay)
-    moved = live(*events, other=OTHER)
-    assert sorted((json.loads(row["before"]) for row in moved), key=repr) == own
-    assert sorted((json.loads(row["after"]) for row in moved), key=repr) == others
-
-
-def test_live_row_without_all_columns_is_partial() -> None:
-    assert [row["partial"] for row in live(change(1, {"Id": "1"}))] == [True]
-    # The row from before a DELETE counts for nothing.
-    gone = [WHOLE, change(0, None, 4), change(1, {"Id": "1", "w": "x"}, 6)]
-    assert [row["partial"] for row in live(*gone)] == [True]
 
 
 # --- Defaults of rows that are older than their column ---

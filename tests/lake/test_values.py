@@ -32,7 +32,7 @@ from tests.changelog.statements import declared, partitioned_by
 from tests.kit import golden, truth
 from tests.kit.case_files import Case, bytes_of, read_cases, text_of
 from tests.kit.duckdb_sql import connection, of, rows_of
-from tests.lake import moment, utc
+from tests.lake import moment, utc, written
 
 CASES = {file.stem: read_cases(file) for file in sorted(Path(__file__).parent.glob("cases/values/*.txt"))}
 _NAMES: Final = {"Decimal": Decimal, "date": datetime.date, "moment": moment, "utc": utc}
@@ -52,15 +52,6 @@ def header(case: Case) -> tuple[list[ColumnType], ValueFormat]:
 
 def values_of(case: Case) -> list[Any]:
     return [eval(line, dict(_NAMES)) for line in case.own[1:]]
-
-
-def written(value: Any) -> str:
-    if isinstance(value, datetime.datetime):
-        parts = [*value.timetuple()[:6], value.microsecond]
-        while len(parts) > 3 and not parts[-1]:
-            parts.pop()
-        return f"{'moment' if value.tzinfo is None else 'utc'}{tuple(parts)}"
-    return repr(value).removeprefix("datetime.")
 
 
 def parsed(case: Case) -> Iterator[str]:

@@ -1,0 +1,437 @@
+"""Events and versions become rows: `cases/update/*.txt`, played as the driver does small work, as tasks do large work,
+and in one run.
+
+`@ table = COLUMNS`, or a line `table COLUMNS`, begins a table (`id int key, v varchar(20)`), `@ format: JSON` says how
+its source writes values, `@ policy = hold` that unusable rows stop it, `@ apart: true` that one run of all differs.
+Lines are events, `TS OP NAME=TEXT …` (`∅` is NULL, `TS*` an event of the feed's own), with `< NAME=TEXT …` for the row
+before and `in SEGMENT`; `was` before one: what the segment had before it was decoded again. `alter TS COLUMNS` is a
+version, whose `w … from v` is `v` renamed; `run` ends a run, `recompute above TS SEGMENT …` is one that reads all
+events again. Results are the rows with their commit-ts, events that cannot be used, and what the last run counts.
+
+With `@ moves = COLUMNS` results are the rows that are live, as images of the table that they leave and of the other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField, PrimitiveType, StringType
+from pyroaring import BitMap64
+
+from tests.boundaries.update import (
+    CHANGE_COLUMNS,
+    COMMIT_TS,
+    EVENTS,
+    SYNTHETIC,
+    TASK_ROWS,
+    Column,
+    EventReader,
+    EventShuffle,
+    FileRewrite,
+    InitialDefault,
+    KeyedSpan,
+    LiveRows,
+    PlannedTable,
+    RecomputedKeys,
+    StoredFile,
+    StoredTable,
+    TableKey,
+    TableName,
+    TableUpdate,
+    TableVersion,
+    Target,
+    TaskResult,
+    UpdatedTable,
+    UpdateJob,
+    ValueFormat,
+    add_result,
+    duckdb_sql,
+    image_text,
+    lake_name,
+    pickled,
+    read_keyed_events,
+    row_stage,
+    run_tasks,
+    summarized,
+    update_tables,
+    update_tasks,
+    write_file,
+)
+from tests.changelog.statements import declared
+from tests.kit.case_files import Case, bytes_of, read_cases
+from tests.kit.duckdb_sql import connection
+from tests.lake import written
+
+IO: Final = PyArrowFileIO()
+_COLUMN: Final = re.compile(r"(\S+) (.*?)( key)?(?: default (\S+))?(?: from (\S+))?")
+_COMMAS: Final = re.compile(r", (?![^()]*\))")
+_TYPES: Final[dict[Any, IcebergType]] = {pa.string(): StringType(), pa.int64(): LongType(), pa.bool_(): BooleanType()}
+_CHANGES: Final = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
+_EVENTS: Final = Schema(*(NestedField(n, each.name, _TYPES[each.type]) for n, each in enumerate(_CHANGES, 1)))
+
+
+def version_of(commit_ts: int, text: str, before: TableVersion | None = None, name: str = "t") -> TableVersion:
+    """Columns keep the id that their name had."""
+    known = {column.name: column for column in before.columns} if before else {}
+    columns, keys = list[Column](), list[int]()
+    for each in _COMMAS.split(text):
+        name_of, kind, key, default, origin = _COLUMN.fullmatch(each).groups()  # type: ignore[union-attr]
+        old, found = known.get(origin or name_of), declared(kind)
+        id = old.id if old else max([0, *(column.id for column in (*known.values(), *columns))]) + 1
+        initial = old.initial if old else InitialDefault(default)
+        columns.append(Column(id, name_of, found.type, initial=initial, carried=not found.virtual))
+        keys += [id] if key else []
+    of = TableName("d", name)
+    return TableVersion(commit_ts, of, "d.t#1", "alter", "evolve", "", "", tuple(columns), key=tuple(keys))
+
+
+def stored_file(path: Path, schema: Schema, rows: pa.Table) -> StoredFile:
+    told = json.loads(write_file(IO, str(path), schema, rows, {"write.parquet.row-group-limit": "1000"}))
+    return StoredFile(str(path), told["file-size-in-bytes"], rows.num_rows)
+
+
+def image(words: Sequence[str]) -> str | None:
+    pairs = (word.partition("=")[::2] for word in words)
+    return image_text({name: None if text == "∅" else bytes_of(text).decode() for name, text in pairs})
+
+
+_LINE: Final = re.compile(r"(was )?(\d+)(\*?) ([IURD])(?: (.*?))?(?: in (\S+))?")
+
+
+def event(line: str, number: int) -> tuple[bool, dict[str, Any]]:
+    """Whether it was there before its segment was decoded again, and the event."""
+    was, ts, synthetic, op, words, segment = _LINE.fullmatch(line).groups()  # type: ignore[union-attr]
+    texts = shlex.split(words or "")
+    place = texts.index("<") if "<" in texts else len(texts)
+    made, old = image(texts[:place]), image(texts[place + 1 :]) if place < len(texts) else None
+    return bool(was), {
+        "schema_name": "d", "table_name": "t", "op": op, "commit_ts": int(ts), "before": made if op == "D" else old,
+        "after": None if op == "D" else made, "segment": segment or "s", "line": number, SYNTHETIC: bool(synthetic),
+    }  # fmt: skip
+
+
+def task_results(plan: TableUpdate | FileRewrite, *blocks: pa.Table) -> list[TaskResult]:
+    planned = pa.Table.from_pylist([{"plan": pickled(plan)}], TASK_ROWS)
+    rows = pa.concat_tables([planned, *blocks], promote_options="default")
+    found = run_tasks({}, rows.combine_chunks().to_batches())
+    return [TaskResult(**result) for batch in found for result in batch.to_pylist()]
+
+
+@dataclass
+class Play:
+    """A table in a directory. What was stored is one file, `rows` by the columns of `stored_as`."""
+
+    directory: Path
+    settings: dict[str, Any]
+    in_tasks: bool = False
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    stored_as: TableVersion | None = None
+    found: UpdatedTable | None = None
+    rejections: list[dict[str, Any]] = field(default_factory=list)
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        self.versions = [version_of(1, self.settings["table"])] if "table" in self.settings else []
+        self.format = ValueFormat(**self.settings.get("format", {}))
+        self.events, self.all_events, self.earlier = (list[dict[str, Any]]() for _ in range(3))
+
+    def steps(self, lines: Sequence[str], *, at_once: bool = False) -> list[str]:
+        for number, line in enumerate(lines, 1):
+            word, _, rest = line.partition(" ")
+            if word == "table":
+                self.versions = [version_of(1, rest)]
+            elif word == "alter":
+                ts, _, columns = rest.partition(" ")
+                self.versions.append(version_of(int(ts), columns, self.versions[-1]))
+            elif word == "recompute":
+                above, *segments = rest.removeprefix("above ").split()
+                self.run(RecomputedKeys(row_stage(int(above)), frozenset(segments)))
+            elif word != "run":
+                was, made = event(line, number)
+                (self.earlier if was else self.events).append(made)
+            elif not at_once:
+                self.run()
+        if "moves" in self.settings:
+            return [*self.live()]
+        if self.events or not self.runs:
+            self.run()
+        return [*self.results(counted=not at_once)]
+
+    def results(self, *, counted: bool) -> Iterator[str]:
+        assert self.found is not None
+        now = [lake_name(column) for column in self.versions[-1].columns]
+        yield from sorted(f"{', '.join(written(row[name]) for name in now)} @{row[COMMIT_TS]}" for row in self.rows)
+        for row in summarized(self.rejections):
+            times = f" ×{row['count']}" if row["count"] > 1 else ""
+            yield f"bad {row['segment']} {row['line']}{times} {row['after']}: {row['why']}"
+        if self.is_stopped(self.found):
+            yield f"stops: {self.found.failure or ('keys may be one' if self.found.collides else 'bad rows')}"
+        elif counted:
+            yield " ".join(["counts", *(f"{n} {name}" for name, n in self.found.counts._asdict().items() if n)])
+
+    def is_stopped(self, found: UpdatedTable) -> bool:
+        return bool(found.failure or found.collides or (found.rejections and not found.update.skips_rejected))
+
+    def schema(self, version: TableVersion) -> Schema:
+        kinds = ((c, PrimitiveType.model_validate(self.format.type_of(c.type))) for c in version.columns)
+        return Schema(
+            *(NestedField(c.id, lake_name(c), kind) for c, kind in kinds), NestedField(1 << 20, COMMIT_TS, LongType())
+        )
+
+    def spans(self, key: TableKey) -> list[KeyedSpan]:
+        ends = [0, *(each.commit_ts for each in self.versions[1:]), 1 << 40]
+        return [
+            KeyedSpan(0, n, "d", "t", row_stage(ends[n]), row_stage(ends[n + 1]), each.key_names, key.texts(each))
+            for n, each in enumerate(self.versions)
+        ]
+
+    def reader(self, events: Sequence[dict[str, Any]], *earlier: EventReader) -> EventReader:
+        """Several files, as batches leave them."""
+        self.runs += 1
+        shares = [events[n::2] for n in (0, 1) if events[n::2]]
+        files = [
+            stored_file(self.directory / f"events{self.runs}-{n}", _EVENTS, pa.Table.from_pylist([*share], _CHANGES))
+            for n, share in enumerate(shares)
+        ]
+        return EventReader(tuple(files), _EVENTS, f"file://{self.directory}", {}, earlier)
+
+    def prepared(self, recomputed: RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
+        self.all_events += self.events
+        events, self.events = (self.all_events if recomputed else self.events), []
+        now, stored = self.versions[-1], None
+        if self.stored_as is not None and self.rows:
+            old = self.schema(self.stored_as)
+            file = stored_file(self.directory / f"rows{self.runs}", old, pa.Table.from_pylist(self.rows))
+            stored = StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, self.stored_as)
+        own = tuple(column for id in now.key if (column := now.column(id)))
+        key = TableKey.of(own, self.versions, self.format)
+        update = TableUpdate(
+            0, "d.t", Target(now.columns, dict(enumerate(self.versions))), key.read_as, self.format, self.schema(now),
+            f"file://{self.directory}", {}, stored, (), (), skips_rejected=self.settings.get("policy") != "hold",
+            recomputed=recomputed, tells_collisions=recomputed is None,
+        )  # fmt: skip
+        rewrites = stored is not None and self.stored_as is not None and self.stored_as.columns != now.columns
+        table = PlannedTable(update, tuple(self.spans(key)), len(events), rewrites=rewrites)
+        return table, self.reader(events, *([self.reader(self.earlier)] if recomputed and self.earlier else []))
+
+    def run(self, recomputed: RecomputedKeys | None = None) -> None:
+        now, (table, reader) = self.versions[-1], self.prepared(recomputed)
+        found = self.found = (self.by_tasks if self.in_tasks else self.by_driver)(table, reader)
+        self.rejections += found.rejections
+        if not self.is_stopped(found):
+            gone = next(iter(found.deleted.values()), ())
+            left = [] if table.rewrites else [row for place, row in enumerate(self.rows) if place not in gone]
+            self.rows = [*left, *self.read(found.rewritten), *self.read(found.files)]
+            self.stored_as = now
+        keys = [tuple(row[name] for name in now.key_names) for row in self.rows if self.stored_as == now]
+        assert len({*keys}) == len(keys) or any(None in each for each in keys), keys
+
+    def read(self, files: Sequence[str]) -> list[dict[str, Any]]:
+        paths = [json.loads(file)["file-path"].removeprefix("file://") for file in files]
+        return [row for path in paths for row in pq.read_table(path).to_pylist()]
+
+    def by_driver(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
+        session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+        return UpdateJob(session, {}).run([table], reader)[0]
+
+    def by_tasks(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
+        """Two tasks, whose events come in blocks, through files or not, and one that writes existing rows again."""
+        update, found = table.update, UpdatedTable(table.update)
+        redecoded = update.recomputed.segments if update.recomputed else frozenset[str]()
+        blocks = list[pa.RecordBatch]()
+        for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
+            shuffle = EventShuffle(table.spans, redecoded, {0: (0, 2)}, directory)
+            events = read_keyed_events(share, connection(), table.spans, redecoded)
+            blocks += [shuffle.divided(connection(), keyed) for keyed in events]
+        for task in (0, 1):
+            own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
+            for result in task_results(update, *own):
+                add_result(result, found)
+        if table.rewrites and update.stored and found.failure is None and not found.collides:
+            gone = found.deleted.get(update.stored.files[0].path, BitMap64()).serialize()
+            written_again = task_results(FileRewrite(update, update.stored.files[0], gone))
+            found.rewritten = [result.text or "" for result in written_again if result.kind == "file"]
+        return found
+
+    def live(self) -> Iterator[str]:
+        """Both images of each live row; the table it leaves has them where it stays."""
+        now = self.versions[-1]
+        own = tuple(column for id in now.key if (column := now.column(id)))
+        key, reader = TableKey.of(own, self.versions, self.format), self.reader(self.events)
+        keyed = pa.concat_tables(read_keyed_events(reader, connection(), self.spans(key)))
+        target, other = Target(now.columns, dict(enumerate(self.versions))), version_of(1, self.settings["moves"])
+        stay, moved = (
+            [
+                row
+                for rows in LiveRows(len(own), target, to, (), None, self.format)(keyed.to_batches())
+                for row in rows.to_pylist()
+            ]
+            for to in (None, other)
+        )
+        assert [{**row, "before": row["after"]} for row in stay] == [{**row, "after": row["before"]} for row in moved]
+        for row in sorted(moved, key=lambda row: row["before"]):
+            yield f"{row['before']} → {row['after']} @{row['commit_ts']}{' partial' if row['partial'] else ''}"
+
+
+@pytest.mark.parametrize("case", read_cases(*sorted(Path(__file__).parent.glob("cases/update/*.txt"))), ids=str)
+def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update: bool) -> None:
+    def played(way: str, *, in_tasks: bool = False, at_once: bool = False) -> list[str]:
+        (tmp_path / way).mkdir()
+        return Play(tmp_path / way, case.settings, in_tasks).steps(case.own, at_once=at_once)
+
+    found = played("driver")
+    case.compare(found, update=update)
+    if "moves" in case.settings:
+        return
+    assert played("tasks", in_tasks=True) == found
+    if not any(line.startswith("recompute") for line in case.own) and not case.settings.get("apart"):
+        assert played("at-once", at_once=True) == [line for line in found if not line.startswith("counts")]
+
+
+# --- Much of it ---
+
+
+def feed(play: Play, op: str, *images: dict[str, str | None], at: int = 1) -> Play:
+    """Changes, each at a later commit-ts, whose texts are too long for lines."""
+    for number, each in enumerate(images, at):
+        _, made = event(f"{number} {op}", number)
+        play.events.append({**made, "after": image_text(each)})
+    return play
+
+
+def with_room(monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
+    """Databases have so much memory: with all that they have by default, what goes beyond it takes seconds."""
+    monkeypatch.setattr(duckdb_sql, "_MEMORY", memory)
+    monkeypatch.setattr(duckdb_sql, "_idle", {})
+
+
+def test_skipped_events_of_one_key_are_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, real = list[int](), update_tasks.latest_changes
+    monkeypatch.setattr(update_tasks, "latest_changes", lambda *given: looks.append(1) or real(*given))
+    play = Play(tmp_path, {"table": "id int key, v int"})
+    found = play.steps(["1 I id=1 v=1", *(f"{at} U id=1 v=1 w=2" for at in range(2, 60))])
+    assert (found[0], len(found), len(looks)) == ("1, 1 @1", 60, 2)
+
+
+def test_plan_of_many_versions_is_as_large_as_their_types(tmp_path: Path) -> None:
+    """Each of 400 versions gives one of 50 columns another type."""
+    play = Play(tmp_path, {"table": ", ".join(["id int key", *(f"c{n} varchar(20)" for n in range(50))])})
+    for number in range(1, 400):
+        columns = [*play.versions[-1].columns]
+        column = columns[number % 50 + 1]
+        columns[number % 50 + 1] = replace(column, type=replace(column.type, length=20 + number))
+        play.versions.append(replace(play.versions[0], commit_ts=number + 1, columns=tuple(columns)))
+    row, _ = play.steps([f"1 I id=1 {' '.join(f'c{n}=x' for n in range(50))}", "500 U id=1 c7=y"])
+    assert row == f"1, {', '.join(repr('y' if n == 7 else 'x') for n in range(50))} @500"
+
+
+@pytest.mark.parametrize("row_group", [1 << 20, 1 << 30])
+def test_file_that_is_written_again_stays_one(tmp_path: Path, row_group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its rows are more than are read at once."""
+    monkeypatch.setattr(update_tasks, "ROW_GROUP_BYTES", row_group)
+    play = Play(tmp_path, {"table": "id int key, v longtext"})
+    feed(play, "I", *({"id": str(n), "v": f"{n:02}" * 500_000} for n in range(30))).run()
+    play.steps(["alter 50 id int key, v longtext, n int default 7", *(f"51 D id={n}" for n in (0, 3, 29))])
+    assert play.found is not None and len(play.found.rewritten) == 1
+    assert [(row["id"], row["v"][:2], row["n"]) for row in sorted(play.rows, key=lambda row: row["id"])] == [
+        (n, f"{n:02}", 7) for n in range(30) if n not in (0, 3, 29)
+    ]
+
+
+def test_queries_do_not_grow_with_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB plans an expression in milliseconds. Rows are whole and partial ones."""
+    planned, query = list[int](), duckdb_sql.query
+
+    def counted(connection: Any, statement: str, **relations: Any) -> pa.Table:
+        planned[-1] += len(statement)
+        return query(connection, statement, **relations)
+
+    monkeypatch.setattr(duckdb_sql, "query", counted)
+    for count in (100, 1000):
+        kinds = [("int", "7", "7"), ("varchar(20)", "ü", "'ü'"), ("date", "2024-02-29", "date(2024, 2, 29)")]
+        given = [kinds[n % 3] for n in range(1, count)]
+        columns = ", ".join(f"c{n} {kind}" for n, (kind, _, _) in enumerate(given, 1))
+        texts = {f"c{n}": text for n, (_, text, _) in enumerate(given, 1)}
+        play = Play(tmp_path, {"table": f"id int key, {columns}"})
+        planned.append(0)
+        feed(play, "I", *({"id": str(n), **dict.fromkeys(texts)} for n in (1, 2))).run()
+        planned.append(0)
+        feed(play, "U", {"id": "1", **texts}, {"id": "2", "c3": "5"}, at=3).run()
+        first, second, _ = play.steps([])
+        assert first == f"1, {', '.join(shown for _, _, shown in given)} @3"
+        assert second == f"2, None, None, 5, {', '.join(['None'] * (count - 4))} @4"
+    assert 0 < planned[3] == planned[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lengths", [[26_000] * 2048, [10] * 3000 + [20_000_000] + [26_000] * 2048 + [10] * 3000])
+def test_many_long_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+    """As many rows as DuckDB works on at once: it cannot put texts of theirs on disk. Then updates leave them out, or
+    say them again."""
+    play = Play(tmp_path, {"table": "id int key, v longtext, b int"})
+    feed(play, "I", *({"id": str(n), "v": chr(97 + n % 26) * size, "b": None} for n, size in enumerate(lengths)))
+    with_room(monkeypatch, "190MB")
+    play.run()
+    expected = [(n, chr(97 + n % 26) * size, None) for n, size in enumerate(lengths)]
+    assert sorted((row["id"], row["v"], row["b"]) for row in play.rows) == expected
+    for said in ({"b": "1"}, {"v": "z" * 26_000}):
+        feed(play, "U", *({"id": str(n), **said} for n in range(1, 2048)), at=10_000).run()
+        known = {row["id"]: row for row in play.rows}
+        for n, text, _ in expected[1:2048]:
+            assert (known[n]["v"], known[n]["b"]) == (said.get("v", text), 1)
+
+
+def test_large_blobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In canal-json a byte is a character."""
+    with_room(monkeypatch, "190MB")
+    values = [bytes(range(256)) * (n << 14) + b"x" for n in range(4)]
+    play = Play(tmp_path, {"table": "id int key, b longblob"})
+    feed(play, "I", *({"id": str(n), "b": value.decode("latin-1")} for n, value in enumerate(values))).run()
+    assert sorted(row["b"] for row in play.rows) == sorted(values)
+
+
+def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed, plans = list[pa.Table](), list[TableUpdate]()
+    for number, (count, length) in enumerate([(1, 1), (1500, 26_000), (1, 2)]):
+        play = Play(tmp_path / str(number), {"table": "id int key, v longtext"})
+        play.directory.mkdir()
+        table, reader = feed(play, "I", *({"id": str(n), "v": "x" * length} for n in range(count))).prepared()
+        keyed += read_keyed_events(reader, connection(), [replace(span, table_no=number) for span in table.spans])
+        plans.append(replace(table.update, table_no=number))
+    with_room(monkeypatch, "30MB")
+    results = [
+        TaskResult(**row) for rows in update_tables({}, plans, pa.concat_tables(keyed)) for row in rows.to_pylist()
+    ]
+    found = {(each.table_no, each.kind): each.text or "" for each in results if each.kind != "counts"}
+    assert list(found) == [(0, "file"), (1, "failed"), (2, "file")]
+    assert found[1, "failed"].startswith("memory ran out while the table was updated. The next run tries again")
+    assert [row["v"] for row in play.read([found[2, "file"]])] == ["xx"]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([], [0]),
+        ([9, None, 9], [3]),
+        ([10_000] * 5000, [1677, 1677, 1646]),
+        ([100] * 3000 + [40_000_000, 0, 17_000_000] + [100] * 200_000, [3000, 1, 1, 1, 200_000]),
+    ],
+)
+def test_rows_stay_together_where_a_query_has_room_for_them(lengths: list[int | None], expected: list[int]) -> None:
+    texts = pa.array([None if length is None else "x" * length for length in lengths], pa.string())
+    rows = pa.table({"n": pa.array(range(len(lengths))), "t": texts})
+    found = [*duckdb_sql.slices(rows)]
+    assert pa.concat_tables(found).equals(rows) and [part.num_rows for part in found] == expected
