@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cdc_lakehouse.changelog.ddl import statements
+from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableRef, TruncateTable
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders import format as message_format
 from cdc_lakehouse.decoders.format import Decode
@@ -230,3 +234,21 @@ def test_lossy_text_is_found_by_column() -> None:
 def test_unknown_format_or_option_is_rejected(name: str, options: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         format_of(name).decoder(options)
+
+
+IDENTIFIERS = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("`'\";-#/*\\ "), min_size=1, max_size=8
+)
+
+
+@given(IDENTIFIERS.filter(lambda name: "." not in name), IDENTIFIERS, st.lists(IDENTIFIERS, min_size=1, max_size=3))
+def test_statements_name_what_the_message_names(database: str, table: str, columns: list[str]) -> None:
+    decode = format_of("shareplex-json").decoder({})
+    meta = {"table": f"{database}.{table}"}
+    named = TableRef(database, table)
+    (truncate,) = decode(None, shareplex("truncate", meta)).parts
+    assert isinstance(truncate, Ddl)
+    assert statements.parse(truncate.sql) == (TruncateTable(named),)
+    (drop,) = decode(None, shareplex("drop column", meta, data=dict.fromkeys(columns))).parts
+    assert isinstance(drop, Ddl)
+    assert statements.parse(drop.sql) == tuple(DropColumn(named, name) for name in dict.fromkeys(columns))

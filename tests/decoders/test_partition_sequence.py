@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.events import Ddl, Message, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.format import Redelivery
-from cdc_lakehouse.decoders.formats.canal_entries import PROTOBUF as FORMAT_OF_CANAL
 from cdc_lakehouse.decoders.formats.dts_avro import decode
-from cdc_lakehouse.decoders.topic_order import RedeliveryFilter
-from tests.decoders.messages.dts_records import body
 from tests.decoders.messages.dts_source import DtsSource, row
 from tests.kit.decoding import Reading
 
@@ -152,62 +147,3 @@ def _statements(reading: Reading) -> list[tuple[int, str]]:
     return sorted(
         (place[1], each.text) for place, summary in reading.summaries.items() for _, each in summary.statements
     )
-
-
-# What is sent again, one by one.
-
-
-def _message(place: int, what: str = "x", time_ms: int = 5, gtid: str | None = None) -> Message:
-    change = RowChange("d", "t", "I", None, {"id": what})
-    return Message(Origin(time_ms=time_ms, log_file="000001", log_offset=place, gtid=gtid), (change,))
-
-
-def _record(born: int) -> Message:
-    """Records that differ in what only the task says."""
-    said = {"id": born, "safeSourcePosition": f"{born}@12", "tags": {"traceid": str(born)}, "born": born}
-    return decode(None, body(operation="BEGIN", **said))
-
-
-FIRST, A, B, C, D = (_message(place) for place in (4, 10, 20, 30, 40))
-ONE, TWO = _message(10, "one"), _message(10, "two")
-OTHER = _message(10, "other", time_ms=6)
-BARE = Message(Origin(), (TransactionEnd(),))
-STATEMENT = Message(Origin(time_ms=5, log_file="000001", log_offset=10), (Ddl("d", "t", "TRUNCATE t"),))
-LATER_RECORD = decode(None, body(operation="COMMIT", sourcePosition="4799@12"))
-
-
-@pytest.mark.parametrize(
-    ("messages", "window", "taken"),
-    [
-        ([A, B, C, A, B, C, D], 100, "+++---+"),
-        # Rows of one place are told apart. An event may well hold the same change twice: 0 to 1, 1 to 0, 0 to 1.
-        ([ONE, TWO, B, ONE, TWO], 100, "+++--"),
-        ([ONE, TWO, ONE], 100, "+++"),
-        ([FIRST, ONE, TWO, ONE, FIRST, ONE, TWO, ONE, TWO], 100, "++++----+"),
-        # A statement has its place alone.
-        ([STATEMENT, STATEMENT], 100, "+-"),
-        # Behind, but another message: another server has become the primary, or the name of the file is stale.
-        ([A, B, C, OTHER, B, C], 100, "++++++"),
-        # What is behind all that is remembered is taken as a whole.
-        ([A, B, C, A, B, C], 2, "++++++"),
-        # Without a place nothing is left out. Heartbeats are no messages in this sense.
-        ([BARE, BARE, A, BARE, A], 100, "+++++"),
-        ([A, B, Message(Origin()), A], 100, "+++-"),
-        ([_record(1), LATER_RECORD, _record(2)], 100, "++-"),
-    ],
-    ids=range(10),
-)
-def test_message_sent_again_is_left_out(messages: list[Message], window: int, taken: str) -> None:
-    assert _taken(RedeliveryFilter(Redelivery(0, shared_positions=True), window), messages) == taken
-
-
-def test_canal_message_with_gtid_sent_again_is_left_out() -> None:
-    """Canal's positions in MariaDB begin again after FLUSH LOGS, under the name of the file before."""
-    one, two, other = (_message(place, gtid=gtid) for place, gtid in ((1, "0-1-5"), (2, "0-1-6"), (1, "0-1-7")))
-    for messages, taken in (([one, two, two, one, two], "++---"), ([one, two, other], "+++"), ([A, B, A], "+++")):
-        redelivery = FORMAT_OF_CANAL.redelivery
-        assert redelivery is not None and _taken(RedeliveryFilter(redelivery), messages) == taken
-
-
-def _taken(redelivery: RedeliveryFilter, messages: list[Message]) -> str:
-    return "".join("-" if redelivery.is_redelivered(message) else "+" for message in messages)

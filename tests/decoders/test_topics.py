@@ -1,0 +1,292 @@
+"""Topics: what becomes of messages one after the other (`cases/topics/*.txt`); read by columns they give what the
+decoder gives of each, in the same order. `cases/files` and `cases/messages` say which are read by columns.
+
+A line of a case is an expression, or several between semicolons, that makes a message or a list of them. Lines with `|`
+are another partition's, and `---` ends a batch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.positions import END_MS, END_TS, LOGICAL_BITS
+from cdc_lakehouse.decoders import topic_order
+from cdc_lakehouse.decoders.formats import ticdc_canal_json
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+from tests.decoders.messages import canal_records, dts_records
+from tests.kit.case_files import Case, read_cases, text_of
+from tests.kit.data_sets import ARCHIVES
+from tests.kit.decoding import Reading, image_of, read_by_columns
+
+TICDC, CANAL, DTS = FORMATS = ("ticdc-canal-json", "canal-json", "dts-canal-json")
+ROW: dict[str, Any] = {
+    "id": 0, "database": "d", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "UPDATE", "es": 1000, "ts": 2,
+    "sql": "", "sqlType": {"id": 4}, "mysqlType": {"id": "int", "v": "varchar"}, "old": [{"id": "1", "v": None}],
+    "data": [{"id": "1", "v": "x"}], "gtid": None, "_tidb": {"commitTs": 5},
+}  # fmt: skip
+NAMES = [*ROW, "onlyHandleKey", "claimCheckLocation", "other"]
+MORE_THAN_JSON = re.compile(rb",\s*[]}]|nan|inf", re.IGNORECASE)
+"""What DuckDB's JSON has, and JSON has not."""
+NOW, DAY = 1_780_000_000_000, 24 * 60 * 60 * 1000
+Values = Sequence[bytes | None]
+
+
+def message(**parts: Any) -> bytes:
+    return json.dumps({**ROW, **parts}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def ticdc(ts: int, **parts: Any) -> bytes:
+    return message(_tidb={"commitTs": ts}, **parts)
+
+
+def watermark(ts: int) -> bytes:
+    return message(type="TIDB_WATERMARK", _tidb={"watermarkTs": ts})
+
+
+def altered(ts: int, **parts: Any) -> bytes:
+    return ticdc(ts, type="ALTER", isDdl=True, sql=f"ALTER {ts}", data=None, old=None, **parts)
+
+
+def packed(value: bytes, codec: str) -> bytes:
+    return pa.Codec(codec).compress(value, asbytes=True)
+
+
+def shareplex(op: str, scn: int, seq: int, **parts: Any) -> bytes:
+    return json.dumps({"meta": {"op": op, "table": "d.t", "scn": scn, "seq": seq}, **parts}).encode()
+
+
+def dts(place: int, value: str = "x", **more: Any) -> bytes:
+    columns = [("id", 253, dts_records.character("utf8mb4", value.encode()))]
+    return dts_records.row_body(columns, sourcePosition=f"{place}@1", sourceTimestamp=more.get("time", 5))
+
+
+# --- Cases ---
+
+EXPRESSIONS: dict[str, Any] = {
+    "message": message, "ticdc": ticdc, "watermark": watermark, "altered": altered, "packed": packed, "dts": dts,
+    "END_MS": END_MS, "END_TS": END_TS, "NOW": NOW, "DAY": DAY, "body": dts_records.body,
+    "packet": canal_records.packet, "NONE": [-1, END_TS, 1 << 61, (1 << 63) - 1, 10**30],
+    "at": lambda ms: ticdc(ms << LOGICAL_BITS, type="INSERT", es=ms, old=None),
+    "entry": lambda ms: wire.Entry(
+        header=wire.Header(schema_name="d", table_name="t", execute_time=ms), entry_type=wire.TRANSACTION_END
+    ).SerializeToString(),
+    "gtid": lambda gtid, place: canal_records.entry(
+        wire.RowChange(event_type=wire.INSERT, row_datas=[
+            wire.RowData(after_columns=[canal_records.column("id", gtid, key=True)])
+        ]), gtid=gtid, logfile_offset=place,
+    ),
+    "ddl": lambda place: dts_records.body(
+        operation="DDL", objectName="d.t", afterImages="TRUNCATE t", sourcePosition=f"{place}@1"
+    ),
+    "insert": shareplex("ins", 1, 9, data={"A": "1"}), "truncate": shareplex("truncate", 1, 9),
+    "unplaced": json.dumps({"meta": {"op": "ins", "table": "d.t"}, "data": {"A": "1"}}).encode(),
+    "whole": shareplex("upd", 1, 9, data={"A": "2"}, key={"A": "1"}),
+    "before": shareplex("UPDATE BEFORE", 1, 1, data={"A": "1", "B": "x", "C": None}),
+    "after": shareplex("UPDATE AFTER", 1, 2, data={"A": "2", "C": "c"}),
+    "replace": lambda value, old, new: value.replace(old.encode(), new.encode()),
+}  # fmt: skip
+
+
+def batches_of(case: Case) -> Iterator[list[list[bytes | None]]]:
+    """The partitions' messages up to the end of each batch."""
+    partitions: list[list[bytes | None]] = [[]]
+    for line in case.own:
+        if line == "---":
+            yield [[*values] for values in partitions]
+            continue
+        if line.startswith("| ") and len(partitions) == 1:
+            partitions.append([])
+        for expression in line.removeprefix("| ").split("; "):
+            made = eval(expression, dict(EXPRESSIONS))
+            partitions[line.startswith("| ")] += made if isinstance(made, list) else [made]
+    yield partitions
+
+
+def shown_ts(ts: int | None) -> str:
+    return f"{ts >> LOGICAL_BITS} ms + {ts % (1 << LOGICAL_BITS)}" if ts and ts >> LOGICAL_BITS else str(ts)
+
+
+def shown(reading: Reading) -> Iterator[str]:
+    several = len(reading.summaries) > 1
+    for event in reading.changes:
+        rows = json.dumps([event["before"], event["after"]])
+        yield f"{event['line']}: {event['op']} {event['table_name']} {rows} at {shown_ts(event['commit_ts'])}"
+    for place, summary in sorted(reading.summaries.items()):
+        of = f"partition {place[1]} of batch {place[2]}: " if several else ""
+        yield from (
+            f"{of}{line}: statement {each.text} at {shown_ts(each.commit_ts)}, its time {each.time_ms}"
+            for line, each in summary.statements
+        )
+        yield from (
+            f"{of}{each.line}: {each.raw!r} of {each.database}.{each.table} at {shown_ts(ts)} may have come before"
+            for (*_, ts), each in summary.stated_before.items()
+        )
+        yield from (
+            f"{of}{each.line}: {each.error_class} of {each.database}.{each.table}: {each.message}"
+            for listed in summary.bad.values()
+            for each in listed
+        )
+        yield (
+            f"{of}last {shown_ts(summary.last_ts)}, watermark {shown_ts(summary.watermark)}, {summary.replays} sent "
+            f"before, {sum(summary.others.values())} others"
+        )
+
+
+def results_of(case: Case) -> Iterator[str]:
+    settings = case.settings
+    formats, batches = settings.pop("formats"), [*batches_of(case)]
+    found = dict[str, list[str]]()
+    limit, window = settings.pop("limit", ticdc_canal_json.LIMIT), settings.pop("window", topic_order.WINDOW)
+    for name in formats:
+        for how in ({}, {"by_columns": False}, {"by_turns": True, "at_once": 2}):
+            reading = Reading(name, **how)
+            vars(reading).update(settings)
+            with (
+                patch.multiple(ticdc_canal_json, LIMIT=limit, AT_ONCE=limit // 10),
+                patch.object(topic_order.RedeliveryFilter.__init__, "__defaults__", (window,)),
+            ):
+                for batch in batches:
+                    reading.read(batch)
+            lines = [text_of(re.sub(r"( not JSON): .*", r"\1", line)) for line in shown(reading)]
+            assert found.setdefault(name, lines) == lines, how
+    same = len({tuple(lines) for lines in found.values()}) == 1
+    yield from found[formats[0]] if same else [f"{name}: {line}" for name in formats for line in found[name]]
+
+
+@pytest.mark.parametrize("case", read_cases(*sorted(Path(__file__).parent.glob("cases/topics/*.txt"))), ids=str)
+def test_messages_of_a_topic_become_events(case: Case, update: bool) -> None:
+    case.compare(list(results_of(case)), update=update)
+
+
+# --- By columns as one by one ---
+
+
+@cache
+def messages(name: str = TICDC) -> list[bytes]:
+    """Of all data sets of topics; without a commit-ts and with the changed values alone, as Canal has them."""
+    found: list[bytes] = []
+    with tarfile.open(ARCHIVES / "ticdc-kafka.tar.xz") as packed:
+        for member in packed:
+            file = packed.extractfile(member) if member.name.endswith(".jsonl") else None
+            values = (json.loads(line)["value"] for line in file or ())
+            found += [value.encode() for value in values if value is not None]
+    return found if name == TICDC else [_of_canal(json.loads(value)) for value in found]
+
+
+def _of_canal(said: dict[str, Any]) -> bytes:
+    del said["_tidb"]
+    if not said["isDdl"] and said["old"] is not None:
+        said["old"] = [{k: v for k, v in said["old"][0].items() if v != said["data"][0].get(k)}]
+    return json.dumps(said, ensure_ascii=False).encode()
+
+
+def read(name: str, values: Values, **how: Any) -> tuple[list[Any], Any]:
+    """The events in the order of their lines, and what else there is."""
+    reading = Reading(name, **how)
+    reading.read([values], [len(values)])
+    events = [{**event, **{name: image_of(event[name]) for name in ("before", "after")}} for event in reading.events]
+    return sorted(events, key=lambda event: event["line"]), reading.summaries
+
+
+def check(name: str, values: Values, at_once: int = 1000) -> tuple[list[Any], Any]:
+    found = read(name, values, by_columns=False)
+    assert read(name, values, at_once=at_once) == found
+    return found
+
+
+@pytest.mark.parametrize("at_once", [100_000, 97])
+@pytest.mark.parametrize("name", FORMATS)
+def test_messages_of_data_sets_are_read_alike(name: str, at_once: int) -> None:
+    check(name, messages(name), at_once)
+    assert read_by_columns(name, messages(name)) > len(messages(name)) // 3
+
+
+characters = st.characters(exclude_categories=["Cs"])
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+texts = st.none() | st.text(characters, max_size=5) | st.just("\ufffd")
+rows = st.dictionaries(st.text(characters, max_size=3) | st.sampled_from(["id", "v", "a``b"]), texts, max_size=3)
+kinds = st.sampled_from(["INSERT", "UPDATE", "DELETE", "INIT"])
+valid = st.builds(
+    lambda escaped, parts: json.dumps({**ROW, **parts}, ensure_ascii=escaped).encode(),
+    st.booleans(),
+    st.fixed_dictionaries(
+        {
+            "type": kinds,
+            "table": st.sampled_from(["t", "u", "表"]),
+            "data": rows.map(lambda row: [{"id": "1", **row}]),
+            "old": rows.map(lambda row: [row]) | st.none(),
+            "mysqlType": st.dictionaries(
+                st.sampled_from(["id", "v", "w"]), st.sampled_from(["int", "bigint", ""]), max_size=3
+            ),
+            "es": st.integers(0, 3) | st.none(),
+            "_tidb": st.builds(lambda ts: {"commitTs": ts}, st.integers(1, 9)),
+        }
+    ),
+)
+statements = st.builds(
+    lambda table: message(type="ALTER", isDdl=True, sql="ALTER TABLE t ADD x INT", table=table, data=None, old=None),
+    st.sampled_from(["t", "u", ""]),
+)
+
+
+@st.composite
+def others(draw: st.DrawFn) -> bytes:
+    """With other values of some names, or without them."""
+    changed = json.loads(json.dumps({**ROW, "type": draw(kinds | st.just("CREATE"))}))
+    for name in draw(st.lists(st.sampled_from(NAMES), max_size=2)):
+        extension = changed.get("_tidb")
+        inner = draw(st.sampled_from([changed, extension])) if isinstance(extension, dict) else changed
+        if draw(st.booleans()):
+            inner.pop(name, None)
+        else:
+            inner[name] = draw(json_values)
+    return json.dumps(changed, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> bytes:
+    """A part is another one, or the rest is missing."""
+    value, start = draw(valid), draw(st.integers(0, 400))
+    if draw(st.integers(0, 3)) == 0:
+        return value[:start]
+    pieces = (b"[]", b"{}", b"null", b"1", b'"', b'"\\ud800"', b'"\\udfff"', b"true")
+    put = draw(st.binary(max_size=12) | st.sampled_from(pieces))
+    return value[:start] + put + value[start + draw(st.integers(0, 12)) :]
+
+
+damaged = spoilt().filter(lambda value: not MORE_THAN_JSON.search(value))
+
+
+@pytest.mark.slow
+@given(
+    st.sampled_from(FORMATS),
+    st.lists(valid | st.integers(1, 7).map(watermark) | statements | others() | damaged | st.none(), max_size=12),
+    st.integers(1, 12),
+)
+def test_any_messages_are_read_alike(name: str, values: Values, at_once: int) -> None:
+    check(name, values, at_once)
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_compressed_values_equal_plain_ones(codec: str, by_columns: bool) -> None:
+    """From some message on, as when the changefeed is changed; with bad ones, which name their table all the same."""
+    values = [*messages(), b'{"database":"d","table":"t","type":"INSERT","data":[],"_tidb":{"commitTs":7}}', None]
+    mixed = [*values[:100], *(value and packed(value, codec) for value in values[100:])]
+    assert read(TICDC, mixed, by_columns=by_columns, at_once=997) == read(TICDC, values)
