@@ -6,6 +6,7 @@ To add a command: a module in `cdc_lakehouse.commands` with a click command, and
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 from pathlib import Path
@@ -30,6 +31,7 @@ _SECTIONS: Final = {
     "Look": {
         "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
         "show": ("show:command", "Print rows of current-state tables."),
+        "connect": ("connect:command", "Print how an engine reads a table."),
         "schema": ("schema:command", "Show the columns of a table, and the DDL that made them."),
         "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
         "verify": ("verify:command", "Compare the tables with the source database."),
@@ -61,6 +63,15 @@ class _Commands(click.Group):
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         return getattr(importlib.import_module(f"cdc_lakehouse.commands.{module}"), attribute)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, _COMMANDS, 1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     # Click would import every command for its line of help, here and where a name is completed.
 

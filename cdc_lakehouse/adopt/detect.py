@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +43,6 @@ from cdc_lakehouse.sources.sink.paths import (
 
 _HEAD: Final = 4 << 20
 """Bytes of a file that are read."""
-"""Messages of a topic that are read."""
 _SHOWN: Final = 12
 _CANAL_PASSWORD: Final = "CANAL_PASSWORD"
 _FORMS: Final = (
@@ -52,6 +51,20 @@ _FORMS: Final = (
 )
 _SNAPSHOT, _INCREMENTAL = "snapshot", "incremental"
 """The names of adjacent directories that TiDB's users conventionally give a dump and the sink that follows it."""
+_GENERIC: Final = frozenset(
+    {_SNAPSHOT, _INCREMENTAL, "binlog", "canal", "cdc", "changefeed", "changelog", "data", "incr", "log", "logs",
+     "sink", "storage", "ticdc"}
+)  # fmt: skip
+"""Names of directories and topics that say nothing about what is in them: a feed keeps its name for good."""
+LATEST_FORMAT: Final = 3
+ENGINES: Final[Mapping[str, int]] = {
+    "athena": 2, "bigquery": 3, "clickhouse": 3, "databricks": 3, "doris": 3, "dremio": 2, "duckdb": 3, "emr": 3,
+    "flink": 3, "hive": 2, "impala": 2, "presto": 2, "pyiceberg": 3, "redshift": 3, "snowflake": 3, "spark": 3,
+    "starrocks": 2, "trino": 3,
+}  # fmt: skip
+"""The highest format version of Iceberg that an engine is documented to read with its deletes; 2 where only a preview,
+or nothing, is documented. docs/readers.md has the sources."""
+_NO_DUMP: Final = "rows from before Canal's first entry are not in it: write source.initial for a dump of them"
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,17 @@ class Detected:
     secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
+def format_version_for(engines: str) -> int:
+    """Return the format version that all of these engines read, named with commas between. Raises
+    `ConfigurationError` for an unknown one."""
+    names = [name.strip().lower() for name in engines.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in ENGINES]:
+        raise ConfigurationError(
+            f"{unknown[0]} is not a known engine", advice=f"known are {', '.join(ENGINES)}; leave others out"
+        )
+    return min((ENGINES[name] for name in names), default=LATEST_FORMAT)
+
+
 def detect_source(uri: str, base: Path) -> Detected:
     """Inspect the source at a URI: a sink (a path is relative to `base`), `kafka://brokers/topics` or
     `canal://servers/destination`.
@@ -81,16 +105,31 @@ def detect_source(uri: str, base: Path) -> Detected:
         return _detect_topics(uri)
     if uri.startswith("canal://"):
         return _detect_canal(uri)
+    if uri.startswith(("mysql://", "mariadb://", "tidb://")):
+        raise ConfigurationError(
+            "the change log of a database is not read from the database itself",
+            advice="for MySQL, run a Canal server, which reads its binlog, and write --source "
+            "canal://USER:PASSWORD@host:11111/destination; for TiDB, create a changefeed with a storage sink or Kafka",
+        )
     return _detect_sink(uri, base)
 
 
-def detect_initial(uri: str, base: Path) -> tuple[dict[str, Any], str]:
-    """Return the keys of `source.initial` for the dump at a URI, and a sentence on it. Raises as `detect_source`
-    does."""
+def with_dump(detected: Detected, uri: str, base: Path) -> Detected:
+    """Return a source with the dump at a URI as its `initial`. A dump whose URI has no keys of its own is opened with
+    those of the source. Raises as `detect_source` does."""
     path, _ = split_query(uri)
     storage, secrets = store_options(uri)
     root = anchor_uri(path, base)
-    return _initial(root, _open(root, storage, secrets))
+    store = _open(root, storage or detected.storage, secrets or detected.secrets)
+    initial, said = _initial(root, store)
+    return replace(
+        detected,
+        source={**detected.source, "initial": initial},
+        found=(*detected.found, said),
+        unsure=tuple(each for each in detected.unsure if each != _NO_DUMP),
+        storage={**storage, **detected.storage},
+        secrets={**secrets, **detected.secrets},
+    )
 
 
 def _initial(root: str, store: ObjectStore) -> tuple[dict[str, Any], str]:
@@ -143,7 +182,9 @@ def _detect_sink(uri: str, base: Path) -> Detected:
     if initial is not None:
         source["initial"] = initial
     first = _first_day(seen.first_date)
-    name = _feed_name(root.rpartition("/")[2])
+    databases = {database for database, _ in seen.tables}
+    last, *above = reversed(root.rstrip("/").split("/")[2:])
+    name = _feed_name(last, *(databases if len(databases) == 1 else ()), *above[:1])
     return Detected(name, source, first, tuple(found), tuple(unsure), storage, secrets)
 
 
@@ -247,7 +288,7 @@ def _detect_canal(uri: str) -> Detected:
     source["time_zone"] = "UTC"
     unsure = (
         "time_zone does not show: write the zone of the Canal server, if it is not UTC",
-        "rows from before Canal's first entry are not in it: write source.initial for a dump of them",
+        _NO_DUMP,
     )
     found = (f"a Canal server that has the destination {destination}",)
     secrets = {_CANAL_PASSWORD: password} if user else {}
@@ -272,8 +313,10 @@ def _first_day(date: str | None) -> datetime.date:
         return utc_now().date()
 
 
-def _feed_name(text: str) -> str:
-    name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+def _feed_name(*candidates: str) -> str:
+    """Return the first candidate that says something, as a name for a feed."""
+    names = [re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in candidates]
+    name = next((each for each in names if each and each not in _GENERIC), names[0])
     return (name if name[:1].isalpha() else f"feed_{name}".rstrip("_"))[:63]
 
 

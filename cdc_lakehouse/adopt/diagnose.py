@@ -6,6 +6,7 @@ started.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import os
@@ -16,6 +17,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
@@ -24,12 +26,15 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyiceberg.io import load_file_io
 
+from cdc_lakehouse.adopt.plan import source_tables
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.faults import described, engine_fault, writing_to_warehouse
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
+from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus, open_monitor
 from cdc_lakehouse.sources.database.client import SourceDatabase
 from cdc_lakehouse.sources.database.reading import position_of
@@ -59,7 +64,8 @@ def try_table(lake: Lake) -> None:
             shutil.rmtree(Path(unquote(urlsplit(lake.location(namespace)).path)), ignore_errors=True)
     if found != _ROWS:
         raise ConfigurationError(
-            "a table of the catalog has other rows than were written", advice="see what stands before the warehouse"
+            "a table of the catalog has other rows than were written",
+            advice="check for a proxy or a cache in front of the warehouse",
         )
 
 
@@ -87,7 +93,11 @@ PYTHONS: Final = (3, 11, 2), (3, 14)
 _LEAST_JAVA: Final = 17
 _TESTED_JAVA: Final = (17,)
 _LEAST_FREE: Final = 2 << 30
+_LEAST_MEMORY: Final = 6 << 30
 _PATIENCE_SECONDS: Final = 30
+_SHOWN: Final = 12
+_BINLOG: Final = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL"}
+"""Variables of MySQL without which its binlog has not each row whole."""
 _CLOCK_SLACK: Final = datetime.timedelta(minutes=1)
 _REFUSED: Final = (
     "correct the configuration of this part, or give its user the rights that it needs: in the catalog, to make, "
@@ -107,12 +117,45 @@ class Finding:
 
 def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
     """Yield a finding for each part as it is tried: this machine, the catalog and the warehouse, then each feed's
-    source. Failures of parts are findings, not exceptions."""
+    source. Failures of parts are findings, not exceptions. A failure that repeats an earlier one is left out."""
     lake = Lake(config.lake, config.storage)
+    failures: list[str] = []
+    with _nothing_left(config):
+        for name, part in _parts(config, lake):
+            finding = _tried(name, part)
+            if finding.outcome == "failed":
+                if any(each in finding.said for each in failures):
+                    continue
+                failures.append(finding.said)
+            yield finding
+
+
+@contextlib.contextmanager
+def _nothing_left(config: LakehouseConfig) -> Iterator[None]:
+    """Remove the SQLite file and the empty directories of a lake that did not exist before the block."""
+    uri = config.lake.catalog.uri or ""
+    paths = [Path(uri.removeprefix("sqlite:///"))] if uri.startswith("sqlite:///") else []
+    if config.lake.warehouse.startswith("file:"):
+        paths.append(_path_of(config.lake.warehouse))
+    new = [each for path in paths for each in (path, *path.parents) if not each.exists()]
+    try:
+        yield
+    finally:
+        for each in sorted(new, key=lambda path: len(path.parts), reverse=True):
+            with contextlib.suppress(OSError):  # A directory that something else is in by now.
+                each.rmdir() if each.is_dir() else each.unlink()
+
+
+def _path_of(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path))
+
+
+def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], Finding]]]:
     parts: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
         ("java", _java),
         ("jars", lambda: _jars(config)),
+        ("memory", lambda: _memory(config)),
         ("disk", lambda: _disk(config)),
         ("catalog", lambda: _catalog(lake)),
         ("warehouse", lambda: _warehouse(lake)),
@@ -124,6 +167,7 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
         parts += [
             (f"{feed.name}: source", lambda monitor=monitor, status=status: _source(monitor, status())),
             (f"{feed.name}: clock", lambda status=status: _clock(status())),
+            (f"{feed.name}: tables", lambda feed=feed: _tables(FeedRun(feed, lake))),
         ]
         if monitor.has_files:
             expiration = functools.partial(_expiration, monitor)
@@ -132,8 +176,7 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
             parts.append((f"{feed.name}: dump", lambda feed=feed: _dump(lake, feed)))
         if feed.verify is not None:
             parts.append((f"{feed.name}: database", lambda feed=feed: _database(feed)))
-    for name, part in parts:
-        yield _tried(name, part)
+    return parts
 
 
 def _tried(name: str, part: Callable[[], Finding]) -> Finding:
@@ -196,10 +239,18 @@ def _jars(config: LakehouseConfig) -> Finding:
     return Finding("", "warning", f"Spark's jars are not fetched yet: {directory} is not there", advice)
 
 
+def _memory(config: LakehouseConfig) -> Finding:
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    said = f"this machine has {size / (1 << 30):.1f} GiB of memory"
+    if size >= _LEAST_MEMORY or not config.lake.spark.master.startswith("local"):
+        return _ok(said)
+    return Finding("", "warning", said, "run it where there are 8 GiB, or set lake.spark.conf to less (docs/sizing.md)")
+
+
 def _disk(config: LakehouseConfig) -> Finding:
     if not config.lake.warehouse.startswith("file:"):
         return _ok("the warehouse is in an object store")
-    directory = Path(unquote(urlsplit(config.lake.warehouse).path))
+    directory = _path_of(config.lake.warehouse)
     there = next(each for each in (directory, *directory.parents) if each.exists())
     free = shutil.disk_usage(there).free
     said = f"{free / (1 << 30):.1f} GiB are free at {there}"
@@ -223,7 +274,7 @@ def _warehouse(lake: Lake) -> Finding:
         files.delete(location)
     if found != content:
         raise ConfigurationError(
-            "the warehouse gives other bytes than were written", advice="see what stands before it"
+            "the warehouse gives other bytes than were written", advice="check for a proxy or a cache in front of it"
         )
     return _ok("a file was written to the warehouse, read, and removed")
 
@@ -243,12 +294,36 @@ def _source(monitor: SourceMonitor, status: SourceStatus) -> Finding:
 
 
 def _clock(status: SourceStatus) -> Finding:
+    if status.error is not None:
+        raise status.error
     shown = status.checkpoint_ts
     if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
         return _ok("the source is not ahead of this machine's clock")
     ahead = commit_time(shown) - utc_now()
     said = f"the source's checkpoint-ts is {round(ahead.total_seconds())} seconds in the future"
     return Finding("", "warning", said, "set this machine's clock: lag and partitions follow it")
+
+
+def _tables(run: FeedRun) -> Finding:
+    """Tables that are known before a run: those of a sink's schema files and of a dump, and those that have landed."""
+    tables = source_tables(run)
+    if not tables:
+        return _ok("the source shows no table yet")
+    patterns = run.feed.tables
+    names = [str(version.name) for version in tables]
+    taken = [version for version in tables if patterns.takes(version.name.database, version.name.table)]
+    idle = [each for each in patterns.include if not any(fnmatchcase(name, each) for name in names)]
+    said = f"{len(taken)} of {len(tables)} tables are taken"
+    if idle:
+        known = f"the source has {', '.join(names[:_SHOWN])}{' and more' if len(names) > _SHOWN else ''}"
+        said = f"{said}; tables.include has {', '.join(idle)}, which matches none: {known}"
+        return Finding("", "warning", said, "correct the pattern (case counts), or wait until the table exists")
+    keyless = [str(version.name) for version in taken if not key_columns(run.feed, version)]
+    if keyless:
+        more = f" and {len(keyless) - _SHOWN} more" if len(keyless) > _SHOWN else ""
+        said = f"{said}; without a key, so held: {', '.join(keyless[:_SHOWN])}{more}"
+        return Finding("", "warning", said, f'set tables.settings."{keyless[0]}".primary_key, or exclude the table')
+    return _ok(said)
 
 
 def _expiration(monitor: SourceMonitor, status: SourceStatus) -> Finding:
@@ -263,7 +338,7 @@ def _dump(lake: Lake, feed: FeedConfig) -> Finding:
     assert feed.initial is not None
     if feed.initial.database is not None:
         with SourceDatabase(feed.initial.database, texts=True) as database:
-            return _ok(f"the source database {database.version} answers, at {position_of(database)}")
+            return _of_binlog(database, f"at {position_of(database)}")
     assert feed.initial.uri is not None
     dump = read_dump(open_store(feed.initial.uri, lake.storage), feed.initial)
     return _ok(f"a finished dump of {len(dump.tables)} tables at {dump.position}")
@@ -272,4 +347,18 @@ def _dump(lake: Lake, feed: FeedConfig) -> Finding:
 def _database(feed: FeedConfig) -> Finding:
     assert feed.verify is not None
     with SourceDatabase(feed.verify) as database:
-        return _ok(f"the source database {database.version} answers")
+        return _of_binlog(database, "with a consistent snapshot")
+
+
+def _of_binlog(database: SourceDatabase, how: str) -> Finding:
+    """Return whether a MySQL server writes whole rows into its binlog; TiDB has none."""
+    said = f"the source database {database.version} answers, {how}"
+    if database.is_tidb:
+        return _ok(said)
+    names = ", ".join(f"'{name}'" for name in _BINLOG)
+    found = {str(name): str(value) for name, value in database.all(f"SHOW VARIABLES WHERE Variable_name IN ({names})")}
+    wrong = [f"{name} is {found.get(name)}" for name, value in _BINLOG.items() if found.get(name) != value]
+    if not wrong:
+        return _ok(said)
+    wanted = ", ".join(f"{name}={value}" for name, value in _BINLOG.items())
+    return Finding("", "warning", f"{said}; {', '.join(wrong)}", f"set {wanted} on the server whose binlog Canal reads")

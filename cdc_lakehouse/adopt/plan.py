@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
+from cdc_lakehouse.changelog.schema import TableName, TableVersion, as_lines, column_changes
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
@@ -82,6 +82,18 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     ]
     initial = None if run.feed.initial is None else DumpSource(run, run.feed.initial).pending()
     return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans), initial)
+
+
+def source_tables(run: FeedRun) -> list[TableVersion]:
+    """Return the newest version of each table that the source's schema, what has landed or the dump shows, whether the
+    feed takes it or not, sorted by name. Changes nothing. Raises the errors of reading the source and the dump."""
+    _, history = _foreseen(run)
+    if (initial := run.feed.initial) is not None and initial.uri is not None:
+        known = {life.last.name for life in history.incarnations().values()}
+        dumped = DumpSource(run, initial).definitions()
+        history.apply(each for each in dumped if TableName(each.database, each.table) not in known)
+    live = [life.last for life in history.incarnations().values() if life.dropped_ts is None]
+    return sorted(live, key=lambda version: (version.name.database, version.name.table))
 
 
 def _has_other_format(feed: FeedConfig, tables: CurrentTables, life: Incarnation) -> bool:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Set
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import yaml
 
-from cdc_lakehouse.adopt.detect import Detected, detect_initial, detect_source
+from cdc_lakehouse.adopt.detect import ENGINES, LATEST_FORMAT, Detected, detect_source, format_version_for, with_dump
+from cdc_lakehouse.adopt.plan import source_tables
 from cdc_lakehouse.commands.common import DONE, exits, print_json, say
-from cdc_lakehouse.config.file import DEFAULT_FILE, json_schema
-from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.config import anchor_uri
+from cdc_lakehouse.config.file import DEFAULT_FILE, json_schema, validate
+from cdc_lakehouse.errors import CdcError, ConfigurationError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.sources.object_store import Location
 
 _SCHEMA_FILE: Final = "lakehouse.schema.json"
 _WAREHOUSE: Final = "./lake/warehouse"
@@ -23,12 +31,15 @@ _CATALOG: Final = "sqlite:///./lake/catalog.db"
 _CATALOG_PASSWORD: Final = "CATALOG_PASSWORD"
 _KINDS: Final = {"http": "rest", "https": "rest", "thrift": "hive"}
 """The kinds of catalogs by the schemes of their URIs; others are databases."""
+_NAMED: Final = 12
+"""Tables that a sentence names."""
 _PLAIN: Final = re.compile(r"[A-Za-z./][\w./:-]*")
 _COMMENTS: Final = {
     "source": "Where the change log is read.",
     "time_zone": "How the text of TIMESTAMP values is read.",
     "initial": "The dump that the feed begins with.",
     "tables": "Patterns database.table with *, ? and […]; what exclude matches is left out.",
+    "format_version": "Iceberg's format: 2 for engines that do not read deletion vectors, 3 for the others.",
     "namespace": "Where tables are in the catalog: {database} and {feed} stand for the source's names.",
     "start_date": "The first Dagster partition.",
     "warehouse": "Where tables are stored: a path, or a URI such as s3://bucket/prefix.",
@@ -46,6 +57,10 @@ _COMMENTS: Final = {
     "--catalog-uri", help=f"The catalog: sqlite:///…, postgresql://…, https://… (REST), thrift://… (Hive), or glue. "
     f"[default: {_CATALOG}]",
 )  # fmt: skip
+@click.option(
+    "--engines", help=f"Engines that read the tables, with commas between: they decide the format version. Known are "
+    f"{', '.join(ENGINES)}. [asked for in a terminal]",
+)  # fmt: skip
 @click.option("--time-zone", help="Time zone of TIMESTAMP text. [default: what the rows show, else UTC]")
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path(DEFAULT_FILE), show_default=True,
@@ -60,6 +75,7 @@ def command(
     name: str | None,
     warehouse: str | None,
     catalog_uri: str | None,
+    engines: str | None,
     time_zone: str | None,
     output: Path,
     force: bool,
@@ -71,34 +87,39 @@ def command(
     kafka://host:9092/topic, or canal://host:11111/destination. Nothing is written to the source. Keys in the URI's
     query and passwords are not written into the file, which names variables in their place.
 
-    In a terminal, without --source, it asks for the source, the warehouse and the catalog.
+    In a terminal, without --source, it asks for the source, the warehouse, the catalog and the engines, and checks
+    each answer before the next question.
 
     \b
     Examples:
-      cdc-lakehouse init --source s3://bucket/cdc?protocol=canal-json
-      cdc-lakehouse init --source kafka://broker:9092/orders --name orders
-      cdc-lakehouse init --source canal://canal:11111/example --dump s3://bucket/dump
-      cdc-lakehouse init --source ./cdc --warehouse s3://lake/tables --catalog-uri https://catalog.example.com/
+      cdc-lakehouse init --source "s3://bucket/cdc?protocol=canal-json" --engines trino,athena
+      cdc-lakehouse init --source "kafka://broker:9092/orders" --name orders
+      cdc-lakehouse init --source "canal://user:password@canal:11111/example" --dump "s3://bucket/dump"
+      cdc-lakehouse init --source ./cdc --warehouse "s3://lake/tables" --catalog-uri "https://catalog.example.com/"
     """
     if output.exists() and not force:
         raise ConfigurationError(f"{output} is there already", advice="write --force, or another --output")
-    if source is None:
-        if not sys.stdin.isatty():
-            raise ConfigurationError("it is not known where the change log is", advice="write --source URI")
-        source = str(
-            click.prompt("URI of the change log (s3://…, a path, kafka://host:9092/topic, canal://host:11111/…)")
-        )
-        warehouse = warehouse or str(click.prompt("Where tables are stored (a path, s3://…)", default=_WAREHOUSE))
-        catalog_uri = catalog_uri or str(
-            click.prompt("The catalog (sqlite:///…, postgresql://…, https://…, thrift://…, glue)", default=_CATALOG)
-        )
     here = Path.cwd()
-    detected = detect_source(source, here)
-    found, settings = list(detected.found), dict(detected.source)
+    if source is not None:
+        detected = detect_source(source, here)
+    elif not sys.stdin.isatty():
+        raise ConfigurationError("it is not known where the change log is", advice="write --source URI")
+    else:
+        detected = _asked(
+            "URI of the change log (s3://…, a path, kafka://host:9092/topic, canal://user:password@host:11111/…)",
+            lambda uri: detect_source(uri, here),
+        )
+        warehouse = warehouse or _asked("Where tables are stored (a path, s3://…)", _checked_warehouse, _WAREHOUSE)
+        question = "The catalog (sqlite:///…, postgresql://…, https://…, thrift://…, glue)"
+        catalog_uri = catalog_uri or _asked(question, _checked_catalog, _CATALOG)
+        if engines is None:
+            engines = _asked(
+                "Engines that read the tables (trino,athena,…; empty: not known yet)", _checked_engines, ""
+            )
+    format_version = format_version_for(engines or "")
     if dump is not None:
-        settings["initial"], said = detect_initial(dump, here)
-        found.append(said)
-    unsure = list(detected.unsure)
+        detected = with_dump(detected, dump, here)
+    found, settings, unsure = list(detected.found), dict(detected.source), list(detected.unsure)
     if time_zone is not None:
         settings["time_zone"] = time_zone
         unsure = [each for each in unsure if not each.startswith("time_zone ")]
@@ -109,9 +130,13 @@ def command(
             "lake.catalog: write its credential or token, and as warehouse the name that it has for one, if it has them"
         )
     lake = {"warehouse": warehouse or _WAREHOUSE, "catalog": catalog}
-    document = _document(detected, settings, name or detected.name, lake)
+    document = _document(detected, settings, name or detected.name, lake, format_version)
+    keyless = _without_key(document, detected.secrets, here)
+    if keyless:
+        names = f"{', '.join(keyless[:_NAMED])}{' and more' if len(keyless) > _NAMED else ''}"
+        unsure.append(f"tables without a key are held until settings name one: {names}")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text("\n".join(_text(document, unsure)) + "\n", encoding="utf-8")
+    output.write_text("\n".join(_text(document, unsure, keyless)) + "\n", encoding="utf-8")
     schema = output.with_name(_SCHEMA_FILE)
     schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
     if as_json:
@@ -119,6 +144,50 @@ def command(
     else:
         _say(found, unsure, secrets, output)
     return DONE
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _asked(question: str, check: Callable[[str], _Answer], default: str | None = None) -> _Answer:
+    """Ask until an answer passes its check, and return what the check returns."""
+    while True:
+        try:
+            return check(click.prompt(question, default=default, show_default=bool(default)))
+        except CdcError as error:
+            say(f"  {error}", err=True)
+
+
+def _checked_warehouse(uri: str) -> str:
+    Location.of(anchor_uri(uri, Path.cwd()))
+    return uri
+
+
+def _checked_catalog(uri: str) -> str:
+    if uri != "glue" and uri.partition("://")[0].partition("+")[0] not in {*_KINDS, "sqlite", "postgresql", "mysql"}:
+        raise ConfigurationError(
+            f"a catalog at {uri} is not known", advice="write a URI of a form that the question shows, or glue"
+        )
+    return uri
+
+
+def _checked_engines(names: str) -> str:
+    format_version_for(names)
+    return names
+
+
+def _without_key(document: Mapping[str, Any], secrets: Mapping[str, str], here: Path) -> list[str]:
+    """Return the tables that the source's schema or the dump shows without a key, by a lake that is thrown away. What
+    cannot be read for it, `doctor` says."""
+    with tempfile.TemporaryDirectory() as directory:
+        lake = {"warehouse": directory, "catalog": {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db"}}
+        try:
+            config = validate({**document, "lake": lake}, here, "the new configuration", {**os.environ, **secrets})
+            feed = config.feeds[0]
+            tables = source_tables(FeedRun(feed, Lake(config.lake, config.storage)))
+            return [str(each.name) for each in tables if not key_columns(feed, each)]
+        except CdcError:
+            return []
 
 
 def _catalog(uri: str) -> tuple[dict[str, str], set[str]]:
@@ -134,7 +203,9 @@ def _catalog(uri: str) -> tuple[dict[str, str], set[str]]:
     return {"type": kind, "uri": f"{scheme}://{user}:${{{_CATALOG_PASSWORD}}}@{host}"}, {_CATALOG_PASSWORD}
 
 
-def _document(detected: Detected, source: Mapping[str, Any], name: str, lake: Mapping[str, Any]) -> dict[str, Any]:
+def _document(
+    detected: Detected, source: Mapping[str, Any], name: str, lake: Mapping[str, Any], format_version: int
+) -> dict[str, Any]:
     return {
         "lake": lake,
         **({"storage": detected.storage} if detected.storage else {}),
@@ -142,6 +213,7 @@ def _document(detected: Detected, source: Mapping[str, Any], name: str, lake: Ma
             {
                 "name": name,
                 "source": source,
+                **({} if format_version == LATEST_FORMAT else {"format_version": format_version}),
                 "tables": {"include": ["*.*"], "exclude": []},
                 "namespace": "{database}",
                 "start_date": detected.start_date.isoformat(),
@@ -161,13 +233,18 @@ def _say(found: list[str], unsure: list[str], secrets: Set[str], output: Path) -
     say(f"wrote {output}. Next: `{elsewhere}cdc-lakehouse doctor`, then `{elsewhere}cdc-lakehouse run`")
 
 
-def _text(document: Mapping[str, Any], unsure: list[str]) -> Iterator[str]:
-    """Yield lines of YAML, with comments."""
+def _text(document: Mapping[str, Any], unsure: list[str], keyless: list[str]) -> Iterator[str]:
+    """Yield lines of YAML, with comments; the settings of tables without a key are one."""
     yield f"# yaml-language-server: $schema={_SCHEMA_FILE}"
     yield "# All keys: docs/configuration.md. Secrets: ${NAME} of the environment, or ${file:PATH}."
     for sentence in unsure:
         yield f"# Look at this: {sentence}."
-    yield from _mapping(document, "")
+    for line in _mapping(document, ""):
+        yield line
+        if keyless and line.strip().startswith("exclude:"):
+            indent = line[: len(line) - len(line.lstrip())]
+            yield f"{indent}# settings:  # Name the columns that identify a row, or exclude the table."
+            yield from (f"{indent}#   {_value(name)}: {{primary_key: [COLUMN]}}" for name in keyless)
 
 
 def _mapping(section: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cdc_lakehouse.adopt.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
-from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
@@ -38,7 +38,8 @@ def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> in
 
 
 def _text(plan: FeedPlan) -> str:
-    lines = [f"feed {plan.feed}, up to {plan.checkpoint_ts} ({commit_time(plan.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC)"]
+    upto = f"up to {plan.checkpoint_ts} ({commit_time(plan.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC)"
+    lines = [f"feed {plan.feed}, {'before its first run' if plan.checkpoint_ts == BEGINNING else upto}"]
     if plan.initial is not None:
         lines += [f"  initial load: {_of_load(plan.initial)}"]
     if not plan.statements and not plan.tables:

@@ -14,12 +14,15 @@ import pyarrow as pa
 
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, print_json, printable, say
 from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.config.reporting import guess
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.reading import AsOf, ReadableTable, readable_tables
 from cdc_lakehouse.pipeline.run import FeedRun
 
 _WIDTH = 32
+_NAMED = 20
+"""Tables that an error names."""
 
 
 def _as_of(context: click.Context, parameter: click.Parameter, value: str | None) -> AsOf:
@@ -32,16 +35,19 @@ def _as_of(context: click.Context, parameter: click.Parameter, value: str | None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
 
 
-@click.command()
-@click.argument("table", required=False)
-@feed_option
-@click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rows of each table.")
-@click.option(
+as_of_option = click.option(
     "--as-of",
     callback=_as_of,
     help="A time (2026-11-22T10:00, UTC unless it says otherwise): the newest cut at or before it. A commit-ts: "
     "exactly that. A tag (day_2026-11-21).",
 )
+
+
+@click.command()
+@click.argument("table", required=False)
+@feed_option
+@click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rows of each table.")
+@as_of_option
 @click.option("--last-good", is_flag=True, help="With --as-of: show a held table at its last good cut.")
 @click.option("--columns", help="Only these columns, with commas between.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
@@ -96,9 +102,14 @@ def find_tables(
     found = [each for run in runs for each in readable_tables(run, as_of, last_good=last_good)]
     wanted = [each for each in found if table in (None, str(each.name))]
     if not wanted:
-        known = ", ".join(str(each.name) for each in found) or "none"
-        said = "no table is" if table is None else f"no table {table} is"
-        raise ConfigurationError(f"{said} published", advice=f"published are: {known}")
+        known = [str(each.name) for each in found]
+        if not known:
+            raise ConfigurationError("no table is published yet", advice="run the feed: `cdc-lakehouse run`")
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        near = guess(table, known)
+        raise ConfigurationError(
+            f"no table {table} is published{near}", advice=f"published are: {', '.join(known[:_NAMED])}{more}"
+        )
     return wanted
 
 

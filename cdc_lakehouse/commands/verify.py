@@ -220,7 +220,7 @@ def _printable(values: Values | None) -> dict[str, str | None] | None:
 
 
 def _text(result: VerifyResult, rows: int) -> str:
-    lines = [f"feed {result.feed}: {result.result}", f"  cut     {result.checkpoint_ts or 'none'}"]
+    lines = [f"feed {result.feed}: {_summary(result)}", f"  cut     {result.checkpoint_ts or 'none'}"]
     if result.server is not None:
         lines.append(f"  source  {result.server}")
     if result.error is not None:
@@ -237,6 +237,14 @@ def _text(result: VerifyResult, rows: int) -> str:
             *(f"    {table}: {why}" for table, why in sorted(result.held.items(), key=str)),
         ]
     return "\n".join(lines)
+
+
+def _summary(result: VerifyResult) -> str:
+    """Return the result in a few words: what was compared says whether it is equal, whatever else is held."""
+    equal = sum(table.result == "equal" for table in result.tables)
+    if not result.held or result.error is not None or equal < len(result.tables):
+        return result.result
+    return f"{equal} tables equal; {len(result.held)} held, not compared"
 
 
 def _cells(table: TableResult) -> list[str]:

@@ -178,7 +178,9 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     """
     environment = os.environ if environment is None else environment
     path = config_path(environment) if path is None else path.absolute()
-    raw = read_mapping(path, advice=f"write it, or point {ENVIRONMENT_VARIABLE} at it")
+    raw = read_mapping(
+        path, advice=f"write one with `cdc-lakehouse init`, or name another with --config or {ENVIRONMENT_VARIABLE}"
+    )
     return validate(raw, path.parent, str(path), environment)
 
 

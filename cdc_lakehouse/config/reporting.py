@@ -56,7 +56,7 @@ def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mappi
             continue  # Only because those that are there are not valid.
         place = _place(error)
         if error["type"] == "extra_forbidden":
-            reason = f"is not a key that is known here{_guess(place[-1], _keys_at(model, error['loc'][:-1]))}"
+            reason = f"is not a key that is known here{guess(place[-1], _keys_at(model, error['loc'][:-1]))}"
             faults.append(Fault(place, reason))
         elif error["type"] == "missing":
             faults.append(Fault(place, "is missing"))
@@ -107,7 +107,7 @@ def _reason(error: ErrorDetails, given: object) -> str:
     if error["type"] == "union_tag_invalid":
         return f"should be one of {context['expected_tags']}"
     if error["type"] == "literal_error":
-        return said + _guess(given, _CHOICE.findall(context["expected"]))
+        return said + guess(given, _CHOICE.findall(context["expected"]))
     if error["type"] == "too_short":
         return f"should have at least {context['min_length']} item"
     if error["type"].startswith("date_"):
@@ -132,7 +132,8 @@ def _meant(model: type[BaseModel], error: ErrorDetails, raw: Mapping[str, Any]) 
     return likely_type(model, error["loc"], section)
 
 
-def _guess(given: object, known: Iterable[str]) -> str:
+def guess(given: object, known: Iterable[str]) -> str:
+    """Return a question that names the known name which `given` was probably meant to be; empty where none is near."""
     return _question(_nearest(given, known))
 
 

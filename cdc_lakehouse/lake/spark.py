@@ -415,8 +415,7 @@ def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfi
     system: Any = session.sparkContext._jvm
     for key, value in file_io.system.items():
         system.java.lang.System.setProperty(key, value)
-    settings = {f"{_PREFIX}.{key}": value for key, value in file_io.catalog.items()}
-    for key, value in {**settings, **_catalog_settings(config.catalog, config.warehouse)}.items():
+    for key, value in catalog_settings(config, storage).items():
         session.conf.set(key, value)
     if file_io.local_files is not None:
         _use_local_files(session, file_io.local_files)
@@ -436,8 +435,11 @@ def _use_local_files(session: SparkSession, implementation: str) -> None:
     file_system.get(root, hadoop).setWriteChecksum(False)
 
 
-def _catalog_settings(catalog: CatalogConfig, warehouse: str) -> dict[str, str]:
-    settings = {f"{_PREFIX}.warehouse": warehouse}
+def catalog_settings(config: LakeConfig, storage: StorageConfig) -> dict[str, str]:
+    """Return the settings of the catalog for a Spark session, secrets included."""
+    catalog = config.catalog
+    settings = {f"{_PREFIX}.{key}": value for key, value in spark_file_io(config.warehouse, storage).catalog.items()}
+    settings[f"{_PREFIX}.warehouse"] = config.warehouse
     properties = dict(catalog.properties)
     uri = properties.pop("uri", None)
     if catalog.type == "sql":

@@ -419,6 +419,16 @@ class DumpSource:
                 rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table))
         return changes, rejected
 
+    def definitions(self) -> Iterator[SchemaChange]:
+        """Yield the dump's tables, taken or not, as changes at the beginning of time. Raises the errors of reading the
+        dump."""
+        for table in self._dump.tables:
+            name = table.name
+            yield SchemaChange(
+                BEGINNING + 1, name.database, name.table, None, table.create_statement, (), table.schema_path,
+                backslash_escapes=True, kind="load",
+            )  # fmt: skip
+
     def _unread(self) -> Iterator[Rejected]:
         """Yield the taken tables whose columns the dump does not contain."""
         taken, loads = self._taken, loads_of(self._run.history)

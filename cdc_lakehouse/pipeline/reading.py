@@ -22,6 +22,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, tso
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakehouseConfig, load
+from cdc_lakehouse.config.reporting import guess
 from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
@@ -137,7 +138,8 @@ def readable_tables(
             raise NotReadableError(
                 f"no cut is as old as {as_of}",
                 feed=run.feed.name,
-                advice=f"the oldest one is at {_spoken(published[0])}; a commit-ts (a number) is read from events",
+                advice=f"the oldest one is at {_spoken(published[0])}; to read earlier rows from `events`, give the "
+                f"moment as a commit-ts: {commit_ts}",
             )
         commit_ts = cuts[-1]
     rows = {TableName(row.database, row.table): row for row in run.checkpoints.rows(commit_ts)}
@@ -305,12 +307,17 @@ def _find(
     loaded = _loaded(config)
     lake = Lake(loaded.lake, loaded.storage)
     feeds = loaded.feeds if feed is None else [loaded.feed(feed)]
-    known = [run for each in feeds if _knows(run := FeedRun(each, lake, **options), table)]
+    runs = {each.name: FeedRun(each, lake, **options) for each in feeds}
+    names = {name: _names(run) for name, run in runs.items()}
+    known = [run for name, run in runs.items() if table in names[name]]
     if not known:
-        raise ConfigurationError(f"no table {table} is published", advice="name it as the source does: database.table")
+        near = guess(table, set[str]().union(*names.values()))
+        raise ConfigurationError(
+            f"no table {table} is published{near}", advice="name it as the source does: database.table"
+        )
     if len(known) > 1:
-        names = ", ".join(run.feed.name for run in known)
-        raise ConfigurationError(f"several feeds have the table {table}: {names}", advice="say which feed")
+        several = ", ".join(run.feed.name for run in known)
+        raise ConfigurationError(f"several feeds have the table {table}: {several}", advice="say which feed")
     found = readable_tables(known[0], as_of, table, last_good=last_good)
     if not found:
         when = "now" if as_of is None else f"as of {as_of}"
@@ -323,9 +330,10 @@ def _find(
     return found[-1]
 
 
-def _knows(run: FeedRun, table: str) -> bool:
+def _names(run: FeedRun) -> set[str]:
+    """Return the names that the feed's tables have or had."""
     lives = run.history.history.incarnations().values()
-    return any(str(n) == table and run.feed.tables.takes(n.database, n.table) for life in lives for n in life.names)
+    return {str(n) for life in lives for n in life.names if run.feed.tables.takes(n.database, n.table)}
 
 
 def _loaded(config: Configuration) -> LakehouseConfig:

@@ -26,6 +26,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyiceberg.catalog import load_catalog
 
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.errors import CdcError, ConfigurationError
@@ -128,7 +129,10 @@ class Session:
 
     def refuse_changes(self) -> None:
         """The catalog of `init` lets tables be made, and not be changed, as where rights are missing."""
-        with contextlib.closing(sqlite3.connect(self.directory / "lake" / "catalog.db")) as catalog:
+        path = self.directory / "lake" / "catalog.db"
+        path.parent.mkdir()
+        load_catalog("lake", type="sql", uri=f"sqlite:///{path}", warehouse=str(path.parent))
+        with contextlib.closing(sqlite3.connect(path)) as catalog:
             refusal = "BEGIN SELECT RAISE(ABORT, 'it is refused'); END"
             catalog.execute(f"CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables {refusal}")
 

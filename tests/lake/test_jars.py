@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from cdc_lakehouse.config import CatalogConfig, LakeConfig
+from cdc_lakehouse.config import CatalogConfig, LakeConfig, StorageConfig
 from cdc_lakehouse.lake import spark
 from cdc_lakehouse.lake.spark import PACKAGES, fetch_command, jar_directory, spark_settings
 
@@ -79,7 +79,8 @@ def test_the_command_that_fetches_a_set_is_of_that_set(
 def test_login_of_catalog_is_decoded_as_sqlalchemy_does() -> None:
     uri = "postgresql+psycopg2://team%40cdc:p%3Aa%2F%25%40@db.example.com:5432/iceberg?sslmode=require"
     url = make_url(uri)
-    settings = spark._catalog_settings(CatalogConfig(type="sql", uri=uri), "s3://bucket/lake")
+    lake = LakeConfig(warehouse="s3://bucket/lake", catalog=CatalogConfig(type="sql", uri=uri))
+    settings = spark.catalog_settings(lake, StorageConfig.nothing())
     jdbc = {key.removeprefix("spark.sql.catalog.lake."): value for key, value in settings.items()}
     assert jdbc["uri"] == "jdbc:postgresql://db.example.com:5432/iceberg?sslmode=require"
     assert (jdbc["jdbc.user"], jdbc["jdbc.password"]) == (url.username, url.password) == ("team@cdc", "p:a/%@")

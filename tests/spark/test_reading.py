@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from pyiceberg.catalog import load_catalog
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import cdc_lakehouse
 from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.cli import main
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.pipeline.reading import NotReadableError
 from tests.kit.changefeed import Changefeed
@@ -132,7 +134,11 @@ def test_a_moment_is_read_as_arrow_and_as_a_frame(cuts: TestLake, name: str, mom
         ("shop.busy", at(3, 9) + 1, "beyond what is published"),
         ("shop.busy", datetime.datetime(2026, 1, 4, tzinfo=datetime.UTC), "beyond what is published"),
         ("shop.busy", "day_2026-01-03", "beyond what is published"),
-        ("shop.busy", datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC), "no cut is as old.*the oldest one is at"),
+        (
+            "shop.busy",
+            datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC),
+            "no cut is as old.*as a commit-ts: ",
+        ),
         ("shop.busy", at(1, 8) - 1, "there is no such table as of"),
         ("shop.busy", "mine", "no table has the tag"),
         ("shop.none", None, "no table shop.none is published"),
@@ -149,30 +155,40 @@ PLAIN = [("busy", None, CUTS["D"]), ("quiet", None, CUTS["D"]), ("busy", "day_20
          ("quiet", "day_2026-01-01", CUTS["A"]), ("busy", f"cut_{CUTS['C']}", CUTS["C"])]  # fmt: skip
 
 
-def test_spark_with_plain_settings_reads_tags(any_cuts: TestLake, spark: SparkSession) -> None:
+def connected(cuts: TestLake, engine: str, name: str, *words: str) -> str:
+    """What `connect` prints for a table."""
+    environment = {"CDC_LAKEHOUSE_CONFIG": str(cuts.config_path)}
+    return CliRunner(env=environment).invoke(main, ["connect", engine, f"{DATABASE}.{name}", *words]).stdout
+
+
+def test_spark_with_printed_settings_reads_tags(any_cuts: TestLake, spark: SparkSession) -> None:
     plain = spark.newSession()
-    uri = any_cuts.config.lake.catalog.uri or ""
-    plain.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
-    plain.conf.set("spark.sql.catalog.lake.type", "jdbc")
-    plain.conf.set("spark.sql.catalog.lake.uri", f"jdbc:sqlite:{uri.removeprefix('sqlite:///')}")
-    plain.conf.set("spark.sql.catalog.lake.jdbc.schema-version", "V1")
-    plain.conf.set("spark.sql.catalog.lake.warehouse", any_cuts.config.lake.warehouse)
+    command, _, _ = connected(any_cuts, "spark", "busy").partition("\n\n")
+    for setting in re.findall(r"--conf (\S+)", command):
+        plain.conf.set(*shlex.split(setting)[0].split("=", 1)) if ".catalog." in setting else None
     for name, tag, commit_ts in PLAIN:
-        version = "" if tag is None else f" VERSION AS OF '{tag}'"
-        found = plain.sql(f"SELECT * FROM lake.{any_cuts.name}__{DATABASE}.{name}{version}").collect()
+        _, _, query = connected(any_cuts, "spark", name, *(["--as-of", tag] if tag else [])).partition("\n\n")
+        found = plain.sql(query.rstrip(";\n")).collect()
         assert sorted(tuple(row) for row in found) == sorted(rows_of(ENTRIES, name, commit_ts)), (name, tag)
+        by_tag = f"SELECT * FROM lake.{any_cuts.name}__{DATABASE}.{name} VERSION AS OF '{tag}'"
+        assert tag is None or sorted(map(tuple, plain.sql(by_tag).collect())) == sorted(map(tuple, found))
 
 
-def test_pyiceberg_and_duckdb_over_its_arrow_read_tags(any_cuts: TestLake) -> None:
-    lake = any_cuts.config.lake
-    catalog = load_catalog("lake", type="sql", uri=lake.catalog.uri, warehouse=lake.warehouse)
+def test_pyiceberg_and_duckdb_as_printed_read_tags(any_cuts: TestLake) -> None:
     for name, tag, commit_ts in PLAIN:
-        scan = catalog.load_table(f"{any_cuts.name}__{DATABASE}.{name}").scan()
-        arrow = (scan if tag is None else scan.use_ref(tag)).to_arrow()
+        words = ["--as-of", tag] if tag else []
+        names: dict[str, Any] = {"print": lambda rows: None}
+        exec(connected(any_cuts, "pyiceberg", name, *words), names)
         expected = rows_of(ENTRIES, name, commit_ts)
-        assert seen(arrow) == expected, (name, tag)
-        found = duckdb.from_arrow(arrow).filter("id > 1").order("id").fetchall()
+        assert seen(names["rows"]) == expected, (name, tag)
+        found = duckdb.from_arrow(names["rows"]).filter("id > 1").order("id").fetchall()
         assert found == sorted(row for row in expected if row[0] > 1), (name, tag)
+        by_ref = names["catalog"].load_table(f"{any_cuts.name}__{DATABASE}.{name}").scan()
+        assert tag is None or seen(by_ref.use_ref(tag).to_arrow()) == expected
+        path = any_cuts.tables()[DATABASE, name].metadata_location
+        assert f"iceberg_scan('{path}'{', snapshot_from_id => ' if tag else ''}" in connected(
+            any_cuts, "duckdb", name, *words
+        )
 
 
 DOCS = Path(__file__).parents[2] / "docs"

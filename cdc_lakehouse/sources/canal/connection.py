@@ -281,7 +281,11 @@ class Connection:
         self._send(wire.CLIENT_AUTHENTICATION, request)
         # After a refusal Canal 1.1.7 sends a second, empty ACK: only the first one matters.
         self._answer(
-            wire.ACK, wire.Ack(), "refuses the user", "check user and password: Canal's own, not the database's"
+            wire.ACK,
+            wire.Ack(),
+            "refuses the user",
+            "check source.user and source.password (in init: canal://USER:PASSWORD@host:port/…): Canal's own, not "
+            "the database's",
         )
 
     def _subscribe(self, source: CanalSource) -> None:

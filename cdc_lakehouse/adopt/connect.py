@@ -1,0 +1,143 @@
+"""Print how an engine reads a table: the settings of the lake's catalog, and a first query. Secrets are not printed;
+names are quoted for the engine.
+
+To add an engine: a function, and its row in `_SNIPPETS`; what it reads is in `detect.ENGINES`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from cdc_lakehouse.config import LakeConfig
+from cdc_lakehouse.config.reporting import HIDDEN, plain_secrets
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.file_io import pyiceberg_file_io
+from cdc_lakehouse.lake.names import CATALOG, Identifier
+from cdc_lakehouse.lake.spark import catalog_settings, jar_packages
+
+_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
+
+
+def snippet(lake: Lake, engine: str, identifier: Identifier, snapshot_id: int | None) -> str:
+    """Return the text that makes an engine read a table, of its newest state or of a snapshot. Raises
+    `ConfigurationError` for an engine that has none."""
+    return _SNIPPETS[engine](lake, identifier, snapshot_id)
+
+
+def _without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties with `HIDDEN` in the place of secrets."""
+    shown: dict[str, Any] = {key: _PASSWORD.sub(rf"\1:{HIDDEN}@", value) for key, value in properties.items()}
+    for fault in list(plain_secrets(shown)):
+        shown[str(fault.place[-1])] = HIDDEN
+    return shown
+
+
+def _pyiceberg(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
+    config = lake.config
+    properties = {
+        "type": config.catalog.type, "warehouse": config.warehouse,
+        **pyiceberg_file_io(config.warehouse, lake.storage).pyiceberg, **config.catalog.properties,
+    }  # fmt: skip
+    arguments = "".join(f"    {key!r}: {value!r},\n" for key, value in _without_secrets(properties).items())
+    scan = "scan()" if snapshot_id is None else f"scan(snapshot_id={snapshot_id})"
+    return (
+        "from pyiceberg.catalog import load_catalog\n\n"
+        f"# The name {CATALOG!r} is part of a SQL catalog's rows: another one finds no tables.\n"
+        f"catalog = load_catalog({CATALOG!r}, **{{\n{arguments}}})\n"
+        f"rows = catalog.load_table({identifier.parts!r}).{scan}.to_arrow()\n"
+        "print(rows)"
+    )
+
+
+def _duckdb(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
+    lines = ["INSTALL iceberg;", "LOAD iceberg;"]
+    if lake.config.warehouse.startswith("s3:"):
+        endpoint = lake.storage.s3.endpoint
+        host = "" if endpoint is None else f", ENDPOINT {_text(endpoint.partition('://')[2])}, URL_STYLE 'path'"
+        lines.append(f"CREATE SECRET (TYPE s3, PROVIDER credential_chain{host});")
+    if lake.config.catalog.type == "rest":
+        properties = _without_secrets(lake.config.catalog.properties)
+        lines.append(
+            f"ATTACH {_text(properties.get('warehouse', lake.config.warehouse))} AS {CATALOG} "
+            f"(TYPE iceberg, ENDPOINT {_text(properties['uri'])});"
+        )
+        at = "" if snapshot_id is None else f" AT (VERSION => {snapshot_id})"
+        return "\n".join([*lines, f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"])
+    metadata = lake.existing(identifier).metadata_location
+    at = "" if snapshot_id is None else f", snapshot_from_id => {snapshot_id}"
+    return "\n".join([
+        *lines,
+        "-- DuckDB does not open this kind of catalog. This is the table's newest file: ask again after the next run.",
+        f"SELECT * FROM iceberg_scan({_text(metadata)}{at});",
+    ])  # fmt: skip
+
+
+def _spark(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
+    settings = {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        **_without_secrets(catalog_settings(lake.config, lake.storage)),
+    }
+    options = "".join(f" \\\n  --conf {_shell(f'{key}={value}')}" for key, value in settings.items())
+    at = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+    return f"spark-sql --packages {','.join(jar_packages(lake.config))}{options}\n\nSELECT * FROM {identifier.sql}{at};"
+
+
+def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
+    lines = [f"# etc/catalog/{CATALOG}.properties", "connector.name=iceberg", *_trino_catalog(lake.config)]
+    if lake.config.warehouse.startswith("s3:"):
+        s3 = lake.storage.s3
+        settings = {"endpoint": s3.endpoint, "region": s3.region, "path-style-access": s3.path_style and "true"}
+        lines += ["fs.native-s3.enabled=true", *(f"s3.{key}={value}" for key, value in settings.items() if value)]
+    at = "" if snapshot_id is None else f" FOR VERSION AS OF {snapshot_id}"
+    return "\n".join([*lines, "", f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"])
+
+
+def _trino_catalog(config: LakeConfig) -> list[str]:
+    uri = config.catalog.uri or ""
+    match config.catalog.type:
+        case "rest":
+            warehouse = config.catalog.properties.get("warehouse", config.warehouse)
+            return ["iceberg.catalog.type=rest", f"iceberg.rest-catalog.uri={uri}",
+                    f"iceberg.rest-catalog.warehouse={warehouse}"]  # fmt: skip
+        case "glue":
+            return ["iceberg.catalog.type=glue"]
+        case "hive":
+            return ["iceberg.catalog.type=hive_metastore", f"hive.metastore.uri={uri}"]
+        case "sql":
+            if not uri.startswith("postgresql"):
+                raise ConfigurationError(
+                    "Trino does not open a catalog in a SQLite file",
+                    advice="keep the catalog in Postgres or REST",
+                )
+            login, _, host = uri.partition("://")[2].rpartition("@")
+            return [
+                "iceberg.catalog.type=jdbc", "iceberg.jdbc-catalog.driver-class=org.postgresql.Driver",
+                f"iceberg.jdbc-catalog.catalog-name={CATALOG}",
+                f"iceberg.jdbc-catalog.connection-url=jdbc:postgresql://{host}",
+                f"iceberg.jdbc-catalog.connection-user={login.partition(':')[0]}",
+                f"iceberg.jdbc-catalog.connection-password={HIDDEN}",
+                f"iceberg.jdbc-catalog.default-warehouse-dir={config.warehouse}",
+            ]  # fmt: skip
+
+
+_SNIPPETS: Final[Mapping[str, Callable[[Lake, Identifier, int | None], str]]] = {
+    "duckdb": _duckdb, "pyiceberg": _pyiceberg, "spark": _spark, "trino": _trino,
+}  # fmt: skip
+SUPPORTED: Final = tuple(_SNIPPETS)
+"""The engines that have a snippet."""
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _shell(value: str) -> str:
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _standard(identifier: Identifier) -> str:
+    """Quote a table's name as standard SQL does."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in identifier.parts)
