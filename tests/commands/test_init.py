@@ -104,21 +104,23 @@ def test_the_time_zone_shows_where_rows_say_when_they_were_written(here: Path) -
     assert config.load(here / "lakehouse.yaml").feeds[0].storage_sink.time_zone == "+08:00"
 
 
-def test_a_terminal_is_asked(data_sets: Path, here: Path) -> None:
-    """For the source, the warehouse and the catalog, of which the last two have a default."""
+def test_terminal_is_asked_until_each_answer_is_right(data_sets: Path, here: Path) -> None:
+    """For the source, the warehouse, the catalog and the engines, of which the last three have a default."""
     tree = data_sets / "canal-json" / "date_dirs" / "tree"
     terminal, inside = pty.openpty()
     program = Path(sys.executable).with_name("cdc-lakehouse")
     with subprocess.Popen([program, "init"], cwd=here, stdin=inside, stdout=inside, stderr=inside) as asked:
         os.close(inside)
-        os.write(terminal, f"{tree}\ns3://lake/tables\n\n\x04".encode())
+        os.write(terminal, f"{tree}/none\n{tree}\nftp://x\ns3://lake/tables\n\nathena\n".encode())
         said = b""
         with contextlib.suppress(OSError):  # Nobody has the other end any more.
             while part := os.read(terminal, 4096):
                 said += part
     os.close(terminal)
     assert asked.returncode == 0, said.decode()
-    found = config.load(here / "lakehouse.yaml").lake
+    assert b"is not a directory" in said and b"ftp:// is not supported" in said
+    found, (feed,) = (loaded := config.load(here / "lakehouse.yaml")).lake, loaded.feeds
+    assert feed.format_version == 2
     assert (found.warehouse, found.catalog.uri) == ("s3://lake/tables", f"sqlite:///{here}/lake/catalog.db")
 
 
