@@ -47,8 +47,8 @@ def page(title: str, *blocks: Sequence[str]) -> str:
 def cli_page() -> str:
     blocks = [
         [
-            "Every command, with its options, as `--help` prints them. The numbers that commands end with are in",
-            "[Exit codes](exit-codes.md). `cdc-lakehouse --version` says which release is installed.",
+            "Every command with its options, as `--help` prints them. `cdc-lakehouse --version` prints the version.",
+            "[Run it](../run.md#exit-codes) lists the exit codes.",
         ],
         table(
             ["command", "what it does"],
@@ -106,9 +106,8 @@ def config_page() -> str:
     return page(
         "Keys of lakehouse.yaml",
         [
-            "Every key of `lakehouse.yaml`, as `cdc-lakehouse config schema` has them.",
-            "[Configuration](../configuration.md) has an example, and what needs more than a line.",
-            "Any value can be `${NAME}`: it then comes from the environment.",
+            "Every key of `lakehouse.yaml`, from `cdc-lakehouse config schema`. Any value can be `${NAME}`, from the",
+            "environment. [Configuration](../configuration.md) has an example, and what needs more than a line.",
         ],
         *(block for path, section in sections.items() for block in _section(path, section, schema["$defs"])),
     )
