@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from cdc_lakehouse.adopt.detect import ENGINES
 from cdc_lakehouse.assets import checks
 from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.changelog.schema import ChangeKind, SchemaChange, TableName, TableVersion
@@ -36,9 +37,9 @@ from cdc_lakehouse.lake.tables import (
 from tests.kit.dagster_feed import keys
 
 ROOT: Final = Path(__file__).parents[1]
-TABLES, HELD, DAGSTER, TROUBLESHOOTING = (
+TABLES, HELD, DAGSTER, READERS, TROUBLESHOOTING = (
     (ROOT / "docs" / f"{name}.md").read_text("utf-8")
-    for name in ("tables", "held-tables", "dagster-instance", "troubleshooting")
+    for name in ("tables", "held-tables", "dagster-instance", "readers", "troubleshooting")
 )
 CODE: Final = {path: path.read_text("utf-8") for path in (ROOT / "cdc_lakehouse").rglob("*.py")}
 
@@ -199,6 +200,10 @@ NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
     "assets with metadata": (
         lambda: {name.split("/")[0] for name in first_cells(section(DAGSTER, "What assets show"))},
         lambda: {kind for _, kind, *_ in asset_keys()},
+    ),
+    "engines and the format version that each is given": (
+        lambda: {(cells[0].strip("`"), int(cells[-1])) for cells in rows(section(READERS, "Engines"))},
+        lambda: {*ENGINES.items()},
     ),
     "checks": (
         lambda: {(check.strip("`"), asset.strip("`")) for asset, check, *_ in rows(section(DAGSTER, "Checks"))},
