@@ -152,11 +152,15 @@ def test_value_is_converted_or_lost(case: Case, update: bool) -> None:
 _IN_OWN_WAY: Final = re.compile("float|double|.*zerofill")
 
 
+def _is_no_label(text: str, kind: str) -> bool:
+    return not all(f"'{part}'" in kind for part in text.split(","))
+
+
 @pytest.mark.parametrize("database", ["mysql", "tidb"])
 def test_value_is_converted_as_mysql_does(database: Literal["mysql", "tidb"]) -> None:
     """But for those that are `lost` in `golden/conversions.jsonl`, and where the server is not followed, which has
-    another result `here`. TiDB has its own texts of some numbers, and more is lost there: its collations are not known.
-    """
+    another result `here`. TiDB has its own texts of some numbers; and as its collations are not known, texts are lost
+    there that may be other spellings of labels."""
     wrong = list[Any]()
     for question in golden.read("conversions"):
         old, new = question["types"][0], question["types"][-1]
@@ -170,7 +174,8 @@ def test_value_is_converted_as_mysql_does(database: Literal["mysql", "tidb"]) ->
         given = [golden.value(text, old) if kind == "binary" else text for text in texts]
         for text, (value, is_lost, is_zero) in zip(texts, changes(given, kind, types, how), strict=True):
             answer = question.get("here", {}).get(text, question["values"][text])
-            if is_lost and (database == "tidb" or text in question.get("lost", ())):
+            spelt = database == "tidb" and new.startswith(("enum", "set")) and _is_no_label(text, new)
+            if is_lost and (spelt or text in question.get("lost", ())):
                 continue
             if is_lost or (truth.seen_value(value, new), is_zero) != (
                 golden.value(answer, new),
