@@ -27,7 +27,7 @@ def _holds_by_rule(statement: str, reason: str) -> bool:
 NEXT_NUMBER: Final = "AUTO_INCREMENT"
 
 
-class ServerTable(TypedDict):
+class ShownTable(TypedDict):
     """`columns`: name, type, whether it can be NULL, and default, as information_schema has them; `NEXT_NUMBER` is that
     of an AUTO_INCREMENT column."""
 
@@ -35,7 +35,7 @@ class ServerTable(TypedDict):
     primary: list[str]
 
 
-class Statements:
+class ProductTables:
     """What the product makes of a log of statements, from an empty database on."""
 
     def __init__(self, database: str) -> None:
@@ -61,7 +61,7 @@ class Statements:
         return effects
 
 
-def differences(server: Mapping[str, ServerTable], here: Sequence[tuple[str, TableVersion]]) -> Iterator[Any]:
+def differences(server: Mapping[str, ShownTable], here: Sequence[tuple[str, TableVersion]]) -> Iterator[Any]:
     """The tables `here` have the names that they have on the server."""
     names = sorted(name for name, _ in here)
     if names != sorted(server):

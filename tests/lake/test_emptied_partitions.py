@@ -14,7 +14,7 @@ from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
 from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, typed_rows, without_emptied
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from tests.changelog.server_tables import Statements
+from tests.changelog.server_tables import ProductTables
 from tests.kit import golden
 from tests.kit.duckdb_sql import connection
 
@@ -40,7 +40,7 @@ def test_emptied_partition_removes_the_rows_that_mysql_removes() -> None:
 def rows_of_partition(statement: str, name: str, rows: Sequence[dict[str, str | None]], zone: str) -> set[str]:
     """Return the ids of the rows (texts by column) that an emptied partition takes with it. Raises `CdcError` where
     the product would hold the table."""
-    here = Statements("d")
+    here = ProductTables("d")
     here.run(statement)
     (version,) = here.tables
     kept = without_emptied(connection(), _events(rows), [_partition(version, name)], *_reading(zone, _events(rows)))

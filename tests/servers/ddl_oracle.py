@@ -10,9 +10,9 @@ import pymysql
 
 from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import TableVersion
-from tests.changelog import server_tables
-from tests.servers.ddl_sequences import ServerDatabase, ServerTable, quoted
+from tests.changelog.server_tables import NEXT_NUMBER, ProductTables, ShownTable, differences
 from tests.servers.mysql import MySqlServer
+from tests.servers.random_ddl import ServerTable, quoted
 
 _COLUMNS = """
     SELECT table_name, column_name, column_type, is_nullable = 'YES', column_default, data_type, extra
@@ -20,7 +20,7 @@ _COLUMNS = """
     WHERE table_schema = %s AND table_type = 'BASE TABLE' ORDER BY table_name, ordinal_position
 """
 _KEYS = """
-    SELECT table_name, index_name, non_unique, column_name, sub_part FROM information_schema.statistics
+    SELECT table_name, index_name, column_name FROM information_schema.statistics
     WHERE table_schema = %s ORDER BY table_name, index_name, seq_in_index
 """
 
@@ -35,17 +35,17 @@ def tables_of(cursor: Any, database: str) -> dict[str, ServerTable]:
             "extra": extra,
         })  # fmt: skip
     cursor.execute(_KEYS, (database,))
-    for table, key, non_unique, column, length in cursor.fetchall():
+    for table, key, column in cursor.fetchall():
         if table in tables:
-            tables[table].add_key(key, column, unique=not non_unique, whole=length is None)
+            tables[table].keys.setdefault(key, []).append(column or "")
     return tables
 
 
-def shown(table: ServerTable) -> server_tables.ServerTable:
+def shown(table: ServerTable) -> ShownTable:
     columns = [
         [
             column["name"], column["type"], column["nullable"],
-            server_tables.NEXT_NUMBER if "auto_increment" in column["extra"] else column["default"],
+            NEXT_NUMBER if "auto_increment" in column["extra"] else column["default"],
         ]
         for column in table.columns
     ]  # fmt: skip
@@ -69,12 +69,12 @@ class Oracle:
 
     def begin(self) -> None:
         """An empty database, in use."""
-        self._here, self.log = server_tables.Statements(self.database), []
+        self._here, self.log = ProductTables(self.database), []
         for statement in (
             f"DROP DATABASE IF EXISTS {self.database}", f"CREATE DATABASE {self.database}", f"USE {self.database}"
         ):  # fmt: skip
             self._cursor.execute(statement)
-        self.current = self._on_server()
+        self.current = tables_of(self._cursor, self.database)
 
     def run(self, statement: str) -> bool:
         """Whether the server took the statement; fails where the product makes other tables of it, or holds one."""
@@ -85,11 +85,9 @@ class Oracle:
             return False
         self.log.append(statement)
         effects = self._here.run(statement)
-        self.current = self._on_server()
+        self.current = tables_of(self._cursor, self.database)
         tables = [(self._on_server_as(table), table) for table in self._here.tables]
-        wrong = [
-            *server_tables.differences({name: shown(table) for name, table in self.current.tables.items()}, tables)
-        ]
+        wrong = [*differences({name: shown(table) for name, table in self.current.items()}, tables)]
         assert not wrong, f"server, here: {wrong}\n{self.story()}"
         for name, table in tables:
             if table.incarnation not in before or "empty" in effects.get(table.incarnation, ()):
@@ -116,7 +114,7 @@ class Oracle:
 
     def _fill(self, table: TableVersion) -> None:
         """Insert rows with other values in each column, as far as the server takes them."""
-        own = self.current.tables[self._on_server_as(table)].columns
+        own = self.current[self._on_server_as(table)].columns
         names = [quoted(column["name"]) for column in own if "GENERATED" not in column["extra"]]
         for number in range(1, 4) if self.has_rows and names else ():
             insert = f"INSERT IGNORE INTO {quoted(table.name.table)} ({', '.join(names)}) VALUES "
@@ -125,9 +123,6 @@ class Oracle:
 
     def story(self) -> str:
         return ";\n".join(self.log)
-
-    def _on_server(self) -> ServerDatabase:
-        return ServerDatabase(self.database, tables_of(self._cursor, self.database))
 
 
 def _changed(

@@ -66,8 +66,11 @@ def mysql_server(directory: Path, *, binlog: bool = False, folding: bool = False
         f"--socket={socket}",
         f"--pid-file={directory / 'pid'}",
     ]
-    with running(command, port, directory / "log", environment):
-        yield MySqlServer(socket, port)
+    with running(command, port, directory / "log", environment) as process:
+        try:
+            yield MySqlServer(socket, port)
+        finally:
+            process.kill()  # Else it waits for those who read its binlog.
 
 
 def load_zone(cursor: Any, zone: str) -> None:

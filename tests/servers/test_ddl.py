@@ -12,8 +12,8 @@ import pytest
 from tests import LONG
 from tests.changelog.statements import in_odd_case
 from tests.servers.ddl_oracle import Oracle
-from tests.servers.ddl_sequences import Statements
 from tests.servers.mysql import MySqlServer, mysql_server
+from tests.servers.random_ddl import RandomDdl
 
 pytestmark = pytest.mark.server
 
@@ -40,10 +40,10 @@ def test_random_sequences(folding: MySqlServer, half: int, has_rows: bool) -> No
     different: list[str] = []
     for seed in range(FIRST_SEED + half, FIRST_SEED + SEQUENCES, 2):
         oracle.begin()
-        statements = Statements(random.Random(seed), generated=0.15 if has_rows else 0.06)
+        made = RandomDdl(random.Random(seed), generated=0.15 if has_rows else 0.06)
         try:
             for _ in range(LENGTH):
-                taken[oracle.run(in_odd_case(statements.next(oracle.current), seed))] += 1
+                taken[oracle.run(in_odd_case(made.next(oracle.current), seed))] += 1
         except AssertionError as error:
             different.append(f"seed {seed}: {error}")
     shown = "\n\n".join(different[:SHOWN])
