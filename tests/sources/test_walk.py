@@ -7,7 +7,7 @@ import itertools
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -107,14 +107,14 @@ def test_large_sink_with_few_new_files_is_not_listed_whole(tmp_path: Path, monke
 def test_frontier_does_not_grow_with_the_files(tmp_path: Path) -> None:
     follower = Follower(tmp_path, files=20)
     sizes: list[int] = []
-    for _ in range(9):
+    for _ in range(7):
         (row,) = follower.lake.machinery("frontier")
         sizes.append(len(row["sequences"]))
         assert row["files"] == len(follower.files())
         follower.sink.day += datetime.timedelta(days=1)
         follower.sink.flush(files=20)
         follower.look()
-    assert sizes[4:] == [3] * 5
+    assert sizes[4:] == [3] * 3
 
 
 def test_small_table_is_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,8 +191,10 @@ SHAPES = {"plain": {}, "partitions": {"partitions": 3}, "dispatchers": {"dispatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("separator", get_args(DateSeparator))
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("separator", "shape"),
+    [("day", "partitions"), ("day", "plain"), ("month", "one"), ("year", "dispatchers"), ("none", "plain")],
+)
 def test_new_files_are_found(tmp_path: Path, separator: DateSeparator, shape: str) -> None:
     """Of all changes side by side, each in a database of its own."""
     follower = Follower(tmp_path, separator)
@@ -340,7 +342,7 @@ def happen(sink: ChangingSink, event: tuple[Any, ...], shape: tuple[int, int]) -
 
 
 @pytest.mark.slow
-@settings(max_examples=200 if LONG else 8, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # Each is seconds.
+@settings(max_examples=200 if LONG else 5, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # Each is seconds.
 @given(
     separator=st.sampled_from(["day", "month", "year", "none"]),
     shape=st.sampled_from([(0, 0), (3, 0), (0, 2), (2, 2)]),

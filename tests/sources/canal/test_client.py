@@ -8,6 +8,8 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.errors import CdcError, PermanentError, SourceUnreachableError, TransientError
 from tests.boundaries.sources import Batch, CanalClient, CanalProtocolError, CanalRedeliveryError, CanalRefusedError
 from tests.boundaries.sources import packets_pb2 as wire
+from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.memory import memory_below
 from tests.sources.canal.hand_made import HandMadeCanal
 from tests.sources.canal.servers import (
@@ -67,13 +70,6 @@ def test_unreachable_server_is_tried_until_patience_ends(caplog: pytest.LogCaptu
     assert f"{address} cannot be reached" in caplog.text and "trying again in" in caplog.text
 
 
-def test_server_that_returns_is_used_again() -> None:
-    canal = HandMadeCanal(ENTRIES, cuts=[0, 10, 20])
-    with serving(canal) as address, quick_client(address, patience_seconds=20) as client:
-        assert list(taken(client, 3).entries) == ENTRIES[:3]
-        assert canal.connections == 4
-
-
 def test_first_server_that_serves_is_used() -> None:
     canal = HandMadeCanal(ENTRIES)
     with serving(ELSEWHERE) as other, serving(canal) as address, quick_client(closed_port(), other, address) as client:
@@ -100,13 +96,6 @@ def test_errors_of_all_servers_are_reported(second: Handler, patience: float, er
     ):
         client.get()
     assert isinstance(caught.value, PermanentError) == (second is ELSEWHERE)
-
-
-def test_destination_that_moves_is_followed() -> None:
-    """It was served before, so a refusal may pass."""
-    canal = HandMadeCanal(ENTRIES, cuts=[OPENED + 1])
-    with serving(canal, ELSEWHERE, ELSEWHERE, canal) as address, quick_client(address, patience_seconds=20) as client:
-        assert list(taken(client).entries) == ENTRIES
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -153,55 +142,6 @@ def test_password_is_not_sent_without_a_seed() -> None:
 # --- Batches ---
 
 
-def test_batches_are_acknowledged_in_order() -> None:
-    canal = HandMadeCanal(ENTRIES)
-    with serving(canal) as address, quick_client(address) as client:
-        first, second = taken(client, 2), taken(client, 2)
-        with pytest.raises(ValueError, match=r"batch 2 is not the oldest that is open: \[1, 2\]"):
-            client.ack(second)
-        client.ack(first)
-        client.ack(second)
-        with pytest.raises(ValueError, match="batch 2 is not the oldest"):
-            client.ack(second)
-        assert list(taken(client, 2).entries) == ENTRIES[4:6]
-    assert (canal.acked, canal.connections) == (4, 1)
-
-
-def test_rollback_gives_batches_again_with_new_numbers() -> None:
-    with serving(HandMadeCanal(ENTRIES)) as address, quick_client(address) as client:
-        entries = (*taken(client, 2).entries, *taken(client, 2).entries)
-        client.rollback()
-        again = taken(client, 4)
-        assert again == Batch(3, entries, 1)
-        client.ack(again)
-
-
-def test_unacknowledged_batch_is_given_to_the_next_client() -> None:
-    with serving(HandMadeCanal(ENTRIES)) as address:
-        for number in (1, 2):
-            with quick_client(address) as client:
-                assert taken(client, 2) == Batch(number, tuple(ENTRIES[:2]), 1)
-    with serving(HandMadeCanal([])) as address, quick_client(address) as client:
-        assert client.get(wait_seconds=0) is None
-
-
-def test_unsubscribing_ends_the_connection() -> None:
-    with serving(conversation(*OPENING, wire.UNSUBSCRIPTION, DONE)) as address, quick_client(address) as client:
-        client.unsubscribe()
-
-
-def test_failed_acknowledgement_is_not_taken_for_an_answer() -> None:
-    """Its error comes before the answer to the next request: the connection is closed, and the entries come again."""
-    late = refusal("something goes wrong, batchId:1 is not exist\nat com.alibaba.otter")
-    first = conversation(*OPENING, wire.GET, batch(1, b"a"), wire.CLIENT_ACK, wire.GET, late + batch(2, b"b"))
-    with serving(first, HandMadeCanal([b"a", b"b"])) as address, quick_client(address) as client:
-        client.ack(taken(client))
-        with pytest.raises(CanalRedeliveryError, match=r"gave batch 1 is gone.*batchId:1 is not exist:") as caught:
-            client.get(wait_seconds=0)
-        assert isinstance(caught.value.__cause__, CanalRefusedError)
-        assert client.get(wait_seconds=0) == Batch(1, (b"a", b"b"), 2)
-
-
 def test_failed_acknowledgement_stops_the_next_request() -> None:
     def handler(connection: socket.socket) -> None:
         converse(connection, *OPENING, wire.GET, batch(1, b"a"), wire.CLIENT_ACK, refusal("no such batch"))
@@ -215,27 +155,6 @@ def test_failed_acknowledgement_stops_the_next_request() -> None:
         with pytest.raises(CanalRedeliveryError, match="no such batch"):
             client.get(wait_seconds=0)
     assert requests == [b""], "a request was sent although an error had come"
-
-
-def test_failed_rollback_after_the_subscription_reconnects() -> None:
-    first = conversation(*OPENING, refusal("rollback error"))
-    with serving(first, HandMadeCanal(ENTRIES)) as address, quick_client(address, patience_seconds=5) as client:
-        assert taken(client, 1).connection == 2
-
-
-def test_lost_connection_is_reported_when_entries_come_again() -> None:
-    canal = HandMadeCanal(ENTRIES, cuts=[OPENED + len(batch(1, *ENTRIES[:2])) + 1])
-    with serving(canal) as address, quick_client(address, patience_seconds=5) as client:
-        first = taken(client, 2)
-        with pytest.raises(CanalRedeliveryError, match="gave batch 1 is gone: the Canal server"):
-            client.get(batch_size=2, wait_seconds=0)
-        with pytest.raises(CanalRedeliveryError, match="gave batch 1 is gone"):
-            client.ack(first)
-        again = taken(client, 2)
-        assert (again.entries, again.connection) == (first.entries, 2)
-        client.ack(again)
-        with pytest.raises(CanalRedeliveryError):
-            client.ack(first)
 
 
 @settings(max_examples=40, deadline=None)
@@ -277,41 +196,66 @@ def _consume(client: CanalClient, sizes: list[int], ahead: int, kept: list[int],
             open_batches.clear()
 
 
+# --- Conversations ---
+
+NAMES = {
+    "OPENING": OPENING, "HANDSHAKE": HANDSHAKE, "DONE": DONE, "ENTRIES": ENTRIES, "OPENED": OPENED, "wire": wire,
+    "ELSEWHERE": (*OPENING[:4], refusal("destination:example should start first")), "batch": batch, "frame": frame,
+    "packet": packet, "refusal": refusal, "beat": packet(wire.HEARTBEAT_PACKET, wire.HeartBeat(send_timestamp=1)),
+    "LATE": refusal("something goes wrong, batchId:1 is not exist\nat com.alibaba.otter"),
+    "raw": lambda **parts: frame(wire.Packet(**parts).SerializeToString()),
+}  # fmt: skip
+
+
+def results_of(case: Case) -> Iterator[str]:
+    """A line is what the server says and hears on a connection, the last one on all that follow; `canal(ENTRIES, cuts)`
+    is a server with Canal's rules. `client` are the calls of one client, `|` begins the next one's."""
+    canals = list[HandMadeCanal]()
+
+    def canal(entries: Sequence[bytes] = ENTRIES, cuts: Iterable[int] = ()) -> HandMadeCanal:
+        canals.append(canals[0] if canals else HandMadeCanal(list(entries), cuts))
+        return canals[-1]
+
+    handlers = list[Handler]()
+    for line in case.own:
+        turns = eval(f"({line},)", NAMES | {"canal": canal})
+        handlers.append(turns[0] if isinstance(turns[0], HandMadeCanal) else conversation(*turns))
+    with serving(*handlers) as address:
+        for calls in str(case.settings.get("client", "get")).split(" | "):
+            patience = case.settings.get("patience", 0)
+            with quick_client(address, patience_seconds=patience, batch_size=2) as client:
+                batches = list[Batch]()
+                for call in calls.split():
+                    for line in _outcome(client, call, batches):
+                        yield text_of(line.replace(address, "ADDRESS"))
+    if canals:
+        yield f"{canals[0].acked} acknowledged, {canals[0].connections} connections"
+
+
+def _outcome(client: CanalClient, call: str, batches: list[Batch]) -> Iterator[str]:
+    name, _, number = call.partition(":")
+    try:
+        match name:
+            case "ack":
+                client.ack(batches[int(number) - 1])
+            case "get":
+                got = client.get(wait_seconds=0)
+                batches += [got] if got else []
+                said = "nothing" if got is None else f"batch {got.id} of connection {got.connection}: "
+                yield f"get: {said}{', '.join(entry.decode() for entry in (got.entries if got else ()))}"
+            case _:
+                getattr(client, name)()
+    except (CdcError, ValueError) as error:
+        advice = f": {error.advice}" if isinstance(error, CdcError) and error.advice else ""
+        yield f"{call}: {type(error).__name__}: {str(error).removesuffix(advice)}{advice}"
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parents[1] / "cases/canal.txt"), ids=str)
+def test_client_converses_with_server(case: Case, update: bool) -> None:
+    case.compare(list(results_of(case)), update=update)
+
+
 # --- Servers that are not Canal ---
-
-STRANGE: dict[str, tuple[tuple[bytes | wire.PacketType, ...], str]] = {
-    **{
-        f"greeting: {name}": ((said,), words)
-        for name, said, words in [
-            ("MySQL", b"J\x00\x00\x00\n8.0.12\x00", "announces a packet of"),
-            ("HTTP", b"HTTP/1.1 400 Bad Request\r\n\r\n", "announces a packet of"),
-            ("garbage", frame(b"\xff\xff\xff"), "sends what is no packet of Canal"),
-            ("magic", frame(wire.Packet(magic_number=18, type=wire.HANDSHAKE).SerializeToString()), "number 18 and v"),
-            ("version", frame(wire.Packet(version=2, type=wire.HANDSHAKE).SerializeToString()), "of number 0 and vers"),
-            ("zip", frame(wire.Packet(type=wire.HANDSHAKE, compression=3).SerializeToString()), "compression 3"),
-            ("messages", packet(wire.MESSAGES), "type 7 that was not asked for"),
-            ("an ack", DONE, "type 3 that was not asked for"),
-            ("body", frame(wire.Packet(type=wire.HANDSHAKE, body=b"\xff").SerializeToString()), "a body that is none"),
-            ("nothing", frame(b""), "type 0 that was not asked for"),
-        ]
-    },
-    **{
-        f"answer: {name}": ((*OPENING, wire.GET, said), words)
-        for name, said, words in [
-            ("an ack", packet(wire.ACK), "type 3 that was not asked for"),
-            ("batch 0", batch(0, b"entry"), "entries in a batch of number 0"),
-            ("batch -1", batch(-1, b"entry"), "entries in a batch of number -1"),
-            ("body", frame(wire.Packet(type=wire.MESSAGES, body=b"\x12\x7f").SerializeToString()), "a body that is no"),
-        ]
-    },
-}
-
-
-@pytest.mark.parametrize("case", STRANGE)
-def test_packet_that_is_not_canals_is_refused(case: str) -> None:
-    turns, words = STRANGE[case]
-    error = error_of(conversation(*turns))
-    assert isinstance(error, CanalProtocolError) and words in str(error) and error.advice, error
 
 
 @pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 1, 4097])
@@ -349,26 +293,6 @@ def test_garbage_at_any_turn_is_an_error(content: bytes, framed: bool, turn: int
     with serving(handler) as address, quick_client(address) as client, contextlib.suppress(CdcError):
         got = client.get(wait_seconds=0)
         assert got is None or got.id > 0
-
-
-def test_heartbeats_between_answers_are_skipped() -> None:
-    beat = packet(wire.HEARTBEAT_PACKET, wire.HeartBeat(send_timestamp=1))
-    handler = conversation(beat + HANDSHAKE, *OPENING[1:], wire.GET, beat + beat + batch(1, b"entry"))
-    with serving(handler) as address, quick_client(address) as client:
-        assert client.get(wait_seconds=0) == Batch(1, (b"entry",), 1)
-
-
-@pytest.mark.parametrize("turns", [(), OPENING[:2], OPENING[:4], (*OPENING, wire.GET)])
-def test_silent_server_is_given_up_after_a_retry(turns: tuple[bytes | wire.PacketType, ...]) -> None:
-    connections: list[socket.socket] = []
-
-    def handler(connection: socket.socket) -> None:
-        connections.append(connection)
-        conversation(*turns)(connection)
-
-    error = error_of(handler)
-    assert isinstance(error, SourceUnreachableError) and "does not answer in time" in str(error)
-    assert len(connections) == 2, "with no patience there is one more attempt"
 
 
 def test_server_that_drips_is_given_up() -> None:

@@ -30,6 +30,7 @@ from tests.boundaries.sources import (
 )
 from tests.boundaries.sources import packets_pb2 as wire
 from tests.canal_captures import SOURCES, Capture, capture
+from tests.kit.case_files import Case, evaluated, read_cases
 from tests.sources.canal.binlogs import Binlog, binlogs, number_of
 from tests.sources.canal.servers import Handler, canal_source, heard, serving
 
@@ -184,94 +185,52 @@ def test_key_of_an_entry_recognizes_it(entries: list[bytes]) -> None:
 
 # --- Places of a dump ---
 
-
-def _key(place: str) -> bytes:
-    file, _, offset = place.partition(":")
-    return json.dumps([1, f"bin.{file}" if file else "", int(offset), 0, 2, 1, "d", "t", 0, "00"]).encode()
+IDS = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4f22fb58-71ca-11e1-9e33-c80aa9429563"
 
 
-# In the last but one row the name of a new file is not known yet, as MariaDB has it.
-IN_ORDER = "000009:4 000009:120 000009:500 000010:120 000010:300 000011:4"
-LATE_NAME = "000001:4 000001:900 000001:250 000002:500"
+def _found(sought: str, places: str) -> str:
+    """Entries at `file:offset` before and beyond the sought place."""
+
+    def key(place: str) -> bytes:
+        file, _, offset = place.partition(":")
+        return json.dumps([1, f"bin.{file}" if file else "", int(offset), 0, 2, 1, "d", "t", 0, "00"]).encode()
+
+    file, _, offset = sought.partition(":")
+    search = BinlogSearch(BinlogPosition.of(f"bin.{file}", int(offset)))
+    search.add((number, key(place)) for number, place in enumerate(places.split()))
+    return f"{search.before} {search.beyond}"
 
 
-@pytest.mark.parametrize(
-    ("places", "sought", "before", "beyond"),
-    [
-        (IN_ORDER, ("bin.000009", 500), 1, 2),
-        (IN_ORDER, ("bin.000009", 501), 2, 3),
-        (IN_ORDER, ("bin.000010", 4), 2, 3),
-        (IN_ORDER, ("bin.000010", 120), 2, 3),
-        (IN_ORDER, ("bin.000010", 121), 3, 4),
-        (IN_ORDER, ("bin.1000000", 4), 5, None),
-        (IN_ORDER, ("bin.000009", 4), None, 0),
-        (LATE_NAME, ("bin.000002", 400), 2, 3),
-        (LATE_NAME, ("bin.000002", 200), 1, 2),
-        (":0 000001:600", ("bin.000001", 500), None, 1),
-    ],
-)
-def test_place_in_the_binlog_is_found(
-    places: str, sought: tuple[str, int], before: int | None, beyond: int | None
-) -> None:
-    search = BinlogSearch(BinlogPosition.of(*sought))
-    search.add((number, _key(place)) for number, place in enumerate(places.split()))
-    assert (search.before, search.beyond) == (before, beyond)
+def _named(text: str) -> str:
+    """With the UUIDs of servers; `a` is that of `A` in capitals."""
+    uuids = {"A": IDS[0], "B": IDS[1], "a": IDS[0].upper()}
+    return re.sub(r"\b[ABa](?=:)", lambda found: uuids[found[0]], text)
 
 
-A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4f22fb58-71ca-11e1-9e33-c80aa9429563"
-
-
-def _entry(gtid: str = "", own: str = "") -> bytes:
+def _entry(of: str) -> bytes:
+    """`GTIDs` before, and ` / ` the transaction's own."""
+    gtid, _, own = _named(of).partition(" / ")
     props = [entries_pb2.Pair(key="curtGtid", value=own)] if own else []
     return entries_pb2.Entry(header=entries_pb2.Header(gtid=gtid, props=props)).SerializeToString()
 
 
-@pytest.mark.parametrize(
-    ("executed", "before", "beyond", "words"),
-    [
-        # The same server; entries of other transactions may have been filtered.
-        (f"{A}:1-100", _entry(f"{A}:1-100", f"{A}:100"), _entry(f"{A}:1-101", f"{A}:101"), None),
-        (f"{A}:1-100", _entry(f"{A}:1-90", f"{A}:90"), _entry(f"{A}:1-130", f"{A}:130"), None),
-        (f"{A.upper()}:1-3:5-9,{B}:1", _entry(f"{B}:1,{A}:1-2:6-8"), None, None),
-        (f"{A}:1-50:51-100", _entry(f"{A}:40-60"), None, None),
-        (f"{A}:1-9:tag:1-4", _entry(f"{A}:1-9:tag:1-3"), _entry(own=f"{A}:tag:5"), None),
-        # Without GTIDs in the log nothing is known.
-        (f"{A}:1-100", _entry(), _entry(), None),
-        (f"{A}:1-100", None, None, None),
-        # Another server; a replica that was behind, and one that was before; MariaDB.
-        (f"{A}:1-100", _entry(f"{B}:1-7"), None, f"has the transactions {A}:1-100, .* before its place {B}:1-7"),
-        (f"{A}:1-100", _entry(f"{A}:1-200"), None, f"before its place {A}:1-200"),
-        (f"{A}:1-100", _entry(f"{A}:1-20"), _entry(f"{A}:1-21", f"{A}:21"), f"behind its place {A}:21"),
-        (f"{A}:1-9:tag:1-4", _entry(f"{A}:1-9"), _entry(own=f"{A}:tag:4"), f"behind its place {A}:tag:4"),
-        ("0-1-100,1-2-7", _entry("0-1-100"), _entry("0-1-101,1-2-7", "0-1-101"), None),
-        ("0-1-100", _entry("0-1-200"), None, "before its place 0-1-200"),
-    ],
-)
-def test_dump_of_another_server_is_recognized_by_gtids(
-    executed: str, before: bytes | None, beyond: bytes | None, words: str | None
-) -> None:
-    found = contradiction(DumpPosition(None, "bin.000001", 4, executed), before, beyond, [])
-    assert found is None if words is None else re.search(words, found or "")
+def _by_gtids(executed: str, before: str | None, beyond: str | None = None) -> str | None:
+    position = DumpPosition(None, "bin.000001", 4, _named(executed))
+    first, second = (None if each is None else _entry(each) for each in (before, beyond))
+    return contradiction(position, first, second, [])
 
 
-@pytest.mark.parametrize(
-    ("position", "seen", "expected"),
-    [
-        (DumpPosition(server_id=1), {1}, None),
-        (DumpPosition(server_id=2), {1, 2}, None),
-        (DumpPosition(server_id=2), set(), None),
-        (DumpPosition(), {1}, None),
-        (DumpPosition(server_id=2), {1}, "the dump is of the server_id 2, and the log of 1"),
-        (DumpPosition(gtid="0-2-100,1-7-3"), {1, 4}, "the dump is of the server_id 2, 7, and the log of 1, 4"),
-        (DumpPosition(gtid="0-2-100,1-7-3"), {1, 7}, None),
-    ],
-)
-def test_dump_of_another_server_is_recognized_by_ids(
-    position: DumpPosition, seen: set[int], expected: str | None
-) -> None:
-    assert contradiction(position, _entry(), _entry(), seen) == expected
+def _by_ids(position: DumpPosition, *seen: int) -> str | None:
     # Until the log has reached the dump's place, an entry of the server can still come.
-    assert contradiction(position, _entry(), None, seen) is None
+    assert contradiction(position, _entry(""), None, seen) is None
+    return contradiction(position, _entry(""), _entry(""), seen)
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parents[1] / "cases/dump_places.txt"), ids=str)
+def test_place_of_a_dump_among_entries_is_found(case: Case, update: bool) -> None:
+    names = {"found": _found, "by_gtids": _by_gtids, "by_ids": _by_ids, "DumpPosition": DumpPosition}
+    found = evaluated(case, names)
+    case.compare([line.replace(IDS[0], "A").replace(IDS[1], "B") for line in found], update=update)
 
 
 @pytest.mark.parametrize("name", ["entries", "packets"])
