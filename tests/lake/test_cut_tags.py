@@ -1,117 +1,102 @@
-"""Which tags a commit makes and takes away."""
+"""Which tags a commit makes and takes away, and which state readers are shown."""
 
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import CutsConfig
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import ShownState, cut_of_tag, day_of_tag, end_of_day, plan_tags, shown_state
 from tests.kit.lakes import TestLake
 
-KEPT = CutsConfig(keep_all_hours=24, keep_daily_days=3)
+
+def at(text: str) -> int:
+    """`5.10`: ten o'clock on the fifth."""
+    day, _, hour = text.partition(".")
+    return tso(datetime.datetime(2026, 3, int(day), int(hour or 0), tzinfo=datetime.UTC))
 
 
-def at(day: int, hour: int = 0) -> int:
-    return tso(datetime.datetime(2026, 3, day, hour, tzinfo=datetime.UTC))
+def name_of(tag: str) -> str:
+    """`c4.9` is the tag of a cut, `d04` that of a day; others are as they stand."""
+    return f"cut_{at(tag[1:])}" if tag[0] == "c" else f"day_2026-03-{tag[1:]}" if tag[1:].isdigit() else tag
 
 
-def test_the_state_that_is_replaced_is_tagged() -> None:
-    changes = plan_tags({}, ShownState(7, at(5, 9)), at(5, 10), KEPT)
-    assert (changes.added, changes.moved, changes.removed) == ({f"cut_{at(5, 9)}": 7}, {}, ())
-
-
-def test_it_stands_for_each_day_that_it_was_the_last_of() -> None:
-    changes = plan_tags({}, ShownState(7, at(3, 9)), at(5, 10), KEPT)
-    assert changes.added == {f"cut_{at(3, 9)}": 7, "day_2026-03-03": 7, "day_2026-03-04": 7}
-    # At midnight the day is over; a day that is not kept any more gets none.
-    assert set(plan_tags({}, ShownState(7, at(4, 9)), at(5), KEPT).added) == {f"cut_{at(4, 9)}", "day_2026-03-04"}
-    old = plan_tags({}, ShownState(7, at(1)), at(20), KEPT).added
-    assert set(old) == {f"cut_{at(1)}", *(f"day_2026-03-{day}" for day in (17, 18, 19))}
-
-
-def test_a_tag_lasts_as_long_as_its_state_is_within_the_window() -> None:
-    tags = {f"cut_{at(1)}": 1, f"cut_{at(4, 9)}": 2, f"cut_{at(4, 12)}": 3, "day_2026-03-01": 1, "day_2026-03-02": 1}
-    changes = plan_tags(tags, ShownState(4, at(5, 1)), at(5, 10), KEPT)
-    # The second ended at 12 o'clock, within 24 hours, the first before that.
-    assert changes.removed == (f"cut_{at(1)}", "day_2026-03-01")
-    assert changes.added == {f"cut_{at(5, 1)}": 4}
-
-
-def test_another_cut_at_the_same_checkpoint_takes_the_place_of_its_state() -> None:
-    assert plan_tags({}, ShownState(7, at(5, 9)), at(5, 9), KEPT).added == {}
-    tags = {f"cut_{at(5, 9)}": 7}
-    assert plan_tags(tags, ShownState(8, at(5, 9)), at(5, 10), KEPT).moved == {f"cut_{at(5, 9)}": 8}
-
-
-def test_a_commit_that_is_tried_again_finds_its_tags() -> None:
-    first = plan_tags({}, ShownState(7, at(3, 9)), at(5, 10), KEPT)
-    again = plan_tags(first.added, ShownState(7, at(3, 9)), at(5, 10), KEPT)
+@pytest.mark.parametrize(
+    ("tags", "shown", "now", "added", "moved", "removed"),
+    [
+        # The state that is replaced is tagged, for each day that it was the last of, too.
+        ("", "5.9", "5.10", "c5.9", "", ""),
+        ("", "3.9", "5.10", "c3.9 d03 d04", "", ""),
+        # At midnight the day is over; a day that is not kept any more gets none.
+        ("", "4.9", "5", "c4.9 d04", "", ""),
+        ("", "1", "20", "c1 d17 d18 d19", "", ""),
+        # A tag lasts as long as its state is in the window: the second ended at 12 o'clock, the first before that.
+        ("c1 c4.9 c4.12 d01 d02", "5.1", "5.10", "c5.1", "", "c1 d01"),
+        # Another cut at the same checkpoint takes the place of its state.
+        ("", "5.9", "5.9", "", "", ""),
+        ("c5.9", "5.9", "5.10", "", "c5.9", ""),
+        ("", "", "5", "", "", ""),
+        # Switched off; those of others stay.
+        ("c4.9 d04 release day_of_reckoning day_2026-13-77", "5.9", "5.10", "", "", "c4.9 d04"),
+    ],
+)
+def test_tags_follow_from_states_and_days(
+    tags: str, shown: str, now: str, added: str, moved: str, removed: str
+) -> None:
+    """The state that was shown is snapshot 7, tags are of others."""
+    kept = (0, 0) if "release" in tags else (24, 3)
+    config = CutsConfig(keep_all_hours=kept[0], keep_daily_days=kept[1])
+    state = ShownState(7, at(shown)) if shown else None
+    before = {name_of(tag): number for number, tag in enumerate(tags.split())}
+    changes = plan_tags(before, state, at(now), config)
+    assert changes.added == {name_of(tag): 7 for tag in added.split()}
+    assert (changes.moved, set(changes.removed)) == (
+        {name_of(tag): 7 for tag in moved.split()}, {name_of(tag) for tag in removed.split()},
+    )  # fmt: skip
+    # A commit that is tried again finds its tags.
+    after = {**before, **changes.added, **changes.moved}
+    again = plan_tags({name: after[name] for name in after.keys() - {*changes.removed}}, state, at(now), config)
     assert (again.added, again.moved, again.removed) == ({}, {}, ())
 
 
-def test_nothing_is_tagged_where_nothing_was_shown() -> None:
-    assert plan_tags({}, None, at(5), KEPT).added == {}
+def test_names_of_others_are_no_tags_of_cuts() -> None:
+    for name in ("cut_", "cut_x", "Cut_1", "day_2026-3-1", "day_2026-02-30", "main"):
+        assert cut_of_tag(name) is None and day_of_tag(name) is None
+    assert end_of_day(datetime.date(2026, 3, 4)) + 1 == at("5"), "a day ends before the next begins"
 
 
-def test_tags_can_be_switched_off_and_those_of_others_stay() -> None:
-    off = CutsConfig(keep_all_hours=0, keep_daily_days=0)
-    tags = {f"cut_{at(4, 9)}": 2, "day_2026-03-04": 2, "release": 1, "day_of_reckoning": 1, "day_2026-13-77": 1}
-    changes = plan_tags(tags, ShownState(7, at(5, 9)), at(5, 10), off)
-    assert (changes.added, changes.removed) == ({}, (f"cut_{at(4, 9)}", "day_2026-03-04"))
+def test_state_that_is_shown_is_the_newest_that_a_cut_names(lake: TestLake) -> None:
+    """Snapshots of runs say their checkpoint-ts, those of others do not."""
+    lake.lake.ensure_namespace("d")
+    table = lake.lake.catalog.create_table(
+        ("d", "t"), pa.schema([("id", pa.int64())]), properties={"cdc.applied-ts": "0"}
+    )
 
-
-@pytest.mark.parametrize("name", ["cut_", "cut_x", "Cut_1", "day_2026-3-1", "day_2026-02-30", "main"])
-def test_names_of_others_are_no_tags_of_cuts(name: str) -> None:
-    assert cut_of_tag(name) is None and day_of_tag(name) is None
-
-
-def test_a_day_ends_before_the_next_begins() -> None:
-    assert end_of_day(datetime.date(2026, 3, 4)) + 1 == at(5)
-
-
-class CommittedTable:
-    """A table with snapshots of runs, which say their checkpoint-ts, and of others."""
-
-    def __init__(self, lake: Lake) -> None:
-        lake.ensure_namespace("d")
-        schema = pa.schema([("id", pa.int64())])
-        self.table = lake.catalog.create_table(("d", "t"), schema, properties={"cdc.applied-ts": "0"})
-
-    def commit(self, checkpoint_ts: int | None = None) -> int:
-        summary = {} if checkpoint_ts is None else {"cdc.checkpoint-ts": str(checkpoint_ts)}
-        self.table.append(pa.table({"id": [1]}), summary)
-        if checkpoint_ts is not None:
-            self.table.transaction().set_properties({"cdc.applied-ts": str(checkpoint_ts)}).commit_transaction()
-        snapshot = self.table.current_snapshot()
-        assert snapshot is not None
+    def commit(day: str = "") -> int:
+        table.append(pa.table({"id": [1]}), {"cdc.checkpoint-ts": str(at(day))} if day else {})
+        if day:
+            table.transaction().set_properties({"cdc.applied-ts": str(at(day))}).commit_transaction()
+        snapshot: Any = table.current_snapshot()
         return snapshot.snapshot_id
 
-
-def test_the_state_that_is_shown_is_the_newest_that_a_cut_names(lake: TestLake) -> None:
-    table = CommittedTable(lake.lake)
-    assert shown_state(table.table, {1}) is None
-    first = table.commit(at(1))
-    assert shown_state(table.table, set()) is None
-    assert shown_state(table.table, {first}) == ShownState(first, at(1))
-    # A run that ended before its cut.
-    second = table.commit(at(2))
-    assert shown_state(table.table, {first}) == ShownState(first, at(1))
-    assert shown_state(table.table, {first, second}) == ShownState(second, at(2))
-
-
-def test_a_compacted_table_shows_what_the_run_before_has_committed(lake: TestLake) -> None:
-    table = CommittedTable(lake.lake)
-    first = table.commit(at(1))
-    compacted = table.commit()
-    assert shown_state(table.table, {first}) == ShownState(first, at(1))
-    assert shown_state(table.table, {compacted}) == ShownState(compacted, at(1))
-    table.table.maintenance.expire_snapshots().by_id(first).commit()
-    assert shown_state(table.table.refresh(), {compacted}) == ShownState(compacted, at(1))
-    # What a run has committed since says nothing of the state before.
-    table.commit(at(2))
-    assert shown_state(table.table, {compacted}) is None
+    assert shown_state(table, {1}) is None
+    first = commit("1")
+    assert shown_state(table, set()) is None
+    assert shown_state(table, {first}) == ShownState(first, at("1"))
+    # A compacted table shows what the run before has committed.
+    compacted = commit()
+    assert shown_state(table, {first}) == ShownState(first, at("1"))
+    assert shown_state(table, {compacted}) == ShownState(compacted, at("1"))
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    assert shown_state(table.refresh(), {compacted}) == ShownState(compacted, at("1"))
+    # What a run has committed since, which ended before its cut, says nothing of the state before.
+    second = commit("2")
+    assert shown_state(table, {compacted}) is None
+    assert shown_state(table, {compacted, second}) == ShownState(second, at("2"))
+    third = commit("3")
+    assert shown_state(table, {second}) == ShownState(second, at("2"))
+    assert shown_state(table, {second, third}) == ShownState(third, at("3"))

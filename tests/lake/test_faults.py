@@ -1,4 +1,4 @@
-"""A catalog or a warehouse that cannot be used: which key names it, and whether another try may work."""
+"""A catalog, a warehouse or an engine that cannot be used: which key names it, and whether another try may work."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import re
 import sqlite3
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.fs
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyiceberg.catalog.sql import SqlCatalogBaseTable
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 from pyspark.errors import AnalysisException, PythonException
+from sqlalchemy import event
 
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
@@ -60,54 +62,53 @@ def without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("catalog", "error", "said"),
     [
-        (f"postgresql://cdc:{SECRET}@db/lake", "lake.catalog.uri: .*pip install 'psycopg.binary.'"),
-        (f"postgresql+psycopg2://cdc:{SECRET}@db/lake", "lake.catalog.uri: .*pip install 'psycopg2-binary'"),
-        (f"mysql://cdc:{SECRET}@db/lake", "lake.catalog.uri: .*pip install 'mysqlclient'"),
-        (f"postgres://cdc:{SECRET}@db/lake", r"lake.catalog.uri: its scheme .*postgresql://"),
-        (f"postgresql://cdc:a:{SECRET}", "lake.catalog.uri: is not an SQLAlchemy URI: write driver:"),
-        (f"cdc {SECRET}", "lake.catalog.uri: is not an SQLAlchemy URI: write driver:"),
+        ("sql postgresql://cdc:PASS@db/lake", ConfigurationError, "uri: .*pip install 'psycopg.binary.'"),
+        ("sql postgresql+psycopg2://cdc:PASS@db/lake", ConfigurationError, "uri: .*pip install 'psycopg2-binary'"),
+        ("sql mysql://cdc:PASS@db/lake", ConfigurationError, "uri: .*pip install 'mysqlclient'"),
+        ("sql postgres://cdc:PASS@db/lake", ConfigurationError, r"uri: its scheme .*postgresql://"),
+        ("sql postgresql://cdc:a:PASS", ConfigurationError, "uri: is not an SQLAlchemy URI: write driver:"),
+        ("sql cdc-PASS", ConfigurationError, "uri: is not an SQLAlchemy URI: write driver:"),
+        ("hive thrift://127.0.0.1:1", ConfigurationError, r"type: hive.*pip install 'pyiceberg\[hive\]'"),
+        ("rest http://cdc:PASS@127.0.0.1:1", CatalogUnreachableError, "uri"),
+        ("sql sqlite:///DIR", ConfigurationError, "uri: the database cannot be used: "),
+        ("sql sqlite:///DIR/file", ConfigurationError, "uri: the database cannot be used: "),
+        ("sql sqlite:///DIR/file/below/catalog.db", ConfigurationError, "uri: the directory .* cannot be used: Not a"),
     ],
 )
-def test_a_uri_that_no_driver_takes(tmp_path: Path, without_extras: None, uri: str, said: str) -> None:
-    error = refused(tmp_path, type="sql", uri=uri)
-    assert isinstance(error, ConfigurationError) and re.search(said, str(error)), str(error)
+def test_catalog_that_cannot_be_opened_is_named_by_its_key(
+    tmp_path: Path, without_extras: None, catalog: str, error: type[CdcError], said: str
+) -> None:
+    (tmp_path / "file").write_bytes(b"no database at all" * 100)
+    kind, _, uri = catalog.replace("PASS", SECRET).replace("DIR", str(tmp_path)).partition(" ")
+    found = refused(tmp_path, type=kind, uri=uri)
+    assert type(found) is error and re.search(f"lake.catalog.{said}", str(found)), str(found)
 
 
-def test_a_hive_catalog_without_its_package(tmp_path: Path, without_extras: None) -> None:
-    error = refused(tmp_path, type="hive", uri="thrift://127.0.0.1:1")
-    assert isinstance(error, ConfigurationError)
-    assert "lake.catalog.type: hive" in str(error) and "pip install 'pyiceberg[hive]'" in str(error)
+def test_directories_of_a_lake_are_made_or_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/b/catalog.db"}
+    with pytest.raises(ConfigurationError, match=r"lake\.warehouse: the directory .* cannot be used: Not a directory"):
+        _ = lake_at(tmp_path / "file/below", **catalog).catalog
+    assert lake_at(tmp_path / "a", **catalog).catalog.list_namespaces() == []
+    assert (tmp_path / "a/warehouse").is_dir()
 
 
-def test_a_catalog_that_does_not_answer_may_answer_later(tmp_path: Path) -> None:
-    error = refused(tmp_path, type="rest", uri=f"http://cdc:{SECRET}@127.0.0.1:1")
-    assert isinstance(error, CatalogUnreachableError) and "lake.catalog.uri" in str(error)
+def test_two_processes_open_a_new_catalog_at_once(tmp_path: Path) -> None:
+    catalog, opened = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}, list[Any]()
+    # It is called once it is known which tables are absent.
+    event.listen(
+        SqlCatalogBaseTable.metadata, "before_create",
+        lambda *_, **__: opened.append(lake_at(tmp_path, **catalog).catalog), once=True,
+    )  # fmt: skip
+    lake_at(tmp_path, **catalog).catalog.create_namespace("shop")
+    assert [each.list_namespaces() for each in opened] == [[("shop",)]]
 
 
-def directory_in_its_place(path: Path) -> None:
-    path.mkdir()
-
-
-def other_file_in_its_place(path: Path) -> None:
-    path.write_bytes(b"no database at all" * 100)
-
-
-@pytest.mark.parametrize("spoil", [directory_in_its_place, other_file_in_its_place])
-def test_a_database_that_cannot_be_opened(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    spoil(tmp_path / "catalog.db")
-    error = refused(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
-    assert isinstance(error, ConfigurationError) and "lake.catalog.uri: the database cannot be used: " in str(error)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalog_that_is_locked_or_spoiled_later_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock may pass."""
     monkeypatch.setattr(lake_catalog, "SQLITE_TIMEOUT_SECONDS", 0)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_lock_may_pass(tmp_path: Path) -> None:
     database = tmp_path / "catalog.db"
     with sqlite3.connect(database) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -122,15 +123,9 @@ def test_a_lock_may_pass(tmp_path: Path) -> None:
         other.rollback()
         lake.ensure_namespace("after")
     assert set(lake.catalog.list_namespaces()) == {("after",), ("before",)}
-
-
-def test_a_database_that_becomes_unusable(tmp_path: Path) -> None:
-    database = tmp_path / "catalog.db"
-    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{database}")
-    lake.ensure_namespace("before")
     database.write_bytes(b"no database at all" * 1000)
     with pytest.raises(ConfigurationError, match=r"lake\.catalog\.uri: the database cannot be used"):
-        lake.ensure_namespace("after")
+        lake.ensure_namespace("last")
 
 
 def test_a_warehouse_that_cannot_be_written_is_said_by_the_first_write_of_a_run(lake: TestLake) -> None:
@@ -140,17 +135,16 @@ def test_a_warehouse_that_cannot_be_written_is_said_by_the_first_write_of_a_run(
         Lease(lake.lake, lake.name, "run", utc_now).take()
 
 
-def test_a_full_disk_may_have_room_later() -> None:
-    stream = pyarrow.fs.LocalFileSystem().open_output_stream("/dev/full")
+def test_disk_that_is_full_is_told_from_a_missing_file(tmp_path: Path) -> None:
+    """It may have room later."""
+    disk = pyarrow.fs.LocalFileSystem()
+    stream = disk.open_output_stream("/dev/full")
     with pytest.raises(OSError, match="No space left") as full, stream:
         stream.write(b"x" * 100_000)
     fault = warehouse_fault(full.value)
     assert isinstance(fault, WarehouseFullError) and "lake.warehouse is full" in str(fault)
-
-
-def test_a_file_that_is_not_there_is_no_fault_of_the_warehouse(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
-        pyarrow.fs.LocalFileSystem().open_input_stream(str(tmp_path / "none"))
+        disk.open_input_stream(str(tmp_path / "none"))
     assert warehouse_fault(missing.value) is None
 
 
@@ -177,89 +171,73 @@ def test_what_spark_says_of_a_worker_that_died_is_its_first_line() -> None:
         raise PythonException("Job aborted\njava.io.EOFException")
 
 
-_ABOUT = "Traceback (most recent call last):\n  File x.py, line 1, in rows\n"
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (ConnectionRefusedError("no"), EngineError),
-        (Py4JNetworkError("Error while sending"), EngineError),
-        (PythonException("Python worker exited unexpectedly (crashed)"), EngineError),
-        (PythonException(f"{_ABOUT}MemoryError"), EngineError),
-        (PythonException(f"{_ABOUT}ValueError: 7 is no date\n"), None),
-        (AnalysisException("[UNRESOLVED_COLUMN] x"), None),
-        (MemoryError(), EngineError),
-        (ServiceUnavailableError("503"), CatalogUnreachableError),
-        (ForbiddenError("403"), None),
-        (TimeoutError("read timed out"), WarehouseUnreachableError),
-        (OSError(28, "No space left on device"), WarehouseFullError),
-        (FileNotFoundError("data.parquet"), None),
-        (PermissionError(13, "Permission denied"), None),
-        (WarehouseFullError("full"), WarehouseFullError),
-        (TransientError("another writer has changed the table"), None),
-        (ValueError("not a date"), None),
-    ],
-    ids=repr,
-)
-def test_what_says_nothing_of_the_table_at_which_it_came_up(error: Exception, kind: type[CdcError] | None) -> None:
-    fault = engine_fault(error)
-    assert (None if fault is None else type(fault)) == kind
-
-
-class _JavaError(Py4JJavaError):
-    """An error of Java's whose trace is known."""
+class JavaError(Py4JJavaError):
+    """An error of Java's whose trace is known: each line is caused by the next."""
 
     def __init__(self, *lines: str) -> None:
         Exception.__init__(self)
-        self._trace = "An error occurred while calling o7.commitTransaction.\n: " + "\n\tat x.Y.z\nCaused by: ".join(
-            lines
-        )
+        causes = "\n\tat x.Y.z\nCaused by: ".join(lines)
+        self._trace = f"An error occurred while calling o7.commitTransaction.\n: {causes}"
 
     def __str__(self) -> str:
         return self._trace
 
 
-@pytest.mark.parametrize(
-    ("lines", "kind"),
-    [
-        (["org.apache.iceberg.jdbc.UncheckedSQLException: Failed", "org.sqlite.SQLiteException: [SQLITE_BUSY] x"],
-         CatalogUnreachableError),
-        (["org.apache.iceberg.jdbc.UncheckedSQLException: Failed", "org.postgresql.util.PSQLException: FATAL: the "
-          "database system is shutting down"], CatalogUnreachableError),
-        (["org.apache.iceberg.exceptions.ServiceUnavailableException: Service unavailable"], CatalogUnreachableError),
-        (["software.amazon.awssdk.core.exception.SdkClientException: Unable to execute HTTP request",
-          "java.net.ConnectException: Connection refused"], WarehouseUnreachableError),
-        (["software.amazon.awssdk.services.s3.model.S3Exception: Slow down (Service: S3, Status Code: 503, x)"],
-         WarehouseUnreachableError),
-        (["org.apache.iceberg.exceptions.RuntimeIOException: Failed", "java.io.IOException: No space left on device"],
-         WarehouseFullError),
-        (["java.lang.OutOfMemoryError: Java heap space"], EngineError),
-        (["org.apache.spark.SparkException: Job aborted"], EngineError),
-        (["org.apache.iceberg.jdbc.UncheckedSQLException: x", "org.sqlite.SQLiteException: [SQLITE_CONSTRAINT] x"],
-         None),
-        (["software.amazon.awssdk.services.s3.model.S3Exception: Denied (Service: S3, Status Code: 403, x)"], None),
-        (["org.apache.iceberg.exceptions.NotFoundException: Failed to open file: /t/m.avro",
-          "java.io.FileNotFoundException: /t/m.avro"], None),
-        (["java.lang.IllegalArgumentException: Cannot add column"], None),
-    ],
-    ids=lambda value: value[-1].partition(":")[0] if isinstance(value, list) else None,
-)  # fmt: skip
-def test_what_java_says_of_the_engine_and_what_of_a_table(lines: list[str], kind: type[CdcError] | None) -> None:
-    fault = engine_fault(_JavaError(*lines))
-    assert (None if fault is None else type(fault)) == kind
+_ABOUT = "Traceback (most recent call last):\n  File x.py, line 1, in rows\n"
+_ICEBERG, _S3 = "org.apache.iceberg", "software.amazon.awssdk.services.s3.model.S3Exception"
+_SQL = f"{_ICEBERG}.jdbc.UncheckedSQLException: Failed"
+_NOT_FOUND = f"{_ICEBERG}.exceptions.NotFoundException: Failed to open file: /t/m.avro"
+FAULTS: list[tuple[type[CdcError] | None, list[Exception]]] = [
+    (EngineError, [
+        ConnectionRefusedError("no"), Py4JNetworkError("Error while sending"), MemoryError(),
+        PythonException("Python worker exited unexpectedly (crashed)"), PythonException(f"{_ABOUT}MemoryError"),
+        JavaError("java.lang.OutOfMemoryError: Java heap space"),
+        JavaError("org.apache.spark.SparkException: Job aborted"),
+    ]),
+    (CatalogUnreachableError, [
+        ServiceUnavailableError("503"), JavaError(_SQL, "org.sqlite.SQLiteException: [SQLITE_BUSY] x"),
+        JavaError(_SQL, "org.postgresql.util.PSQLException: FATAL: the database system is shutting down"),
+        JavaError(f"{_ICEBERG}.exceptions.ServiceUnavailableException: Service unavailable"),
+    ]),
+    (WarehouseUnreachableError, [
+        TimeoutError("read timed out"), JavaError(f"{_S3}: Slow down (Service: S3, Status Code: 503, x)"),
+        JavaError("software.amazon.awssdk.core.exception.SdkClientException: Unable to execute HTTP request",
+                  "java.net.ConnectException: Connection refused"),
+    ]),
+    (WarehouseFullError, [
+        OSError(28, "No space left on device"), WarehouseFullError("full"),
+        JavaError(f"{_ICEBERG}.exceptions.RuntimeIOException: Failed", "java.io.IOException: No space left on device"),
+    ]),
+    # What says something of the table at which it came up.
+    (None, [
+        PythonException(f"{_ABOUT}ValueError: 7 is no date\n"), AnalysisException("[UNRESOLVED_COLUMN] x"),
+        ForbiddenError("403"), FileNotFoundError("data.parquet"), PermissionError(13, "Permission denied"),
+        ValueError("not a date"), TransientError("another writer has changed the table"),
+        JavaError(_SQL, "org.sqlite.SQLiteException: [SQLITE_CONSTRAINT] x"),
+        JavaError(f"{_S3}: Denied (Service: S3, Status Code: 403, x)"),
+        JavaError(_NOT_FOUND, "java.io.FileNotFoundException: /t/m.avro"),
+        JavaError("java.lang.IllegalArgumentException: Cannot add column"),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "errors"), FAULTS, ids=lambda each: getattr(each, "__name__", ""))
+def test_error_is_a_fault_of_its_kind_or_of_its_table(kind: type[CdcError] | None, errors: list[Exception]) -> None:
+    found = {str(error): engine_fault(error) for error in errors}
+    wrong = {said: fault for said, fault in found.items() if (None if fault is None else type(fault)) != kind}
+    assert not wrong and len(found) == len(errors)
 
 
 NAME = TableName("d", "t")
 
 
 def test_a_table_is_held_for_what_is_its_own_and_never_for_a_fault_of_the_engine() -> None:
-    missing = "org.apache.iceberg.exceptions.NotFoundException: Failed to open file: /t/m.avro"
-    assert hold_reason(_JavaError(missing), "be written", NAME) == f"the table could not be written: {missing}"
+    missing = _NOT_FOUND
+    assert hold_reason(JavaError(missing), "be written", NAME) == f"the table could not be written: {missing}"
     secret = f"java.lang.IllegalArgumentException: jdbc:postgresql://cdc:{SECRET}@db"
-    assert hold_reason(_JavaError(secret), "be written", NAME).endswith("(java.lang.IllegalArgumentException)")
+    assert hold_reason(JavaError(secret), "be written", NAME).endswith("(java.lang.IllegalArgumentException)")
     ddl = hold_reason(DdlError("it is not known"), "be written", NAME)
     assert ddl.startswith("it is not known. ") and "`cdc-lakehouse load --table d.t`" in ddl
     assert hold_reason(DdlError("not yet", advice="wait"), "be written", NAME) == "not yet: wait"
     with pytest.raises(EngineError):
-        hold_reason(_JavaError("java.lang.OutOfMemoryError: Java heap space"), "be written", NAME)
+        hold_reason(JavaError("java.lang.OutOfMemoryError: Java heap space"), "be written", NAME)

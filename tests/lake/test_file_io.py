@@ -15,96 +15,88 @@ SECRET = "hunter2"
 ABFSS = "abfss://c@acct.dfs.core.windows.net/lake"
 
 
-def of(warehouse: str, **settings: Any) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    service = {"s3": "s3", "gs": "gs", "abfss": "azure"}[warehouse.partition(":")[0]]
-    storage = StorageConfig.model_validate({service: settings})
-    small, large = pyiceberg_file_io(warehouse, storage), spark_file_io(warehouse, storage)
-    assert SECRET not in f"{small!r}{large!r}"
-    return small.pyiceberg, large.catalog, large.system
-
-
 @pytest.mark.parametrize(
-    ("warehouse", "bundle"),
+    ("warehouse", "package"),
     [
-        ("s3://b/lake", "aws"), ("gs://b/lake", "gcp"), (ABFSS, "azure"), ("hdfs://n/lake", None),
-        ("s3a://bucket/lake", None),
+        ("s3://b/lake", "iceberg-aws-bundle:"), ("gs://b/lake", "iceberg-gcp-bundle:"),
+        (ABFSS, "iceberg-azure-bundle:"), ("hdfs://n/lake", ""), ("s3a://bucket/lake", ""),
+        # A file system that starts no process.
+        ("file:///lake", "bare-naked-local-fs:"), ("/lake", "bare-naked-local-fs:"),
     ],
 )  # fmt: skip
-def test_a_service_needs_its_bundle_and_other_warehouses_nothing(warehouse: str, bundle: str | None) -> None:
-    if bundle is not None:
-        (package,) = packages(warehouse)
-        assert f"iceberg-{bundle}-bundle:" in package
-        return
+def test_warehouse_needs_the_package_of_its_service(warehouse: str, package: str) -> None:
+    assert [package in each for each in packages(warehouse)] == [True] * bool(package)
     storage = StorageConfig.model_validate({"s3": {"region": "x"}})
-    assert packages(warehouse) == ()
-    assert pyiceberg_file_io(warehouse, storage).pyiceberg == spark_file_io(warehouse, storage).catalog == {}
-
-
-@pytest.mark.parametrize("warehouse", ["file:///lake", "/lake"])
-def test_a_disk_needs_a_file_system_that_starts_no_process(warehouse: str) -> None:
-    (package,) = packages(warehouse)
-    assert "bare-naked-local-fs:" in package
-    assert spark_file_io(warehouse, StorageConfig.nothing()).local_files
-    assert spark_file_io("s3://b/lake", StorageConfig.nothing()).local_files is None
+    assert bool(spark_file_io(warehouse, storage).local_files) == ("local" in package)
+    if not package:
+        assert pyiceberg_file_io(warehouse, storage).pyiceberg == spark_file_io(warehouse, storage).catalog == {}
 
 
 @pytest.mark.parametrize("warehouse", ["azure://c/lake", "gcs://b/lake"])
-def test_a_warehouse_under_another_name(warehouse: str) -> None:
+def test_warehouse_of_another_scheme_is_refused(warehouse: str) -> None:
     with pytest.raises(ConfigurationError, match=r"gs://bucket.*abfss://"):
         packages(warehouse)
 
 
-def test_s3_by_keys() -> None:
-    keys = {"access_key_id": "id", "secret_access_key": SECRET, "session_token": SECRET}
-    small, large, system = of("s3://b/lake", endpoint="http://e:1", path_style=True, region="r", **keys)
-    both = {
-        "s3.endpoint": "http://e:1", "s3.access-key-id": "id", "s3.secret-access-key": SECRET,
-        "s3.session-token": SECRET,
-    }  # fmt: skip
-    assert small == {**both, "s3.force-virtual-addressing": "False", "s3.region": "r"}
-    own = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.path-style-access": "true", "client.region": "r"}
-    assert (large, system) == ({**both, **own}, {})
+BOTH = {"s3.endpoint": "http://e:1", "s3.access-key-id": "id", "s3.secret-access-key": SECRET,
+        "s3.session-token": SECRET}  # fmt: skip
+S3 = {"s3.force-virtual-addressing": "False", "s3.region": "r"}
+S3_SPARK = {
+    "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.path-style-access": "true", "client.region": "r",
+}  # fmt: skip
+GS = {"io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO"}
+ADLS = {"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO"}
+KEYS = {"access_key_id": "id", "secret_access_key": SECRET}
+PRINCIPAL = {"tenant_id": "t", "client_id": "c", "client_secret": SECRET}
+SETTINGS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str], dict[str, str]]] = [
+    # Settings, and of PyIceberg, Spark's catalog and the JVM all properties.
+    ("s3://b/lake", {**KEYS, "endpoint": "http://e:1", "path_style": True, "region": "r", "session_token": SECRET},
+     {**BOTH, **S3}, {**BOTH, **S3_SPARK}, {}),
+    ("s3://b/lake", {"region": "r"}, S3, {**S3_SPARK, "s3.path-style-access": "false"}, {}),
+    ("s3://b/lake", {"profile": "p", "region": "r"},
+     {**S3, "s3.access-key-id": "id", "s3.secret-access-key": SECRET},
+     {**S3_SPARK, "s3.path-style-access": "false", "client.credentials-provider":
+      "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"}, {"aws.profile": "p"}),
+    ("s3://b/lake", {"access_key_id": "x", "secret_access_key": "y", "region": "r", "buckets": {"b": KEYS}},
+     {**S3, "s3.access-key-id": "id", "s3.secret-access-key": SECRET},
+     {**S3_SPARK, "s3.path-style-access": "false", "s3.access-key-id": "id", "s3.secret-access-key": SECRET}, {}),
+    ("gs://b/lake", {}, {}, GS, {}),
+    ("gs://b/lake", {"endpoint": "http://e:1", "anonymous": True},
+     {"gcs.service.host": "http://e:1", "gcs.oauth2.token": "anonymous",
+      "gcs.oauth2.token-expires-at": "4102444800000"},
+     {**GS, "gcs.service.host": "http://e:1", "gcs.no-auth": "true"}, {}),
+    (ABFSS, {"account_key": SECRET}, {"adls.account-name": "acct", "adls.account-key": SECRET},
+     {**ADLS, "adls.auth.shared-key.account.name": "acct", "adls.auth.shared-key.account.key": SECRET}, {}),
+    (ABFSS, {"sas_token": SECRET}, {"adls.account-name": "acct", "adls.sas-token": SECRET},
+     {**ADLS, "adls.sas-token.acct.dfs.core.windows.net": SECRET}, {}),
+    (ABFSS, PRINCIPAL,
+     {"adls.account-name": "acct", "adls.tenant-id": "t", "adls.client-id": "c", "adls.client-secret": SECRET}, ADLS,
+     {"AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c", "AZURE_CLIENT_SECRET": SECRET}),
+]  # fmt: skip
 
 
-def test_s3_by_the_environment() -> None:
-    small, large, system = of("s3://b/lake", region="r")
-    assert small == {"s3.force-virtual-addressing": "False", "s3.region": "r"}
-    assert set(large) == {"io-impl", "s3.path-style-access", "client.region"} and system == {}
-
-
-def test_s3_by_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("warehouse", "settings", "small", "large", "system"), SETTINGS)
+def test_settings_become_properties_of_both(
+    warehouse: str,
+    settings: dict[str, Any],
+    small: dict[str, str],
+    large: dict[str, str],
+    system: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     (tmp_path / "credentials").write_text(f"[p]\naws_access_key_id=id\naws_secret_access_key={SECRET}\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    small, large, system = of("s3://b/lake", profile="p", region="r")
-    assert (small["s3.access-key-id"], small["s3.secret-access-key"]) == ("id", SECRET)
-    assert large["client.credentials-provider"].endswith(".ProfileCredentialsProvider")
-    assert system == {"aws.profile": "p"}
-
-
-def test_s3_of_the_warehouses_own_bucket() -> None:
-    own = {"access_key_id": "own", "secret_access_key": SECRET}
-    small, large, _ = of("s3://b/lake", access_key_id="x", secret_access_key="y", region="r", buckets={"b": own})
-    assert small["s3.access-key-id"] == large["s3.access-key-id"] == "own"
-
-
-def test_gs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    assert of("gs://b/lake") == ({}, {"io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO"}, {})
-    _, large, _ = of("gs://b/lake", endpoint="http://e:1", anonymous=True)
-    assert large["gcs.service.host"] == "http://e:1" and large["gcs.no-auth"] == "true"
+    service = {"s3": "s3", "gs": "gs", "abfss": "azure"}[warehouse.partition(":")[0]]
+    storage = StorageConfig.model_validate({service: settings})
+    of_pyiceberg, of_spark = pyiceberg_file_io(warehouse, storage), spark_file_io(warehouse, storage)
+    assert SECRET not in f"{of_pyiceberg!r}{of_spark!r}"
+    assert of_pyiceberg.pyiceberg == small
+    assert (of_spark.catalog, of_spark.system) == (large, system)
 
 
-def test_azure_by_key_by_sas_and_by_secret() -> None:
-    small, large, system = of(ABFSS, account_key=SECRET)
-    account, key = "adls.auth.shared-key.account.name", "adls.auth.shared-key.account.key"
-    assert (small, system) == ({"adls.account-name": "acct", "adls.account-key": SECRET}, {})
-    assert large == {"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO", account: "acct", key: SECRET}
-    small, large, _ = of(ABFSS, sas_token=SECRET)
-    assert small["adls.sas-token"] == large["adls.sas-token.acct.dfs.core.windows.net"] == SECRET
-    small, large, system = of(ABFSS, tenant_id="t", client_id="c", client_secret=SECRET)
-    assert small["adls.client-secret"] == system["AZURE_CLIENT_SECRET"] == SECRET and len(large) == 1
-
-
-def test_an_azure_emulator_holds_no_warehouse() -> None:
+def test_azure_emulator_holds_no_warehouse() -> None:
+    storage = StorageConfig.model_validate({"azure": {"endpoint": "http://127.0.0.1:1/a"}})
     with pytest.raises(ConfigurationError, match="without endpoint"):
-        of(ABFSS, endpoint="http://127.0.0.1:1/a")
+        pyiceberg_file_io(ABFSS, storage)

@@ -1,3 +1,5 @@
+"""Of the items of a job, those at which Spark fails are found: the others are done."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,6 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from cdc_lakehouse.lake.isolation import run_isolated
+
+_CRASH: Final = PySparkException("Python worker exited unexpectedly (crashed)")
 
 
 class Engine:
@@ -28,72 +32,54 @@ class Engine:
         return [0]
 
 
-_CRASH: Final = PySparkException("Python worker exited unexpectedly (crashed)")
+def isolated(
+    items: str, bad: str, *, times: int = 1000, error: Exception = _CRASH, answers: bool = True
+) -> tuple[str, str, dict[int, str]]:
+    """The items that failed and those that were done, of a job that fails so often where a bad one is among its
+    items."""
+    left, done = dict.fromkeys(bad, times), list[str]()
 
+    def job(part: Sequence[str]) -> None:
+        for item in part:
+            if left.get(item, 0) > 0:
+                left[item] -= 1
+                raise error
+        done.extend(part)
 
-class Job:
-    """Fails where one of `bad` is among its items, so often for each."""
-
-    def __init__(self, *bad: str, times: int = 1_000, error: Exception = _CRASH) -> None:
-        self._left, self._error = dict.fromkeys(bad, times), error
-        self.done: list[str] = []
-
-    def __call__(self, items: Sequence[str]) -> None:
-        for item in items:
-            if self._left.get(item, 0) > 0:
-                self._left[item] -= 1
-                raise self._error
-        self.done += items
-
-
-def _run(job: Job, items: Sequence[str], *, answers: bool = True) -> dict[int, str]:
     engine: Any = Engine(answers=answers)
-    return run_isolated(engine, items, job)
+    failed = run_isolated(engine, items, job)
+    return "".join(items[index] for index in failed), "".join(sorted(done)), failed
 
 
-@pytest.mark.parametrize("bad", [("a",), ("e",), ("b", "c"), ("a", "c", "e"), ()])
-def test_the_items_at_which_spark_fails_alone(bad: Sequence[str]) -> None:
-    job = Job(*bad)
-    failed = _run(job, "abcde")
-    assert ["abcde"[index] for index in failed] == list(bad)
-    assert all("a Python worker ended" in reason for reason in failed.values())
-    assert sorted(job.done) == sorted(set("abcde") - set(bad))
+@pytest.mark.parametrize(
+    ("items", "bad", "more"),
+    [
+        *(("abcde", bad, {}) for bad in ("a", "e", "bc", "ace", "")),
+        ("a", "a", {}),  # Spark answers.
+        ("abc", "b", {"error": MemoryError("malloc")}),
+        ("abc", "b", {"error": duckdb.OutOfMemoryException("Out of Memory Error")}),
+    ],
+)
+def test_items_at_which_spark_fails_alone_are_found(items: str, bad: str, more: dict[str, Any]) -> None:
+    found, done, reasons = isolated(items, bad, **more)
+    assert (found, set(done)) == (bad, {*items} - {*bad}) and len(done) == len({*done})
+    assert more or all("a Python worker ended" in reason for reason in reasons.values())
 
 
-@pytest.mark.parametrize("error", [MemoryError("malloc"), duckdb.OutOfMemoryException("Out of Memory Error")])
-def test_item_without_memory_fails_alone(error: Exception) -> None:
-    job = Job("b", error=error)
-    assert list(_run(job, "abc")) == [1] and sorted(job.done) == ["a", "c"]
-    with pytest.raises(type(error)):
-        _run(Job(*"abc", error=error), "abc")
+@pytest.mark.parametrize(("items", "bad"), [("abc", "b"), ("a", "a")])
+def test_no_item_is_to_blame_where_another_try_works(items: str, bad: str) -> None:
+    assert isolated(items, bad, times=1)[:2] == ("", items)
 
 
-def test_no_item_is_to_blame_where_another_try_works() -> None:
-    job = Job("b", times=1)
-    assert not _run(job, "abc")
-    assert sorted(job.done) == ["a", "b", "c"]
-    alone = Job("a", times=1)
-    assert not _run(alone, "a")
-    assert alone.done == ["a"]
-
-
-def test_one_item_alone_is_to_blame_where_spark_answers() -> None:
-    assert list(_run(Job("a"), "a")) == [0]
-
-
-@pytest.mark.parametrize(("bad", "answers"), [("abc", True), ("a", False)])
-def test_spark_itself_fails(bad: str, *, answers: bool) -> None:
-    with pytest.raises(PySparkException):
-        _run(Job(*bad), "abc", answers=answers)
-
-
-def test_other_errors_are_not_looked_into() -> None:
-    def job(items: Sequence[str]) -> None:
-        calls.append(list(items))
-        raise KeyError("a bug")
-
-    calls: list[Sequence[str]] = []
-    engine: Any = Engine()
-    with pytest.raises(KeyError):
-        run_isolated(engine, "abc", job)
-    assert calls == [["a", "b", "c"]]
+@pytest.mark.parametrize(
+    ("items", "bad", "more"),
+    [
+        ("abc", "abc", {}),
+        ("a", "a", {"answers": False}),
+        ("abc", "abc", {"error": MemoryError("malloc")}),
+        ("abc", "b", {"error": KeyError("a bug"), "times": 1}),  # Not looked into.
+    ],
+)
+def test_error_of_no_item_is_raised(items: str, bad: str, more: dict[str, Any]) -> None:
+    with pytest.raises(type(more.get("error", _CRASH))):
+        isolated(items, bad, **more)

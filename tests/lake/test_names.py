@@ -1,8 +1,9 @@
-"""Names of the source as names of the lake: whatever MySQL allows."""
+"""Names of the source as names of the lake, whatever MySQL allows; and names and digests that are in lakes: a test of
+these that fails says that lakes of before are not understood."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
@@ -11,7 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlglot import exp
 
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import StoredFormError
+from cdc_lakehouse.lake import names
+from cdc_lakehouse.lake.current.tables import schema_fingerprint
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
+from cdc_lakehouse.lake.tables.checkpoints import Removal
+from cdc_lakehouse.sources.sink.listing import settings_digest
+from tests.changelog.test_stored import VERSION
 
 NAMES = st.text(
     st.one_of(st.sampled_from("%.2fF5E/ab`'\" \\\n\x00\x7f-_é桌"), st.characters(codec="utf-8")),
@@ -20,18 +31,13 @@ NAMES = st.text(
 )
 
 
-@pytest.mark.parametrize("encode", [encode_table, encode_namespace])
 @given(name=NAMES)
 @example(name="%2F/%2f%%2F")
 @example(name="100%")
-def test_an_encoded_name_can_be_decoded(encode: Callable[[str], str], name: str) -> None:
-    assert unquote(encode(name)) == name
-
-
-@given(name=NAMES)
-def test_an_encoded_name_has_nothing_that_a_catalog_cannot_hold(name: str) -> None:
-    for encoded in (encode_table(name), encode_namespace(name)):
-        assert "/" not in encoded
+def test_encoded_name_is_decoded_and_fits_any_catalog(name: str) -> None:
+    for encode in (encode_table, encode_namespace):
+        encoded = encode(name)
+        assert unquote(encoded) == name and "/" not in encoded
         assert not any(ord(character) < 0x20 or ord(character) == 0x7F for character in encoded)
     assert "." not in encode_namespace(name)
 
@@ -54,7 +60,7 @@ def test_an_encoded_name_has_nothing_that_a_catalog_cannot_hold(name: str) -> No
         ("cdc", "cdc", "cdc"),
     ],
 )
-def test_how_a_name_is_encoded(name: str, table: str, namespace: str) -> None:
+def test_name_is_encoded_as_lakes_have_it(name: str, table: str, namespace: str) -> None:
     assert (encode_table(name), encode_namespace(name)) == (table, namespace)
 
 
@@ -69,14 +75,66 @@ def parts_in_spark(sql: str) -> list[str]:
 @given(namespace=NAMES, name=NAMES)
 @example(namespace="d`; DROP TABLE x; --", name="`")
 @example(namespace="a``b", name="c\\")
-def test_an_identifier_in_sql_is_one_table_and_nothing_else(namespace: str, name: str) -> None:
+def test_identifier_in_sql_is_one_table(namespace: str, name: str) -> None:
     identifier = Identifier(encode_namespace(namespace), encode_table(name))
     assert parts_in_spark(identifier.sql) == ["lake", *identifier.parts]
 
 
 @given(name=NAMES | st.sampled_from(["..", ".", "../../etc", "a/../b", "~"]))
-def test_a_path_part_is_one_harmless_part(name: str) -> None:
+def test_path_part_is_harmless(name: str) -> None:
     part = path_part(name)
     assert part.isascii()
     assert not set(part) & set("/\\.:%?#*~ ")
     assert len(part) == len(name)
+
+
+# --- What is in lakes ---
+
+IN_LAKES = {
+    "BATCH": "cdc.batch", "CHECKPOINT_TS": "cdc.checkpoint-ts", "SCHEMA_VERSIONS": "cdc.schema-versions",
+    "SETTINGS": "cdc.settings", "HELD": "cdc.held", "OFFSETS": "cdc.offsets", "LANDED": "cdc.landed.",
+    "BATCH_SEGMENTS": "cdc.batch-segments", "CANAL_POSITION": "cdc.canal-position", "FEED": "cdc.feed",
+    "DATABASE": "cdc.database", "TABLE": "cdc.table", "INCARNATION": "cdc.incarnation",
+    "APPLIED_TS": "cdc.applied-ts", "APPLIED_BATCH": "cdc.applied-batch", "LINEAGE": "cdc.lineage",
+    "COLUMNS": "cdc.columns", "DROPPED_TS": "cdc.dropped-ts", "KEY": "cdc.key",
+    "KEYS_TOUCHED": "cdc.keys-touched", "ROWS_WRITTEN": "cdc.rows-written", "ROWS_REMOVED": "cdc.rows-removed",
+}  # fmt: skip
+
+
+def test_properties_have_the_names_that_lakes_have() -> None:
+    named = {name: value for name, value in vars(names).items() if name.isupper()}
+    assert IN_LAKES.items() <= named.items()
+    assert len(set(named.values())) == len(named)
+
+
+def test_a_lineage_is_the_digest_that_lakes_have() -> None:
+    """As commit 9c3a84d made them of the same table."""
+    unchanged = replace(VERSION, effect="none", commit_ts=5)
+    assert schema_fingerprint(Incarnation("d.t#1", (unchanged, VERSION)), ValueFormat()) == "7c1f0ac36500"
+    other = ValueFormat(
+        "Asia/Tokyo", "string", labels=True, labels_uncertain=True, binary="base64", trailing_zeros_cut=True
+    )
+    assert schema_fingerprint(Incarnation("d.t#1", (VERSION,)), other) == "6e9351114827"
+
+
+def test_what_is_stored_of_removed_events() -> None:
+    removal = Removal(removed=4, looked_at=16, known_from_ts=9)
+    assert removal.stored == '{"format": 1, "removed": 4, "looked_at": 16, "known_from_ts": 9}'
+    of_later = '{"of later": 1, "format": 1, "removed": 4, "looked_at": 16, "known_from_ts": 9}'
+    # The last is what releases wrote that had no number.
+    for text in (removal.stored, of_later, '{"removed":4,"looked_at":16,"known_from_ts":9}'):
+        assert Removal.of_stored(text) == removal
+    with pytest.raises(StoredFormError, match=r"cdc\.superseded was written in form 2"):
+        Removal.of_stored('{"format": 2}')
+
+
+def test_a_frontier_has_the_digest_of_settings_that_lakes_have() -> None:
+    """With another one each sink is listed whole once more."""
+    source = {
+        "type": "storage_sink", "uri": "file:///s", "protocol": "canal-json", "date_separator": "month",
+        "use_table_id_as_path": True,
+    }  # fmt: skip
+    tables = {"include": ["d.*"], "exclude": ["d.x", "d.ö"]}
+    feed = FeedConfig.model_validate({"name": "f", "source": source, "tables": tables, "start_date": "2026-05-17"})
+    assert settings_digest(feed) == "b8eb928a5d0f"
+    assert settings_digest(feed, [TableName("d", "b"), TableName("d.e", "a")]) == "b8eb928a5d0f-dcfee662bf3c"

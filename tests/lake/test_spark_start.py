@@ -1,0 +1,176 @@
+"""How Spark starts: its jars are asked of a resolver once, its classes come from an archive, and what the JVM says at
+every start stays away from the terminal. That a JVM takes them is in Spark's tests."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url
+
+from cdc_lakehouse.config import CatalogConfig, LakeConfig, StorageConfig
+from cdc_lakehouse.lake import spark
+from cdc_lakehouse.lake.spark import (
+    PACKAGES,
+    archive_options,
+    archiving_options,
+    class_archive,
+    fetch_command,
+    filtered,
+    filtered_stderr,
+    jar_directory,
+    spark_settings,
+)
+from tests.kit.waiting import until
+
+DRIVER = "org.postgresql:postgresql:42.7.0"
+
+
+def config(warehouse: str = "s3://lake", catalog: dict[str, str] | None = None, **conf: Any) -> LakeConfig:
+    given = catalog or {"type": "sql", "uri": "sqlite:///catalog.db"}
+    return LakeConfig.model_validate({"warehouse": warehouse, "catalog": given, "spark": {"conf": conf}})
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CDC_LAKEHOUSE_JARS", str(tmp_path / "jars of mine"))
+    return tmp_path / "jars of mine"
+
+
+def test_jars_are_asked_of_the_resolver_until_they_are_kept(kept: Path) -> None:
+    found = config(**{"spark.jars.packages": DRIVER, "spark.jars": "file:/own.jar"})
+    settings = spark_settings(found)
+    wanted = settings["spark.jars.packages"].split(",")
+    assert {*PACKAGES, DRIVER} < set(wanted) and any("aws" in each for each in wanted)
+    assert settings["spark.jars"] == "file:/own.jar" and not kept.exists()
+    directory = jar_directory(found)
+    directory.mkdir(parents=True)
+    for name in ("b.jar", "a 1.jar"):
+        (directory / name).touch()
+    settings = spark_settings(found)
+    assert "spark.jars.packages" not in settings and settings["spark.jars"].split(",") == [
+        "file:/own.jar", (directory / "a 1.jar").as_uri(), (directory / "b.jar").as_uri(),
+    ]  # fmt: skip
+    assert "spark.jars.packages" in spark_settings(config()), "another set"
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "catalog"),
+    [
+        ("file:///lake", {"type": "sql", "uri": "sqlite:///catalog.db"}),
+        ("s3://lake", {"type": "rest", "uri": "https://catalog.example.com"}),
+        ("gs://lake", {"type": "sql", "uri": "postgresql+psycopg2://cdc:secret@db/iceberg"}),
+        ("abfss://lake@account.dfs.core.windows.net", {"type": "glue"}),
+    ],
+)
+def test_command_fetches_the_jars_of_its_configuration(
+    warehouse: str, catalog: dict[str, str], kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for conf in ({}, {"spark.jars.packages": DRIVER}):
+        wanted, fetched = config(warehouse, catalog, **conf), list[Path]()
+        build = lambda lake, found=fetched: found.append(jar_directory(lake)) or SimpleNamespace(stop=lambda: None)  # noqa: E731
+        monkeypatch.setattr(spark, "build_session", build)
+        program, options = fetch_command(wanted).split(" --prefetch")
+        assert program == "python -m cdc_lakehouse.lake.spark" and "secret" not in options
+        spark.main(["--prefetch", *options.split()])
+        assert fetched == [jar_directory(wanted)] and fetched[0].parent == kept
+
+
+def test_login_of_catalog_is_decoded_as_sqlalchemy_does() -> None:
+    uri = "postgresql+psycopg2://team%40cdc:p%3Aa%2F%25%40@db.example.com:5432/iceberg?sslmode=require"
+    url = make_url(uri)
+    lake = LakeConfig(warehouse="s3://bucket/lake", catalog=CatalogConfig(type="sql", uri=uri))
+    settings = spark.catalog_settings(lake, StorageConfig.nothing())
+    jdbc = {key.removeprefix("spark.sql.catalog.lake."): value for key, value in settings.items()}
+    assert jdbc["uri"] == "jdbc:postgresql://db.example.com:5432/iceberg?sslmode=require"
+    assert (jdbc["jdbc.user"], jdbc["jdbc.password"]) == (url.username, url.password) == ("team@cdc", "p:a/%@")
+
+
+def test_class_archive_is_of_one_environment_and_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used once it is whole; not every JVM makes one."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "an environment"))
+    with archiving_options():
+        pass
+    assert not archive_options() and not [path for path in tmp_path.rglob("*") if path.is_file()]
+    with archiving_options() as options:
+        _, _, file = shlex.split(options)[0].partition("-XX:ArchiveClassesAtExit=")
+        Path(file).write_bytes(b"archive")
+        assert not archive_options()
+    assert shlex.split(archive_options())[0] == f"-XX:SharedArchiveFile={class_archive()}"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [class_archive()]
+    (tmp_path / "jdk/bin").mkdir(parents=True)
+    (tmp_path / "jdk/bin/java").touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert not archive_options()
+
+
+START = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
+26/11/22 21:48:09 WARN Utils: Your hostname, vm, resolves to a loopback address: 127.0.0.1; using 192.0.2.2 instead
+26/11/22 21:48:09 WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address
+26/11/22 21:48:12 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform...
+Setting default log level to "WARN".
+To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).
+Setting Spark log level to "ERROR".
+"""
+RESOLVED = """\
+:: loading settings :: url = jar:file:/x/ivy-2.5.3.jar!/org/apache/ivy/core/settings/ivysettings.xml
+Ivy Default Cache set to: /root/.ivy2.5.2/cache
+The jars for the packages stored in: /root/.ivy2.5.2/jars
+org.xerial#sqlite-jdbc added as a dependency
+:: resolving dependencies :: org.apache.spark#spark-submit-parent-1;1.0
+\tconfs: [default]
+\tfound org.xerial#sqlite-jdbc;3.50.3.0 in central
+downloading https://repo1.maven.org/maven2/org/xerial/sqlite-jdbc/3.50.3.0/sqlite-jdbc-3.50.3.0.jar ...
+\t[SUCCESSFUL ] org.xerial#sqlite-jdbc;3.50.3.0!sqlite-jdbc.jar (221ms)
+:: resolution report :: resolve 2011ms :: artifacts dl 224ms
+\t:: modules in use:
+\torg.xerial#sqlite-jdbc;3.50.3.0 from central in [default]
+\t---------------------------------------------------------------------
+\t|       conf       | number| search|dwnlded|evicted|| number|dwnlded|
+\t---------------------------------------------------------------------
+:: retrieving :: org.apache.spark#spark-submit-parent-1
+\tconfs: [default]
+\t1 artifacts copied, 0 already retrieved (13541kB/32ms)
+"""
+FAILED = """\
+:::: WARNINGS
+\t\tmodule not found: org.x#y;1
+Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: org.x#y;1: not found]
+"""
+WRONG = """\
+26/11/22 21:48:12 ERROR Executor: Exception in task 0.0
+# A fatal error has been detected by the JVM
+java.lang.OutOfMemoryError: Java heap space
+26/11/22 21:48:12 WARN TaskSetManager: Lost task 1.0
+\tat x.y
+"""
+
+
+def test_output_of_a_start_is_left_out_and_what_is_wrong_comes_through() -> None:
+    def lines(*texts: str) -> list[str]:
+        return list(filtered("".join(texts).splitlines(keepends=True)))
+
+    assert lines(START, WRONG) == WRONG.splitlines(keepends=True)
+    (sentence,) = lines(RESOLVED)
+    assert "fetched" in sentence
+    cached = [line for line in RESOLVED.splitlines(keepends=True) if "downloading" not in line]
+    assert lines(*cached) == []
+    before = RESOLVED.splitlines(keepends=True)[:6]
+    assert lines(*before, FAILED) == [*before, *FAILED.splitlines(keepends=True)], "a resolver that fails is told whole"
+
+
+def test_process_is_heard_until_it_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    with filtered_stderr() as stderr:
+        script = 'echo "Setting default log level to x" >&2; echo one >&2; sleep 0.3; echo two >&2'
+        process = subprocess.Popen(["sh", "-c", script], stderr=stderr)
+    process.wait()
+    heard = list[str]()
+    until(lambda: heard.append(capfd.readouterr().err) or "two" in "".join(heard))
+    assert "".join(heard) == "one\ntwo\n"
