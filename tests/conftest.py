@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests import LONG, SEED
+from tests import LONG, SEED, TURN
 from tests.near import Recorder
 
 # Before anything of the product is imported.
@@ -79,11 +79,17 @@ def pytest_configure(config: pytest.Config) -> None:
 _NOT_UNITS = ("tests/spark/", "tests/servers/")
 
 
+_TURNS = 4
+
+
 def _is_unit(item: pytest.Item) -> bool:
     return not item.nodeid.startswith(_NOT_UNITS)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if TURN is not None:
+        in_turn = {item for item in items if item.get_closest_marker("in_turn") is not None}
+        _leave_out(config, items, {item for item in in_turn if (zlib.crc32(item.nodeid.encode()) + TURN) % _TURNS})
     if SEED is not None and os.environ.get("CDC_TESTS_SHUFFLED"):
         _shuffle(items, SEED)
     # Those that wait for servers first: the others fill the gaps, and no long one is left for the end.
@@ -95,12 +101,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.nodeid}: tests marked spark or server, and they alone, are in tests/spark and tests/servers"
             )
     if not LONG:
-        left_out = [item for item in items if item.get_closest_marker("long") is not None]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        _leave_out(config, items, {item for item in items if item.get_closest_marker("long") is not None})
     if part := os.environ.get("CDC_TESTS_PART"):
         number, parts = map(int, part.split("/"))
         items[:] = [item for item in items if zlib.crc32(_function(item).encode()) % parts == number]
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], which: set[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=list(which))
+    items[:] = [item for item in items if item not in which]
 
 
 def _function(item: pytest.Item) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import functools
 import itertools
 import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,17 @@ class TestLake:
                 if properties.get("cdc.feed") == self.name and "cdc.dropped-ts" not in properties:
                     found[properties["cdc.database"], properties["cdc.table"]] = table
         return found
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """While nobody writes: tables, and rows of the feed's own, are read once for all who ask."""
+        once = {"tables": functools.cache(self.tables), "machinery": functools.cache(self.machinery)}
+        vars(self).update(once)
+        try:
+            yield
+        finally:
+            for name in once:
+                delattr(self, name)
 
     def metadata(self) -> dict[str, str]:
         """Where each table of the feed has its metadata: any commit at all changes it."""

@@ -1,7 +1,7 @@
 """Scenarios as text: what a small database does, when the feed runs, and what its tables hold then.
 
     ways: json dates rebuild
-    ways: csv jobs
+    or: csv jobs
 
     == table truncated while excluded
     create t (id int key, v int) ; put t 1 10 ; run
@@ -16,9 +16,12 @@ may be held. At the end a run with nothing to do changes nothing.
 
 Ways: a source (`json`, `csv`, `csv-old` with old values, `topic`), and how it is played. `killed`: each run is killed
 further and further first, with `everywhere` after each commit; `beside`: it meets another one between two of its
-commits, or with `kept` maintenance. `jobs`, `divided`: all work through Spark's jobs, several for each table. Then,
+commits, or with `kept` maintenance. `jobs`, `divided`: all work through Spark's jobs, several for each table. `v2`:
+in Iceberg's format version 2. Then,
 after all runs: `dates` decodes each date again, `rebuild` makes each table anew, `at-once` reads the same source for
-the first time. `not WORDS: WHY` below a name leaves a scenario out of the ways with one of these words.
+the first time. `not WORDS: WHY` below a name leaves a scenario out of the ways with one of these words, or out of
+these three. A run with a seed (`make test`) plays some of the ways after `or:`, and one of `dates`, `rebuild` and
+`at-once`: others for each seed.
 
 The log: `create t (COLUMNS) [partition c | by SCHEME]` (`older`: no statement says so), `put t VALUES`, `del t KEY`,
 `set t KEY c=VALUE … [partial]`, `drop t`, `truncate t`, `rename t u`, `recover t u`, `exchange t p0 u`,
@@ -70,6 +73,7 @@ from cdc_lakehouse.operate.decisions import replay
 from cdc_lakehouse.operate.state import conservation, uncounted_lines
 from cdc_lakehouse.pipeline.reading import NotReadableError
 from cdc_lakehouse.pipeline.steps import Steps
+from tests import TURN
 from tests.kit.changefeed import Changefeed, Damage, table_name
 from tests.kit.jobs import divide_tables, let_spark_do_all
 from tests.kit.kafka import MemoryTopic
@@ -86,7 +90,8 @@ _SOURCES: Final[dict[str, dict[str, Any]]] = {
     "topic": {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": "localhost:1", "topics": ["cdc"]},
 }
 _VALUE: Final = re.compile(r"'((?:[^']|'')*)'|(\S+)")
-_MODES: Final = {"killed", "everywhere", "beside", "kept", "jobs", "divided", "dates", "rebuild", "at-once"}
+_AFTER: Final = ("dates", "rebuild", "at-once")
+_MODES: Final = {"killed", "everywhere", "beside", "kept", "jobs", "divided", "v2", *_AFTER}
 _KINDS: Final = {f"update {name}" for name in ("checkpoints", "events", "frontier", "schema_history", "segments")} | {
     "update quarantine", "insert table", "update table", "rename table",
 }  # fmt: skip
@@ -138,15 +143,23 @@ class Scenario:
 
 @dataclass(frozen=True)
 class File:
+    """`others`: the ways that a run with a seed may leave out."""
+
     ways: tuple[str, ...]
+    others: tuple[str, ...]
     scenarios: tuple[Scenario, ...]
 
-    def played(self, way: str, only: str | None) -> list[Scenario]:
-        return [each for each in self.scenarios if not each.not_in & set(way.split()) and only in (None, each.name)]
+    def played(self, way: str, only: str | None = None) -> list[Scenario]:
+        words = set(way.split()).difference(_AFTER)
+        return [each for each in self.scenarios if not each.not_in & words and only in (None, each.name)]
+
+
+def files() -> dict[str, File]:
+    return {path.stem: load(path) for path in sorted(DIRECTORY.glob("*.txt"))}
 
 
 def load(path: Path) -> File:
-    ways: list[str] = []
+    ways: dict[str, list[str]] = {"ways": [], "or": []}
     scenarios: list[Scenario] = []
     blocks: dict[str, list[Step]] = {}
     block: list[Step] | None = None
@@ -154,8 +167,9 @@ def load(path: Path) -> File:
         line = text.strip()
         if not line or line.startswith("#"):
             continue
-        if line.startswith("ways: "):
-            ways.append(line.removeprefix("ways: "))
+        if line.startswith(("ways: ", "or: ")):
+            how, _, way = line.partition(": ")
+            ways[how].append(way)
         elif line.startswith("-- "):
             block = blocks[line.removeprefix("-- ")] = []
         elif line.startswith("== "):
@@ -172,24 +186,22 @@ def load(path: Path) -> File:
                 block += steps
                 continue
             scenarios[-1] = replace(scenarios[-1], steps=(*scenarios[-1].steps, *steps))
-    assert ways and scenarios, path
-    for way in ways:
+    both = [*ways["ways"], *ways["or"]]
+    assert ways["ways"] and scenarios, path
+    for way in both:
         source, *modes = way.split()
         assert source in _SOURCES and set(modes) <= _MODES, f"{path.name}: {way}"
     assert all(each.steps[-1].verb in {*_STOPS, *_AFTER_RUN} for each in scenarios), "what comes after the last run?"
-    unplayed = [each.name for each in scenarios if all(each.not_in & set(way.split()) for way in ways)]
+    file = File(tuple(ways["ways"]), tuple(ways["or"]), tuple(scenarios))
+    unplayed = {each.name for each in scenarios} - {each.name for way in file.ways for each in file.played(way)}
     assert not unplayed, f"{path.name}: {unplayed} are played in no way"
-    return File(tuple(ways), tuple(scenarios))
+    return file
 
 
 def _head(text: str) -> tuple[str, str]:
     """The first word, which quotes can hold together, and the rest."""
     found = _VALUE.match(text)
     return ("", "") if found is None else (found[1] or found[2], text[found.end() :].strip())
-
-
-def files() -> list[str]:
-    return sorted(path.stem for path in DIRECTORY.glob("*.txt"))
 
 
 # --- Text ---
@@ -713,23 +725,36 @@ def play(
 ) -> None:
     """All scenarios of a file that a way can carry."""
     source, *modes = way.split()
+    after = [mode for mode in modes if mode in _AFTER]
+    if after and TURN is not None:
+        modes = [
+            mode for mode in modes if mode not in after or mode == after[(TURN + len(file.scenarios)) % len(after)]
+        ]
     if "jobs" in modes:
         let_spark_do_all(patch)
     if "divided" in modes:
         divide_tables(patch)
-    chosen = file.played(way, only)
-    assert chosen, "no scenario is played in this way"
+    scenarios = file.played(way, only)
+    assert scenarios, "no scenario is played in this way"
     hits: list[str] = []
     groups: dict[object, list[Scenario]] = {}
-    for each in chosen:
+    for each in scenarios:
         alone = any(step.verb == "fails" for step in each.steps)
-        groups.setdefault((each.feed, each.stops, each.name if alone else ""), []).append(each)
+        left_out = each.not_in & {"dates", "rebuild"}
+        groups.setdefault((each.feed, each.stops, left_out, each.name if alone else ""), []).append(each)
     for group in groups.values():
-        hits += _Feed(group, group[0].feed, source, new_lake, patch).play(set(modes))
+        feed = _Feed(group, {"format_version": 2} if "v2" in modes else {}, source, new_lake, patch)
+        hits += feed.play(set(modes) - (group[0].not_in - {"at-once"}))
     assert hits or not {"beside", "kept"} & set(modes), "nothing was met"
     if "killed" in modes and only is None:
         kinds = {re.sub(r" s\d+\..*", " table", hit) for hit in hits}
-        assert kinds >= (_KINDS if "everywhere" in modes else {"update segments", "update table"}), kinds
+        wanted = _KINDS if any("all kinds of commit" in each.name for each in scenarios) else {"update table"}
+        assert kinds >= wanted, kinds
+
+
+def _kills(first: int) -> Iterator[int]:
+    """The commits that runs are killed at, one after the other: of a run with a seed each third."""
+    return itertools.count(first) if TURN is None else itertools.count(first + TURN % 3, 3)
 
 
 class _Feed:
@@ -738,13 +763,13 @@ class _Feed:
     def __init__(
         self,
         scenarios: Sequence[Scenario],
-        settings: tuple[tuple[int, str], ...],
+        settings: dict[str, Any],
         source: str,
         new_lake: Callable[..., TestLake],
         patch: pytest.MonkeyPatch,
     ) -> None:
-        self._settings, self._source, self._new_lake, self._patch = settings, source, new_lake, patch
-        self._feed: dict[str, Any] = {}
+        self._settings, self._source, self._new_lake, self._patch = scenarios[0].feed, source, new_lake, patch
+        self._feed = settings
         self._clock = itertools.count(_START, 1 << 18)
         self._later = datetime.timedelta()
         self.lake = new_lake(**self._configured(0))
@@ -849,7 +874,7 @@ class _Feed:
         # The process of a killed one is gone, and a lease that cannot be written is not waited for.
         self._patch.setattr(lease, "_is_gone", lambda _: True)
         self._patch.setattr(maintenance, "_PATIENCE", datetime.timedelta(0))
-        for number in itertools.count(1 if killed else 1000):
+        for number in _kills(1) if killed else [1000]:
             before = self.lake.all_rows()
             with KillAtCommit(number)(self.lake) as kill:
                 done = maintenance.Maintenance(
@@ -882,11 +907,11 @@ class _Feed:
         return met
 
     def _killed(self, number: int, hits: list[str], options: dict[str, Any], *, everywhere: bool) -> Steps:
-        """Runs of which each gets further than the one before, until one gets through."""
+        """Runs of which each gets further than the one before, until one gets through; by how far, the seed chooses."""
         if everywhere:
             hits += kill_everywhere(self.lake, lambda: run_all(self.lake.run(**options)))
             return run_all(self.lake.run(**options))
-        for commit in itertools.count(2 + number % 3):
+        for commit in _kills(2 + number % 3):
             found: list[Steps] = []
             with KillAtCommit(commit)(self.lake) as killed:
                 found.append(run_all(self.lake.run(**options)))
@@ -915,14 +940,17 @@ class _Feed:
 
     def _final(self, what: str, lake: TestLake, done: Steps, players: Sequence[Player], *, late: bool = False) -> None:
         upto = done.published.cut.checkpoint_ts
-        self._each(players, what, lambda player: player.check_tables(lake, done, upto, late=late))
+        self._each(players, what, lambda player: player.check_tables(lake, done, upto, late=late), lake)
 
-    def _each(self, players: Sequence[Player], when: str, check: Callable[[Player], None]) -> None:
+    def _each(
+        self, players: Sequence[Player], when: str, check: Callable[[Player], None], lake: TestLake | None = None
+    ) -> None:
         wrong: list[str] = []
-        for player in players:
-            try:
-                check(player)
-            except AssertionError as error:
-                wrong.append(f"{player.scenario.name} ({player.database}), {when}: {error}")
+        with (lake or self.lake).unchanged():
+            for player in players:
+                try:
+                    check(player)
+                except AssertionError as error:
+                    wrong.append(f"{player.scenario.name} ({player.database}), {when}: {error}")
         if wrong:
             raise ScenarioError("\n\n".join(wrong))

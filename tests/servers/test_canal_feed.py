@@ -105,6 +105,7 @@ def kill_of_landing(chance: random.Random) -> Kill:
     return KillAtCall(CanalClient, "ack", 1, after=chance.random() < 0.5)
 
 
+@pytest.mark.in_turn
 def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
     feed = CanalFeed(new_lake, writer, start_canal().address)
     writer.begin()
@@ -117,6 +118,7 @@ def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[
     }
 
 
+@pytest.mark.in_turn
 def test_ddl_among_rows_with_kills(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
     """Of our process after any commit and between acknowledgements, and of connections at any byte. Canal must have
     seen a step before the next one."""
@@ -142,6 +144,7 @@ def test_ddl_among_rows_with_kills(writer: Writer, start_canal: StartCanal, new_
     feed.check(run_all(feed.lake.run()), held=("nokey",))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", range(4 if LONG else 1))
 def test_rows_with_kills_of_canal(
     seed: int, writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]

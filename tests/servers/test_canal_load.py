@@ -116,6 +116,7 @@ def fill(writer: Writer) -> None:
     )
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("tool", ["mydumper", "mysqlshell"])
 def test_the_tables_that_were_there_and_what_is_written_meanwhile(
     tool: str, writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
@@ -144,6 +145,7 @@ def test_the_tables_that_were_there_and_what_is_written_meanwhile(
     assert load.feed.lake.metadata() == before
 
 
+@pytest.mark.in_turn
 def test_a_canal_that_was_started_at_the_dump(
     writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
 ) -> None:
@@ -188,6 +190,7 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
     return found
 
 
+@pytest.mark.in_turn
 def test_a_table_that_cannot_be_read_does_not_stop_the_others(load: Load, writer: Writer) -> None:
     """It is held, with what the server said, until it is loaded by itself."""
     writer.run(
@@ -208,6 +211,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(load: Load, writer
     load.feed.check(load.catch_up())
 
 
+@pytest.mark.in_turn
 def test_tables_are_read_while_they_change(
     load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,6 +246,7 @@ def test_tables_are_read_while_they_change(
     load.feed.check(load.run())
 
 
+@pytest.mark.in_turn
 def test_statements_while_tables_are_read(load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the rows of a round are there, and before it is known that the tables are the same."""
     real, rounds = vars(DatabaseDump)["_read_ranges"], iter([
@@ -265,6 +270,7 @@ def test_statements_while_tables_are_read(load: Load, writer: Writer, monkeypatc
     load.feed.check(load.catch_up())
 
 
+@pytest.mark.in_turn
 def test_what_was_read_is_not_read_again(load: Load, writer: Writer) -> None:
     load.land()
     with KillAtCall(DatabaseDump, "_end", 1, after=False)(load.feed.lake) as killed:
@@ -285,6 +291,7 @@ def test_what_was_read_is_not_read_again(load: Load, writer: Writer) -> None:
     assert names < after and new.name.startswith("000000003-") and new.name != lost.name
 
 
+@pytest.mark.in_turn
 def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
     writer.begin()
     every_type(writer)

@@ -19,6 +19,7 @@ FORMS: dict[str, Callable[[Capture], list[bytes]]] = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "source",
     # The feed of a Canal server reads all entries of both (tests/spark/test_canal_feed.py).

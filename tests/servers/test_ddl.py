@@ -30,6 +30,7 @@ def folding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySqlServer]:
         yield server
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("half", range(2))
 @pytest.mark.parametrize("has_rows", [False, True])
 def test_random_sequences(folding: MySqlServer, half: int, has_rows: bool) -> None:

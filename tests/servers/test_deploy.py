@@ -260,6 +260,7 @@ _PYTHONS: Final = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("version", _PYTHONS)
 def test_the_wheel_works_without_the_checkout(version: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if version == _HERE:

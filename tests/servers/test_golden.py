@@ -156,6 +156,7 @@ ANSWERS: dict[str, Callable[[Server], Iterator[dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers_are_those_of_the_server(mysql: MySqlServer, name: str, update: bool) -> None:
     asked, answered = golden.read(name), list(ANSWERS[name](Server(mysql)))

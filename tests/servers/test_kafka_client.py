@@ -67,6 +67,7 @@ def mixed(kafka: Broker) -> str:
     return topic
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", range(6))
 def test_ranges_are_read_whole_however_they_are_cut(
     kafka: Broker, mixed: str, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +100,7 @@ def _read(of: KafkaSource, ranges: Sequence[OffsetRange], found: Found) -> None:
     assert not reader.faults
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("limit", [100, 5000, 20_000])
 def test_range_ends_where_its_bytes_are_reached(kafka: Broker, mixed: str, limit: int) -> None:
     """With the message by which there are so many, or at its end."""
@@ -221,6 +223,7 @@ WRONG: dict[str, tuple[dict[str, str], type[CdcError], str]] = {
 }
 
 
+@pytest.mark.in_turn
 def test_wrong_access_and_missing_brokers_are_reported(kafka: Broker, topic: str) -> None:
     """All at the same time, for clients try until their patience ends."""
     existing = ranges(kafka, topic)

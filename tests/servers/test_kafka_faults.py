@@ -37,6 +37,7 @@ def test_offsets_that_go_between_the_plan_and_the_read(new_feed: NewFeed, kafka:
     assert (feed.values(0), feed.values(1)) == ([], numbered(4)), "the other partition goes on"
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("in_tasks")
 def test_a_topic_that_goes_between_the_plan_and_the_read(new_feed: NewFeed, kafka: Broker) -> None:
     going, staying = kafka.create(), kafka.create()
@@ -93,6 +94,7 @@ KILLS: tuple[Kill, ...] = (
 )
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kill", KILLS, ids=str)
 def test_a_run_that_is_killed(new_feed: NewFeed, kafka: Broker, kill: Kill) -> None:
     feed = new_feed(topics=[kafka.create(partitions=2)], max_records=8)
@@ -174,6 +176,7 @@ def _before_the_commit(what: Callable[[], object]) -> Iterator[None]:
         yield
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("in_tasks")
 def test_a_broker_that_is_down(new_feed: NewFeed, kafka: Broker) -> None:
     feed = new_feed()
@@ -196,6 +199,7 @@ def test_a_broker_that_is_down(new_feed: NewFeed, kafka: Broker) -> None:
 SLOW = {"fetch.message.max.bytes": 20_000, "queued.min.messages": 100, "queued.max.messages.kbytes": 50}
 
 
+@pytest.mark.in_turn
 def test_a_broker_that_goes_while_it_is_read(new_feed: NewFeed, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read lands, the rest is for the next run."""
     monkeypatch.setattr(reading, "_ROWS_TOGETHER", 1000)

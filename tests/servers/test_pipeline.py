@@ -43,6 +43,7 @@ def check(lake: TestLake, truth: Truth, number: int) -> None:
     assert lake.events_by_segment() == truth.events_by_segment(number)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("service", "name"),
     [

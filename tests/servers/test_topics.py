@@ -126,6 +126,7 @@ def topic_set(data_sets: Path, kafka: Broker, new_lake: Callable[..., TestLake])
     return lambda name, **more: TopicSet(data_sets / "kafka" / name, kafka, new_lake, **more)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", SOUND)
 def test_topics_at_each_stage_equal_their_rows(name: str, topic_set: Callable[[str], TopicSet]) -> None:
     found = topic_set(name)

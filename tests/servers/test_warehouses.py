@@ -91,6 +91,7 @@ def warehouse(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Pat
     assert not list((tmp_path / "lake").glob("warehouse*")), "something was written beside the warehouse"
 
 
+@pytest.mark.in_turn
 def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"d.t2": {"format_version": 2}, "d.t3": {"format_version": 3}}
     found = warehouse(source=TOPIC, tables={"settings": settings}, maintenance=ONLY_ORPHANS)
@@ -164,6 +165,7 @@ def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pyte
     assert {name: seen(t.schema(), t.scan()) for (_, name), t in lake.tables().items()} == expected
 
 
+@pytest.mark.in_turn
 def test_feed_is_killed_compacted_and_decoded_from_its_archive(warehouse: Make) -> None:
     """In a warehouse on S3 as on a disk: what is there after each kill is continued, and all dates come again."""
     found = warehouse(source={**CSV, "archive": True}, maintenance={"min_small_files": 2, "keep_cut_hours": 1})

@@ -190,6 +190,7 @@ CHANGES: dict[str, Change] = {
 SHAPES = {"plain": {}, "partitions": {"partitions": 3}, "dispatchers": {"dispatchers": 2}, "one": {"dispatchers": 1}}
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("separator", "shape"),

@@ -3,13 +3,12 @@ every cut is right."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from tests import SEED
+from tests import SEED, TURN
 from tests.chaos.faults import FAULTS
 from tests.chaos.scenario import Pass, Protocol, scenario
 from tests.chaos.world import Tally, play
@@ -18,7 +17,10 @@ from tests.kit.lakes import TestLake
 pytestmark = pytest.mark.spark
 
 PLAYED: tuple[tuple[int, Protocol], ...] = ((9, "canal-json"), (30, "csv"), (46, "canal-json"))
+"""With a third of the faults each; a run with a seed plays one of them."""
+PROTOCOLS: tuple[Protocol, ...] = ("canal-json", "csv")
 HISTORIES = 2
+PASSES = 6
 NEW = 8
 """Histories of a new seed: half a minute."""
 EARLY = 4
@@ -27,25 +29,30 @@ WANTED = [name for name in FAULTS if name != "none"]
 """Those that end processes are in `test_processes` and in `make chaos`."""
 
 
-def test_every_fault_in_short_histories(new_lake: Callable[..., TestLake]) -> None:
-    tally, left = Tally(), itertools.cycle(WANTED)
-    for seed, protocol in PLAYED:
-        played = scenario(seed, WANTED, [protocol], HISTORIES, passes=(6, 6))
-        steps = [
-            replace(step, fault=next(left), number=1 + step.number % EARLY, again=False)
-            if isinstance(step, Pass)
-            else step
-            for step in played.steps
-        ]
-        play(replace(played, steps=steps, maintained=protocol == "csv"), FAULTS, new_lake, tally)
-    assert tally.superseded, "maintenance had no event to remove"
-    assert set(tally.faults) == set(WANTED), f"did not happen: {set(WANTED) - set(tally.faults)}"
+@pytest.mark.parametrize("number", range(len(PLAYED)) if TURN is None else [TURN % len(PLAYED)])
+def test_every_fault_in_short_histories(new_lake: Callable[..., TestLake], number: int) -> None:
+    tally, (seed, protocol) = Tally(), PLAYED[number]
+    wanted = [*WANTED, *WANTED][number * PASSES : (number + 1) * PASSES]
+    faults = iter(wanted)
+    played = scenario(seed, WANTED, [protocol], HISTORIES, passes=(PASSES, PASSES))
+    steps = [
+        replace(step, fault=next(faults), number=1 + step.number % EARLY, again=False)
+        if isinstance(step, Pass)
+        else step
+        for step in played.steps
+    ]
+    play(replace(played, steps=steps, maintained=protocol == "csv"), FAULTS, new_lake, tally)
+    assert tally.superseded or protocol != "csv", "maintenance had no event to remove"
+    assert set(tally.faults) == set(wanted), f"did not happen: {set(wanted) - set(tally.faults)}"
 
 
-@pytest.mark.parametrize("protocol", ["canal-json", "csv"])
-def test_histories_of_runs_seed_are_right(new_lake: Callable[..., TestLake], protocol: Protocol) -> None:
+def test_faults_are_all_played() -> None:
+    assert len(WANTED) <= len(PLAYED) * PASSES
+
+
+def test_histories_of_runs_seed_are_right(new_lake: Callable[..., TestLake]) -> None:
     seed = 1 if SEED is None else SEED
     print(f"CDC_TESTS_SEED={seed} plays these again")  # noqa: T201
     tally = Tally()
-    play(scenario(seed, list(FAULTS), [protocol], NEW), FAULTS, new_lake, tally)
+    play(scenario(seed, list(FAULTS), PROTOCOLS, NEW), FAULTS, new_lake, tally)
     assert tally.histories == NEW and tally.cuts

@@ -100,6 +100,7 @@ def shop(lake_root: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pyte
         yield Shop(lake, home, instance)
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("no_orphans")
 def test_compaction_and_maintenance_are_assets_that_tables_tell_of(shop: Shop) -> None:
     shop.lake.configure(maintenance={"min_small_files": 2})
@@ -166,6 +167,7 @@ def test_from_a_moved_checkpoint_to_a_published_cut(shop: Shop) -> None:
     shop.check()
 
 
+@pytest.mark.in_turn
 def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> None:
     shop.execute({})
     (before,) = shop.materializations("current", "shop", "orders")

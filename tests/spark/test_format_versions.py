@@ -1,10 +1,9 @@
 """Tables of Iceberg's format version 2, for engines that cannot read 3: the same rows, with files of positions in place
-of deletion vectors, and rows written again in place of defaults of columns."""
+of deletion vectors, and rows written again in place of defaults of columns. Scenarios are played so, too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,46 +13,14 @@ from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.lake.files import StoredPositions, dangling_deletes, live_files
 from cdc_lakehouse.operate.maintenance import Maintenance
 from cdc_lakehouse.operate.state import conservation, cut_tables, table_health
-from tests import LONG
-from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put, row
-from tests.kit.kills import kill_everywhere
 from tests.kit.lakes import TestLake, run_all
-from tests.kit.truth import Truth
-from tests.spark.test_data_sets import SOUND, check
 from tests.spark.test_maintenance import maintain
 
 pytestmark = pytest.mark.spark
 
-# Updates and deletes with defaults of new columns, partitions that are emptied, tables that change their names.
-FEW = ["canal-json/add_columns_defaults", "canal-json/partitions_range", "csv/random_3"]
 SEVEN = SourceColumn("n", integer("n").type, default="7")
 WIDE = (*COLUMNS, SEVEN)
-
-
-@pytest.mark.parametrize("name", SOUND if LONG else FEW)
-def test_data_sets(name: str, data_sets: Path, new_lake: Callable[..., TestLake]) -> None:
-    truth = Truth(data_sets / name)
-    lake = new_lake(source=truth.source, format_version=2)
-    for stage in range(len(truth.stages)):
-        apply_stage(truth.dataset, stage, lake.sink)
-        run_all(lake.run())
-        check(lake, truth, stage)
-        check_counts(lake)
-    assert {table.format_version for table in lake.tables().values()} <= {2}
-    assert not puffins(lake)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["random_3", "rename_swap"])
-def test_data_sets_killed_after_each_commit(name: str, data_sets: Path, new_lake: Callable[..., TestLake]) -> None:
-    truth = Truth(data_sets / "canal-json" / name)
-    lake = new_lake(source=truth.source, format_version=2)
-    for stage in range(len(truth.stages)):
-        apply_stage(truth.dataset, stage, lake.sink)
-        assert kill_everywhere(lake, lambda: run_all(lake.run()))
-        lake.check(truth.tables(stage))
-        check_counts(lake)
 
 
 def check_counts(lake: TestLake) -> None:
@@ -61,10 +28,6 @@ def check_counts(lake: TestLake) -> None:
         assert each.rows == each.in_snapshot, each
     for name, table in lake.tables().items():
         assert conservation(table).holds, (name, conservation(table))
-
-
-def puffins(lake: TestLake, table: str = "") -> list[Path]:
-    return sorted(lake.warehouse.glob(f"{lake.name}__*/{table}*/**/*.puffin"))
 
 
 def kinds(lake: TestLake, table: str) -> list[list[str]]:

@@ -65,6 +65,7 @@ def test_a_table_that_another_run_makes_meanwhile_is_there_once(
     assert lake.all_rows() == ROWS
 
 
+@pytest.mark.in_turn
 def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
     """Two command lines with homes of their own: neither knows of the other but by the lake."""
     lake = new_lake(source=CSV)
@@ -133,6 +134,7 @@ def test_run_that_outlives_its_lease_appends_nothing(
     assert len(set(places)) == len(places) == 8
 
 
+@pytest.mark.in_turn
 def test_a_process_that_is_killed(data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
     """A real one, when it has appended its events: its JVM ends with it, and the next run does what is left."""
     truth = Truth(data_sets / "canal-json/rename_swap")
@@ -153,6 +155,7 @@ def test_a_process_that_is_killed(data_sets: Path, new_lake: Callable[..., TestL
     assert lake.events_by_segment() == truth.events_by_segment(last)
 
 
+@pytest.mark.in_turn
 def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
     new_lake: Callable[..., TestLake], tmp_path: Path
 ) -> None:

@@ -15,11 +15,15 @@ pytestmark = pytest.mark.spark
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """With `--only`, the ways that play that scenario."""
     only = metafunc.config.getoption("--only")
-    found = {name: load(DIRECTORY / f"{name}.txt") for name in files()}
-    chosen = [(name, way) for name, file in found.items() for way in file.ways if file.played(way, only)]
-    if not chosen:
+    found = [
+        pytest.param(name, way, marks=[] if way in file.ways else [pytest.mark.in_turn])
+        for name, file in files().items()
+        for way in (*file.ways, *file.others)
+        if file.played(way, only)
+    ]
+    if not found:
         raise pytest.UsageError(f"no scenario is called {only!r}")
-    metafunc.parametrize(("name", "way"), chosen, ids=lambda text: text.replace(" ", "-"))
+    metafunc.parametrize(("name", "way"), found, ids=lambda text: text.replace(" ", "-"))
 
 
 def test_scenarios_of_file_end_as_written(

@@ -65,6 +65,7 @@ after.stop()
 """
 
 
+@pytest.mark.in_turn
 def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> None:
     """Its settings are not on the command line, which everyone on the machine can read. Those in Spark's own file of
     defaults count."""
