@@ -5,7 +5,7 @@ The texts here are in lakes: a test that fails says that lakes cannot be read, n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +19,7 @@ from cdc_lakehouse.changelog.schema import Column, SchemaChange, SourceColumn, T
 from cdc_lakehouse.changelog.stored import change_from_json, change_to_json, version_from_json, version_to_json
 from cdc_lakehouse.errors import StoredFormError
 from tests.changelog.statements import partitioned_by
-
-DATA = Path(__file__).parents[1] / "data"
+from tests.kit.case_files import Case, read_cases
 
 PARTITIONING = Partitioning(
     method="range columns", expression="a, b", columns=("a", "b"), count=3, interval="(1)",
@@ -59,57 +58,17 @@ KEYS_OF_LATER = TableVersion(
 )  # fmt: skip
 ROW = SchemaChange(13, "d", "t", None, "", (), "o", kind="row")
 
-STORED_VERSION = {
-    "format": 2, "commit_ts": 10, "name": {"database": "d", "table": "ö.t"}, "incarnation": "d.t#1",
-    "kind": "exchange partition", "effect": "swap", "query": "ALTER TABLE t …", "origin": "d/t/meta/schema.json",
-    "columns": [
-        {"id": 1, "name": "id", "type": {"name": "bigint", "unsigned": True, "length": 20, "zerofill": True},
-         "source_id": 4, "carried": True},
-        {"id": 3, "name": "e", "type": {"name": "enum", "elements": ["a", "b'"], "charset": "latin1"},
-         "nullable": True, "initial": {"text": "a"}, "carried": True},
-        {"id": 4, "name": "d", "type": {"name": "datetime", "scale": 0}, "nullable": True},
-    ],
-    "key": [1], "unique_keys": [{"name": "u", "columns": [3, 1]}], "next_id": 5,
-    "partitioning": {
-        "method": "range columns", "expression": "a, b", "columns": ["a", "b"], "count": 3,
-        "partitions": [
-            {"name": "p", "less_than": [{"text": "x", "charset": "latin1"}, {"bytes": "ff00"}]},
-            {"name": "q", "less_than": [{"number": "-1"}, {"null": True}]},
-            {"name": "r",
-             "less_than": [{"expression": "to_days('2026-01-01')"}, {"maxvalue": True}]},
-            {"name": "s", "in": [[{"number": "1"}], [{"default": True}]]},
-            {"name": "t"},
-        ],
-        "interval": "(1)",
-    },
-    "emptied": ["p"], "swap": {"partitioned": "d.t#1", "partition": "p", "plain": "d.u#1"},
-    "restored": {"incarnation": "d.t#0", "ended_ts": 8},
-    "previous_name": {"database": "d", "table": "s"}, "since": 9, "note": "a note", "hold": "why", "primary_key": [1],
+VALUES: dict[str, Any] = {
+    "VERSION": VERSION, "DATABASE": DATABASE, "KEYS_OF_LATER": KEYS_OF_LATER, "CHANGE": CHANGE, "ROW": ROW,
 }  # fmt: skip
-STORED_CHANGE = {
-    "format": 2, "commit_ts": 11, "database": "d", "table": "t", "action": 42, "kind": "statement",
-    "query": "ALTER TABLE t …",
-    "columns": [
-        {"name": "id", "type": {"name": "bigint", "length": 20}, "primary_key": True, "source_id": 1},
-        {"name": "v", "type": {"name": "varchar", "length": 5}, "nullable": True, "default": "", "virtual": "seen"},
-    ],
-    "origin": "topic:0:7", "backslash_escapes": True, "fault": "bad",
-}  # fmt: skip
-STORED_DATABASE = {
-    "format": 2, "commit_ts": 1, "name": {"database": "d", "table": ""}, "incarnation": "", "kind": "create database",
-    "effect": "none", "query": "CREATE DATABASE d", "origin": "o", "next_id": 1, "since": 0,
-}  # fmt: skip
-STORED_KEYS_OF_LATER = {
-    "format": 2, "commit_ts": 12, "name": {"database": "d", "table": "t"}, "incarnation": "d.t#1", "kind": "alter",
-    "effect": "evolve", "query": "", "origin": "o",
-    "columns": [{"id": 1, "name": "n", "type": {"name": "int"}, "nullable": True, "carried": True, "default": "1",
-                 "comment": "how many", "computed_as": "a + 1"}],
-    "next_id": 2, "since": 0, "charset": "latin1",
-    "foreign_keys": [{"name": "_ibfk_1", "actions": "ON DELETE CASCADE"}, {"name": "x"}],
-}  # fmt: skip
-STORED_ROW = {
-    "format": 2, "commit_ts": 13, "database": "d", "table": "t", "kind": "row", "query": "", "origin": "o",
-}  # fmt: skip
+
+
+def lines_of(stored: dict[str, Any]) -> Iterator[str]:
+    """A key in each line, and in each an object of a list of them."""
+    for key, value in sorted(stored.items()):
+        of_objects = isinstance(value, list) and value and isinstance(value[0], dict)
+        yield f"{key}:" if of_objects else f"{key}: {json.dumps(value, ensure_ascii=False)}"
+        yield from (f"  {json.dumps(each, ensure_ascii=False)}" for each in (value if of_objects else ()))
 
 
 def with_unknown_keys(stored: Any) -> Any:
@@ -122,24 +81,16 @@ def with_unknown_keys(stored: Any) -> Any:
     return {"of later": {"a": 1}, **{key: with_unknown_keys(value) for key, value in fields.items()}}
 
 
-@pytest.mark.parametrize(
-    ("value", "stored", "to_json", "from_json"),
-    [
-        (VERSION, STORED_VERSION, version_to_json, version_from_json),
-        (DATABASE, STORED_DATABASE, version_to_json, version_from_json),
-        (KEYS_OF_LATER, STORED_KEYS_OF_LATER, version_to_json, version_from_json),
-        (CHANGE, STORED_CHANGE, change_to_json, change_from_json),
-        (ROW, STORED_ROW, change_to_json, change_from_json),
-    ],
-    ids=["version", "database", "keys of later", "change", "row"],
-)
-def test_what_is_stored(
-    value: Any, stored: object, to_json: Callable[[Any], str], from_json: Callable[[str], Any]
-) -> None:
-    text = to_json(value)
-    assert json.loads(text) == stored
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/stored/stored.txt"), ids=str)
+def test_stored_text_is_that_of_lakes(case: Case) -> None:
+    """Not to be updated: other keys are those of another form."""
+    value = VALUES[case.own[0]]
+    is_version = isinstance(value, TableVersion)
+    text = version_to_json(value) if is_version else change_to_json(value)
+    case.compare(list(lines_of(json.loads(text))), update=False)
+    from_json = version_from_json if is_version else change_from_json
     assert from_json(text) == value
-    assert from_json(json.dumps(with_unknown_keys(stored))) == value
+    assert from_json(json.dumps(with_unknown_keys(json.loads(text)))) == value
 
 
 @pytest.mark.parametrize("clause", [

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog import history, mysql_types, positions
 from cdc_lakehouse.changelog.ddl.clauses import NumberLiteral, Partitioning
 from cdc_lakehouse.changelog.ddl.partitions import HashRows, RangeRows, after, rows_of
-from cdc_lakehouse.changelog.ddl.statements import parse
+from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type, promotable, type_change, type_text
 from cdc_lakehouse.changelog.positions import commit_time, tso
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, column_changes
 from cdc_lakehouse.changelog.versions import kind_of_action
 from tests.changelog.ddl.cases import show
 from tests.changelog.statements import declared, partitioned_by
-from tests.kit.case_files import Case, evaluated, read_cases
+from tests.kit.case_files import Case, bytes_of, evaluated, read_cases
 
 # --- Types ---
 
@@ -156,6 +156,13 @@ def test_columns_that_did_not_move_keep_their_order(order: list[Column]) -> None
     assert len(moved) <= 3 and (not moved) == (order == [A, B, C, D])
 
 
+# --- Statements ---
+
+
+def parsed(statement: str, **options: bool) -> str:
+    return "; ".join(map(show, parse(bytes_of(statement).decode(), **options)))
+
+
 # --- Cases ---
 
 NAMES: dict[str, Any] = {
@@ -163,6 +170,8 @@ NAMES: dict[str, Any] = {
     "BIGINT": ColumnType.of("BIGINT"), "INT": INT, "A": A, "B": B, "C": C, "D": D, "version": version,
     "V": version(Column(3, "Id", INT), Column(1, "Straße", INT), Column(2, "v", INT, carried=False), key=(1, 3)),
     "changed": changed, "rows": rows, "at": at, "now": at("2026-06-01T12:00:00.123456Z"),
+    "parse": parse, "parsed": parsed, "parse_type": parse_type, "show": show,
+    "TICDC_PRINTS": r"ALTER TABLE t ADD a VARCHAR(9) DEFAULT _UTF8MB4'C:\' COMMENT '\n''s'",
     "partitions": lambda *statements: names(altered(NAMES["RANGE"], *statements)),
     "kinds": lambda statement, action: (kind_of_action(action), *{each.kind for each in parse(statement)}),
     "kind_of_action": kind_of_action, "types_changed": types_changed, "promotions": promotions,

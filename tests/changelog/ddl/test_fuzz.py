@@ -1,4 +1,5 @@
-"""Whatever text comes, `parse` gives clauses or raises DdlSyntaxError; its work grows as the text does."""
+"""Whatever text comes, `parse` gives clauses or raises DdlSyntaxError; its work grows as the text does. What befalls
+`STATEMENTS` byte by byte is in tests/fuzz."""
 
 from __future__ import annotations
 
@@ -70,31 +71,6 @@ def survives(statement: str, modes: Sequence[tuple[bool, bool]] = MODES) -> None
         assert 0 <= offset <= len(statement)
 
 
-@st.composite
-def mutated(draw: st.DrawFn) -> str:
-    """A good statement with some pieces taken out, put in twice, changed or exchanged."""
-    pieces = list(draw(st.sampled_from(STATEMENTS)))
-    if draw(st.booleans()):
-        pieces = "".join(pieces).replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split(" ")
-    for _ in range(draw(st.integers(1, 4))):
-        place = draw(st.integers(0, len(pieces) - 1))
-        match draw(st.sampled_from(("delete", "repeat", "replace", "insert", "swap", "cut"))):
-            case "delete" if len(pieces) > 1:
-                del pieces[place]
-            case "repeat":
-                pieces.insert(place, pieces[place])
-            case "replace":
-                pieces[place] = draw(st.sampled_from(VOCABULARY))
-            case "insert":
-                pieces.insert(place, draw(st.sampled_from(VOCABULARY)))
-            case "swap":
-                other = draw(st.integers(0, len(pieces) - 1))
-                pieces[place], pieces[other] = pieces[other], pieces[place]
-            case _:
-                pieces = pieces[: place + 1]
-    return ("" if all(len(piece) < 2 for piece in pieces) else " ").join(pieces)
-
-
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
@@ -107,14 +83,6 @@ def test_any_words_are_understood_or_an_error(start: str, words: list[str], gap:
     survives(start + gap.join(words))
 
 
-@pytest.mark.slow
-@settings(max_examples=300, deadline=None)
-@given(mutated())
-def test_any_slip_in_a_statement_is_understood_or_an_error(statement: str) -> None:
-    survives(statement)
-
-
-@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_understood_or_an_error(text: str) -> None:
     survives(text)
@@ -123,12 +91,8 @@ def test_any_text_is_understood_or_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_the_statements_that_are_mutated_are_good(statement: str) -> None:
-    assert parse(statement)
-
-
-@pytest.mark.parametrize("statement", STATEMENTS)
 def test_every_beginning_of_a_statement_is_understood_or_an_error(statement: str) -> None:
+    assert parse(statement)
     for end in range(len(statement)):
         survives(statement[:end])
 
