@@ -20,6 +20,7 @@ from cdc_lakehouse.pipeline.changes import format_refusal, is_purged
 from cdc_lakehouse.pipeline.dump import DumpSource, PendingLoad
 from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import value_format
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
     if state is None:
         columns = ", ".join(
-            f"{quote(c.name)} {c.type}" for c in lake_columns(life.last.carried, run.value_format(life.last))
+            f"{quote(c.name)} {c.type}" for c in lake_columns(life.last.carried, value_format(run.feed, life.last.name))
         )
         statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
         return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
@@ -174,7 +175,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
 
 def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: TableVersion) -> Plan:
     target = target_of(life)
-    columns = lake_columns(life.last.carried, run.value_format(life.last))
+    columns = lake_columns(life.last.carried, value_format(run.feed, life.last.name))
     converted = converted_columns(target, applied)
     defaults = _format_version(run.feed, life) >= FIRST_WITH_VECTORS
     return plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)

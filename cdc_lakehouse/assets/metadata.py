@@ -26,8 +26,8 @@ from cdc_lakehouse.lake.names import CATALOG, Identifier
 from cdc_lakehouse.lake.tables.segments import Totals, totals
 from cdc_lakehouse.operate.state import TableHealth, table_health
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
-from cdc_lakehouse.pipeline.publish import Published
 from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.steps import Published
 
 Metadata = Mapping[str, Any]
 

@@ -16,6 +16,7 @@ from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.current.typed_rows import lake_columns
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.reading import ReadableTable
+from cdc_lakehouse.pipeline.source import value_format
 
 
 @click.command()
@@ -42,7 +43,7 @@ def command(config: LakehouseConfig, table: str, feed_name: str | None, as_json:
 def _document(table: ReadableTable) -> dict[str, Any]:
     run, version = table.run, table.life.last
     key = {column.id for column in key_columns(run.feed, version)}
-    columns = lake_columns(version.carried, run.value_format(version))
+    columns = lake_columns(version.carried, value_format(run.feed, version.name))
     in_lake = {column.id: (column.name, column.type) for column in columns}
     return {
         "feed": run.feed.name,

@@ -36,8 +36,7 @@ from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
 from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, health_document
-from cdc_lakehouse.pipeline.database_progress import ReadingProgress, reading_of
-from cdc_lakehouse.pipeline.progress import time_span
+from cdc_lakehouse.pipeline.progress import ReadingProgress, reading_of, time_span
 from cdc_lakehouse.pipeline.source import SourceStatus
 
 

@@ -53,8 +53,9 @@ from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.context import Image, RowRepair, TableRepair
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.progress import Progress
-from cdc_lakehouse.pipeline.repairs import NotRepairableError, version_at
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import value_format
+from cdc_lakehouse.pipeline.synthetic import NotRepairableError, version_at
 from cdc_lakehouse.sources.database.client import ComparedColumn, ComparedTable, SourceDatabase
 from cdc_lakehouse.sources.database.client import value_text as source_text
 from cdc_lakehouse.sources.dump.contents import InsertNotation
@@ -296,7 +297,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     compared, left_out = _compared(database, life.last)
     key = _key(run, life.last, compared)
     ordered = [*key, *(each for each in compared if each not in key)]
-    value_format = run.value_format(life.last)
+    texts_of = value_format(run.feed, life.last.name)
     fields = {field.name: field for field in schema.fields}
     missing = [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]
     if missing:
@@ -304,7 +305,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     texts = [
         ComparedColumn(
             each.own.name,
-            source_text(quoted(each.declared), each.type, zero_dates=value_format.zero_dates),
+            source_text(quoted(each.declared), each.type, zero_dates=texts_of.zero_dates),
             each.form,
         )
         for each in ordered
@@ -313,7 +314,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     for each in ordered:
         field = fields[lake_name(each.own)]
         value = column_of_field(field.field_id)
-        text = lake_text(value, each.type, iceberg_name(field.field_type), value_format)
+        text = lake_text(value, each.type, iceberg_name(field.field_type), texts_of)
         values.append(LakeValue(field.field_id, text, each.form))
     return Sides(
         life,
@@ -590,9 +591,9 @@ class _Verification:
             return set()
         with self._sides() as sides:
             names = [(name.database, name.table) for name in sides.life.names]
-            value_format = self._run.value_format(sides.life.last)
+            values = value_format(self._run.feed, sides.life.last.name)
             above = self._run.last_cut.checkpoint_ts
-            changed = keys_changed_above(self._run.lake, self._run.feed.name, names, above, sides.key, value_format)
+            changed = keys_changed_above(self._run.lake, self._run.feed.name, names, above, sides.key, values)
             return {key for key in changed if key in keys}
 
 
@@ -631,7 +632,7 @@ class _EventTexts:
     """Converts values of compared rows to texts in the form of the feed's events."""
 
     def __init__(self, run: FeedRun, version: TableVersion) -> None:
-        self._format = run.value_format(version)
+        self._format = value_format(run.feed, version.name)
         self._types = {column.name: column.type for column in version.columns}
         self._key = key_columns(run.feed, version)
         for column in self._key:

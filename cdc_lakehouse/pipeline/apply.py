@@ -69,10 +69,10 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.pipeline.changes import EventEstimates, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
-from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.progress import Progress
-from cdc_lakehouse.pipeline.repairs import write_repairs
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import value_format
+from cdc_lakehouse.pipeline.synthetic import write_moved_rows, write_repairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,13 @@ class PlannedUpdate:
 def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> PlannedUpdate:
     """Plan the update of one table; create the table when it does not exist yet. Raises `TableHeldError` when the table
     is blocked."""
-    value_format = run.value_format(changes.target)
-    state = changes.state or _create(run, tables, changes, value_format)
+    values = value_format(run.feed, changes.target.name)
+    state = changes.state or _create(run, tables, changes, values)
     table = run.lake.existing(state.identifier)
     target = target_of(changes.life)
     wanted = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
     format_version = max(wanted, state.format_version)
-    plan = _evolution(changes, state, target, value_format, format_version)
+    plan = _evolution(changes, state, target, values, format_version)
     transaction, schema = None, table.schema()
     is_upgraded = state.format_version < format_version
     if plan.steps or is_upgraded:
@@ -183,13 +183,13 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         transaction.change_schema(plan.steps)
         schema = Schema.model_validate_json(transaction.schema_json())
     stays = bool(state.row_count) and not changes.replaces_all_rows
-    key = changes.table_key(value_format)
+    key = changes.table_key(values)
     update = TableUpdate(
         table_no=changes.number,
         name=str(changes.target.name),
         target=target,
         key=key.read_as,
-        value_format=value_format,
+        value_format=values,
         schema=schema,
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
@@ -219,9 +219,9 @@ def _tags(run: FeedRun, table: Table, changes: TableChanges) -> TagChanges:
 
 
 def _evolution(
-    changes: TableChanges, state: TableState, target: Target, value_format: ValueFormat, format_version: int
+    changes: TableChanges, state: TableState, target: Target, values: ValueFormat, format_version: int
 ) -> Plan:
-    columns = lake_columns(target.columns, value_format)
+    columns = lake_columns(target.columns, values)
     if not changes.rebuild:
         converted = frozenset() if changes.replaces_all_rows else converted_columns(target, changes.applied_version)
         defaults = format_version >= FIRST_WITH_VECTORS
@@ -242,7 +242,7 @@ def _stored(table: Table, state: TableState, changes: TableChanges) -> StoredTab
 def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
     """Commit schema, rows and the applied position together; commit nothing for a table that does not change."""
     changes, state = planned.changes, planned.state
-    fingerprint = schema_fingerprint(changes.life, run.value_format(changes.target))
+    fingerprint = schema_fingerprint(changes.life, value_format(run.feed, changes.target.name))
     stays = not planned.replaces_all
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
@@ -339,7 +339,7 @@ def _delete_files(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -
     return delete_rows(io, update.location, update.properties, version, files, updated.deleted)
 
 
-def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_format: ValueFormat) -> TableState:
+def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, values: ValueFormat) -> TableState:
     """Create an empty table with the columns of the target, under a parking name while another table has its name.
     Raises `ConcurrentRunError` when another run has created it meanwhile: both would share a directory of files."""
     name = changes.target.name
@@ -348,7 +348,7 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_fo
         raise another_run
     wanted = tables.identifier(name)
     run.lake.ensure_namespace(wanted.namespace)
-    columns = lake_columns(changes.target.carried, value_format)
+    columns = lake_columns(changes.target.carried, values)
     identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
     run.iceberg.create(
         identifier,

@@ -35,6 +35,7 @@ from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.feed_tables import is_taken, key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import Holds, hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import value_format
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,7 @@ def _changes(
 def _is_other(run: FeedRun, applied: Incarnation, state: TableState) -> bool:
     """Whether the lake's table is not what its currently known history makes of it: other columns, or, by the
     configuration, another key. `applied` is the history up to what the table has applied."""
-    if schema_fingerprint(applied, run.value_format(applied.last)) != state.schema_fingerprint:
+    if schema_fingerprint(applied, value_format(run.feed, applied.last.name)) != state.schema_fingerprint:
         return True
     key = tuple(lake_name(column) for column in key_columns(run.feed, applied.last))
     return state.key is not None and bool(key) and key != state.key

@@ -22,8 +22,8 @@ from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.errors import SourceError, in_one_line
-from cdc_lakehouse.pipeline.database_progress import ProgressReporter
 from cdc_lakehouse.pipeline.landing import require_no_gap
+from cdc_lakehouse.pipeline.progress import ProgressReporter
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database import reading
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements

@@ -11,7 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.mysql_types import ColumnType
@@ -28,7 +28,6 @@ from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, replayed_segment
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
-from cdc_lakehouse.pipeline.database_progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.landing import (
     UNREADABLE_SEGMENT,
@@ -38,8 +37,9 @@ from cdc_lakehouse.pipeline.landing import (
     loads_of,
     require_no_gap,
 )
+from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, value_format
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
@@ -47,7 +47,6 @@ from cdc_lakehouse.sources.object_store import SegmentRef, open_store
 
 if TYPE_CHECKING:
     from cdc_lakehouse.config import StorageConfig
-    from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 
 _MAX_FILES: Final = 2_000
@@ -290,7 +289,7 @@ class DumpSource:
         table, file = self._files[segment.segment]
         at = self._at(table)
         types = self._types[table.name]
-        target = self._run.source.value_format("null")
+        target = value_format(self._run.feed, table.name)
         context = DumpContext(
             table.name.database,
             table.name.table,
@@ -468,9 +467,6 @@ class DumpSource:
             if (row.database, row.table) not in waiting:
                 found[TableName(row.database or "", row.table or "")] += (row.events or 0) + (row.quarantined or 0)
         return found
-
-    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
-        return self._run.source.value_format(zero_dates)
 
 
 def is_cut_missing(run: FeedRun) -> bool:

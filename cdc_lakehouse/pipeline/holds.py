@@ -25,6 +25,7 @@ from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import value_format
 
 _SHOWN: Final = 5
 _LONGEST: Final = 400
@@ -180,9 +181,9 @@ def _fills_rows(run: FeedRun, before: TableVersion, version: TableVersion, name:
     """Whether earlier rows must be rewritten to get values of new columns: format version 2 has no defaults."""
     if run.feed.format_version_of(name.database, name.table) >= FIRST_WITH_VECTORS:
         return False
-    value_format = run.value_format(version)
+    values = value_format(run.feed, version.name)
     new = [column for column in version.carried if before.column(column.id) is None]
-    return any(initial_value(column, value_format) is not None for column in new)
+    return any(initial_value(column, values) is not None for column in new)
 
 
 def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:

@@ -1,10 +1,31 @@
-"""Log the progress of long work."""
+"""The progress of long work: lines in the log, and how far the reading of a database is, from the files that exist, for
+the run that reads and for the status. Needs no Spark."""
 
 from __future__ import annotations
 
+import datetime
 import logging
+import threading
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Final
+
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.sources.dump.database import (
+    DUMP,
+    PLAN,
+    directory_of,
+    has_document,
+    last_number,
+    list_dump,
+    read_document,
+    read_ranges,
+)
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 _EVERY_SECONDS: Final = 5.0
 """Each line is a row of Dagster's event log."""
@@ -31,3 +52,106 @@ def time_span(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+_READING_SECONDS: Final = 10.0
+_WINDOW: Final = datetime.timedelta(minutes=10)
+"""The period from which the speed is computed: a run may have ended before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingProgress:
+    """The progress of a dump. `rows` and `bytes` (compressed) are of ranges that were completely read. `estimated_rows`
+    is the number of rows of all tables, from statistics and ranges. `seconds_left` is None when it cannot be
+    estimated."""
+
+    tables: int
+    tables_read: int
+    ranges: int
+    ranges_read: int
+    rows: int
+    estimated_rows: int
+    bytes: int
+    seconds_left: int | None
+
+    def __str__(self) -> str:
+        left = "" if self.seconds_left is None else f"; about {time_span(self.seconds_left)} left"
+        return (
+            f"{self.rows} of about {self.estimated_rows} rows are read ({self.bytes} bytes), {self.tables_read} of "
+            f"{self.tables} tables, {self.ranges_read} of {self.ranges} ranges{left}"
+        )
+
+
+def location_of(lake: Lake, feed: str) -> str:
+    """Return the URI of the directory with the dumps that were read from a feed's database."""
+    return lake.location(system_table(feed, "").namespace, "initial")
+
+
+def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
+    """Return the reading progress of a feed that begins with its database; None when nothing is being read. Raises as
+    stores do."""
+    if feed.initial is None or feed.initial.database is None:
+        return None
+    store = open_store(location_of(lake, feed.name), lake.storage)
+    number = last_number(store)
+    if not number or has_document(store, number, DUMP):
+        return None
+    return read_progress(store, number, feed.initial.chunk_rows)
+
+
+def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingProgress:
+    """Compute the progress of a dump that has its plan. Raises as stores do."""
+    objects = list_dump(store, number)
+    tables = tables_read = ranges = ranges_read = rows = estimated = size = 0
+    ended: list[tuple[datetime.datetime, int]] = []
+    for table in read_document(store, number, PLAN)["tables"]:
+        found = objects.get(directory_of(number, table["directory"]), ())
+        read, count = read_ranges(found), len(table["ranges"])
+        own = sum(each.rows for each in read.values())
+        tables, ranges, ranges_read = tables + 1, ranges + count, ranges_read + len(read)
+        rows += own
+        size += sum(file.size for each in read.values() for file in each.files)
+        if len(read) == count:
+            tables_read, estimated = tables_read + 1, estimated + own
+        else:
+            estimated += max(own, table.get("estimated_rows", 0), (count - 1) * chunk_rows)
+        ended += ((each.ended, each.rows) for each in read.values())
+    left = _seconds_left(ended, estimated - rows) if ranges_read < ranges else None
+    return ReadingProgress(tables, tables_read, ranges, ranges_read, rows, estimated, size, left)
+
+
+def _seconds_left(ended: Iterable[tuple[datetime.datetime, int]], rows: int) -> int | None:
+    """Estimate the remaining time from the speed of the last ranges."""
+    times = sorted(ended)
+    recent = [each for each in times if each[0] > times[-1][0] - _WINDOW]
+    if len(recent) < 2:
+        return None
+    seconds = (recent[-1][0] - recent[0][0]).total_seconds()
+    read = sum(count for _, count in recent[1:])
+    return round(rows * seconds / read) if read and seconds else None
+
+
+class ProgressReporter:
+    """Logs the reading progress of a dump every few seconds while its block runs."""
+
+    def __init__(self, log: logging.Logger, store: ObjectStore, number: int, chunk_rows: int) -> None:
+        self._log, self._of = log, (store, number, chunk_rows)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="progress of the load", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(
+        self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        while not self._over.wait(_READING_SECONDS):
+            try:
+                self._log.info("%s", read_progress(*self._of))
+            except CdcError as error:
+                # The tasks get the error too, if it concerns them.
+                self._log.debug("how far the load is, is not known: %s", error)

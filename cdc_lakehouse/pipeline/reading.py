@@ -38,6 +38,7 @@ from cdc_lakehouse.pipeline.changes import TableChanges
 from cdc_lakehouse.pipeline.feed_tables import key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import value_format
 
 Configuration = LakehouseConfig | str | os.PathLike[str]
 """A configuration, or the path of its file."""
@@ -249,7 +250,7 @@ def _spoken(commit_ts: int) -> str:
 def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     """Return the rows that a table's events up to a commit-ts leave; `life` must end there. This process reads all of
     its events. Raises `NotReadableError` when they cannot be applied."""
-    name, value_format = str(life.last.name), run.value_format(life.last)
+    name, values = str(life.last.name), value_format(run.feed, life.last.name)
     key = key_columns(run.feed, life.last)
     hold = next((version.hold for version in life.versions if version.hold is not None), None)
     if hold is not None or not key:
@@ -267,14 +268,14 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
         )
     void = max([life.emptied_ts, *(version.commit_ts for version in changes_of_key)])
     changes = TableChanges(0, life, None, BEGINNING, commit_ts, void, True, (), key)
-    target, table_key = target_of(life), changes.table_key(value_format)
+    target, table_key = target_of(life), changes.table_key(values)
     update = TableUpdate(
         table_no=0,
         name=name,
         target=target,
         key=table_key.read_as,
-        value_format=value_format,
-        schema=_schema(lake_columns(target.columns, value_format)),
+        value_format=values,
+        schema=_schema(lake_columns(target.columns, values)),
         location=run.lake.config.warehouse,
         properties={},
         stored=None,

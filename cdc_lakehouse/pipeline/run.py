@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.config import CanalSource, KafkaSource
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.sink import Sink
@@ -27,7 +25,3 @@ class FeedRun(FeedContext):
                 return CanalServer(self)
             case _:
                 return Sink(self)
-
-    def value_format(self, version: TableVersion) -> ValueFormat:
-        """Return how the texts of a table's values are read."""
-        return self.source.value_format(self.feed.zero_dates_of(version.name.database, version.name.table))

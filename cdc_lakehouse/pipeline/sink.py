@@ -6,7 +6,7 @@ import datetime
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
@@ -25,7 +25,6 @@ from cdc_lakehouse.decoders.problems import (
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, layout_of
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import CheckpointError, SourceError
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import (
@@ -414,12 +413,6 @@ class Sink:
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         return self._schemas.changes(upto)
-
-    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
-        source = self._run.feed.storage_sink
-        file_format = FILE_FORMATS[source.protocol]
-        binary = file_format.binary(source.csv)
-        return ValueFormat(source.time_zone, zero_dates, labels=file_format.has_labels, binary=binary)
 
 
 def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:

@@ -11,16 +11,17 @@ import abc
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Protocol
 
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
-from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, StorageSinkSource
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, format_of, layout_of, plain_values
 from cdc_lakehouse.decoders.topic_order import OptionConflict
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.canal_positions import find_stuck, landed_position
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
@@ -35,9 +36,6 @@ from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.listing import is_of_settings, list_new, may_have_expired
 from cdc_lakehouse.sources.sink.paths import DataFile, list_sink, read_checkpoint
-
-if TYPE_CHECKING:
-    from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 
 @dataclass(frozen=True)
@@ -113,10 +111,6 @@ class Source(Protocol):
     def schema_faults(self) -> frozenset[str]:
         """The error classes of the unusable changes that `schema_changes` returns: a row that it no longer returns is
         resolved."""
-        ...
-
-    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
-        """Return how the texts of values are read."""
         ...
 
 
@@ -209,6 +203,22 @@ class Batches:
             self.number, self.files, self.size = self.number + 1, 0, 0
         self.files, self.size = self.files + 1, self.size + size
         return self.number
+
+
+def value_format(feed: FeedConfig, name: TableName) -> ValueFormat:
+    """Return how the texts of a table's values are read."""
+    zone, zero_dates = feed.source.time_zone, feed.zero_dates_of(name.database, name.table)
+    match feed.source:
+        case StorageSinkSource() as source:
+            of_files = FILE_FORMATS[source.protocol]
+            binary = of_files.binary(source.csv)
+            return ValueFormat(zone, zero_dates, labels=of_files.has_labels, binary=binary)
+        case _:
+            form = format_of(feed.message_format)
+            return ValueFormat(
+                zone, zero_dates, labels=form.labels == "labels", labels_uncertain=form.labels == "uncertain",
+                trailing_zeros_cut=form.trailing_zeros_cut, database=form.database,
+            )  # fmt: skip
 
 
 # What a sensor and a status see of each kind of source. No JVM is started, and Spark is not imported.

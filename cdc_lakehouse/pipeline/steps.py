@@ -13,24 +13,29 @@ from __future__ import annotations
 import datetime
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.changelog.versions import NOT_UNDERSTOOD
 from cdc_lakehouse.decoders.problems import BAD_STATEMENT, BAD_VALUE, RAW_LIMIT, Rejected
-from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError
+from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, UnreadableTableError
+from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors, writing_to_warehouse
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.events import BatchCounts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
+from cdc_lakehouse.pipeline.changes import is_purged
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.dump import DumpSource, is_cut_missing
+from cdc_lakehouse.pipeline.holds import hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
-from cdc_lakehouse.pipeline.publish import Published, publish_cut, purge_dropped
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed, Source
 
@@ -98,6 +103,15 @@ class Loaded:
     counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
 
 
+@dataclass(frozen=True)
+class Published:
+    """The newest cut after the run; `new` says whether this run published it."""
+
+    cut: Cut
+    rows: tuple[CutRow, ...]
+    new: bool
+
+
 def load(steps: Steps) -> Loaded:
     """Load the initial dump into `events`, and publish the first cut at its position."""
     run, dump = steps.run, steps.dump
@@ -110,7 +124,7 @@ def load(steps: Steps) -> Loaded:
         return Loaded(waits=dump.waits)
     decoded = _load(run, dump)
     if is_cut_missing(run):
-        publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
+        _publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
         run.forget_cut()
     return Loaded(dump.checkpoint_ts(), None, decoded.segments, decoded.counts)
 
@@ -143,9 +157,9 @@ def apply(steps: Steps) -> Applied:
 def publish(steps: Steps) -> Published:
     """Publish the cut in `checkpoints`, and remove the tables that the policy purges."""
     applied = steps.applied
-    published = publish_cut(steps.run, applied)
+    published = _publish_cut(steps.run, applied)
     if not applied.waiting:
-        purge_dropped(steps.run, {**applied.lives, **applied.left})
+        _purge_dropped(steps.run, {**applied.lives, **applied.left})
     return published
 
 
@@ -302,6 +316,63 @@ def _not_understood(run: FeedRun) -> Iterator[Rejected]:
             reason = f"the statement is not understood, and names no table that is known: {version.note}"
             raw = version.query.encode(errors="replace")[:RAW_LIMIT]
             yield Rejected(version.origin, None, BAD_STATEMENT, reason, raw, database or None, table or None)
+
+
+def _publish_cut(run: FeedRun, applied: Applied) -> Published:
+    """Publish the cut, unless nothing has changed since the last one. Held tables are not part of it."""
+    held = tuple(sorted(applied.held.items()))
+    cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), run.settings, held)
+    if applied.checkpoint_ts == BEGINNING:
+        return Published(run.last_cut, (), False)
+    if applied.waiting:
+        # Not all tables have reached the checkpoint: there is no new cut yet.
+        return Published(run.last_cut, tuple(run.last_cut_rows), False)
+    before = {TableName(row.database, row.table): row for row in run.last_cut_rows}
+    if cut == run.last_cut and not applied.tables:
+        return Published(cut, tuple(before.values()), False)
+    now = run.clock()
+    changed = {table.life.id: table.state for table in applied.tables}
+    tables = CurrentTables(run.lake, run.feed)
+    rows: list[CutRow] = []
+    for life in applied.lives.values():
+        if life.dropped_ts is not None or life.id in applied.held:
+            continue
+        name = life.last.name
+        old = before.get(name)
+        state = changed.get(life.id)
+        if state is None and old is None:
+            try:
+                state = tables.find(life)
+            except UnreadableTableError as error:
+                cut = replace(cut, held=tuple(sorted([*cut.held, (life.id, str(error))])))
+                continue
+        if state is not None:
+            rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, state.snapshot_id, state.row_count, now))
+        elif old is not None:
+            rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, old.snapshot_id, old.row_count, now))
+    run.checkpoints.publish(cut, rows)
+    run.log.info("published the cut at %d: %d tables, %d held", cut.checkpoint_ts, len(rows), len(cut.held))
+    return Published(cut, tuple(rows), True)
+
+
+def _purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
+    """Remove the dropped tables among `lives` whose policy is `purge`, with their data. Tables of other feeds stay.
+
+    Each run checks all of them, because the previous run may have ended between its cut and this. A table that cannot
+    be removed stays, and the log says why.
+    """
+    tables = CurrentTables(run.lake, run.feed)
+    for life in lives.values():
+        if life.dropped_ts is None or not is_purged(run, life):
+            continue
+        try:
+            state = tables.find(life)
+            if state is not None:
+                run.lake.catalog.purge_table(state.identifier.parts)
+                run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
+            name = life.last.name
+            run.log.warning("%s, which was dropped, stays: %s", name, hold_reason(error, "be purged", name))
 
 
 def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[Segment]) -> Decoded:

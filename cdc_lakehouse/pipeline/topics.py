@@ -12,7 +12,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -30,7 +30,6 @@ from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.decoding import fits_driver
 from cdc_lakehouse.lake.tables.events import WRITTEN
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
@@ -438,16 +437,6 @@ class RecordSource(abc.ABC):
             )  # fmt: skip
             self._log = entries, changes, history
         return self._log[1:]
-
-    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
-        return ValueFormat(
-            self._run.feed.source.time_zone,
-            zero_dates,
-            labels=self._format.labels == "labels",
-            labels_uncertain=self._format.labels == "uncertain",
-            trailing_zeros_cut=self._format.trailing_zeros_cut,
-            database=self._format.database,
-        )
 
 
 class Topics(RecordSource):

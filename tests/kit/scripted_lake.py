@@ -20,7 +20,7 @@ from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segment
-from cdc_lakehouse.pipeline.database_progress import location_of
+from cdc_lakehouse.pipeline.progress import location_of
 from tests.kit.lakes import TestLake
 
 NOON = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)

@@ -10,7 +10,7 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.operate.verify import ComparedColumns, Difference, Differences, TableResult, plan_repair
-from cdc_lakehouse.pipeline.repairs import NotRepairableError
+from cdc_lakehouse.pipeline.synthetic import NotRepairableError
 from tests.lake import CREATE, NOON
 from tests.pipeline import T0, lake_in
 

@@ -21,8 +21,8 @@ from cdc_lakehouse.lake.tables.record_files import PartitionRecords
 from cdc_lakehouse.lake.tables.records import RecordCommits, files_before, first_batch, remove_before, removed_upto
 from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.canal import CanalServer
-from cdc_lakehouse.pipeline.database_progress import ReadingProgress, read_progress
 from cdc_lakehouse.pipeline.holds import find_holds
+from cdc_lakehouse.pipeline.progress import ReadingProgress, read_progress
 from cdc_lakehouse.pipeline.topics import beginnings_of, wanted_records
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import open_store

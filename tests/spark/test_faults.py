@@ -22,7 +22,7 @@ from cdc_lakehouse.errors import EngineError, WarehouseFullError
 from cdc_lakehouse.lake.current import update_job, update_tasks
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.tables.events import Events
-from cdc_lakehouse.pipeline import moved_rows
+from cdc_lakehouse.pipeline import synthetic
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, EXCHANGE, ID, PARTITIONED, HandSink, put, row, text
 from tests.kit.jobs import let_spark_do_all
@@ -210,7 +210,7 @@ def test_exchange_that_fails_holds_its_tables_alone(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(moved_rows, "_readers", fail)
+        patch.setattr(synthetic, "_readers", fail)
         if reason is None:
             with pytest.raises(WarehouseFullError):
                 run_all(lake.run())

@@ -1,21 +1,22 @@
-"""Write rows that a DDL moved as synthetic events with its commit-ts, before tables are updated. The source sends none.
+"""Events that the source never sent, which the run writes before tables are updated: rows that a DDL moved, and repairs
+of rows that `verify` found to differ.
 
-For EXCHANGE PARTITION these are the rows of both tables that swap places; for a change of the key, all rows that are
-live then; for RECOVER and FLASHBACK, the rows that the table had before its DROP or TRUNCATE. They are a segment of
-their own, which is rewritten when something from before the DDL was.
+As events, in segments of their own, they are folded, decoded again and rebuilt like all others: later changes of the
+log override them, and a table that is recomputed from its events keeps them.
 
-Rows that a DDL moves, as synthetic events with its commit-ts and the version that it made.
-
-The source sends no row changes for them: EXCHANGE PARTITION moves rows between tables, and a change of the primary key
-changes which columns identify a row. As events they are folded, decoded again and rebuilt like all others. Values are
-copied as text when the column's type stayed the same; otherwise they are converted and written as the source would have
-written them.
+A DDL moves rows without row changes: EXCHANGE PARTITION swaps rows of two tables, a change of the key changes which
+columns identify the live rows, and RECOVER and FLASHBACK bring back the rows from before a DROP or TRUNCATE. Their
+events have the DDL's commit-ts and the version that it made, and are written again when something from before the DDL
+was. Values are copied as text when the column's type stayed the same; otherwise they are converted and written as the
+source would have written them. Repairs come after all other events of the cut's checkpoint-ts.
 """
 
 from __future__ import annotations
 
+import datetime
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -30,12 +31,12 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.positions import row_stage
-from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableVersion
+from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableName, TableVersion
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text, spark_columns
 from cdc_lakehouse.decoders.event_schema import row_images as images_of_columns
 from cdc_lakehouse.decoders.task_errors import TaskError, errors_of_tasks
-from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError
+from cdc_lakehouse.errors import CdcError, PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import (
@@ -67,15 +68,19 @@ from cdc_lakehouse.lake.tables.segments import (
     LANDED,
     MOVED_ROWS,
     MOVED_ROWS_PREFIX,
+    REPAIR,
+    Kind,
     Segment,
     may_hold,
     replaced_contents,
     replayed_segment,
 )
 from cdc_lakehouse.pipeline.changes import EventEstimates, emptied_partitions, keyed_spans
+from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.feed_tables import key_before_version, key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import value_format
 
 LIVE_ROWS: Final = pa.schema([
     ("commit_ts", pa.int64()),
@@ -89,6 +94,7 @@ column, and whether it is in the exchanged partition, or fits into it (NULL: unc
 
 _LINE_BITS: Final = 33
 """The number of bits for the line numbers of one task."""
+_ROWS_OF_A_BATCH: Final = 1000
 
 
 def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan], reader: LiveRows) -> DataFrame:
@@ -259,24 +265,28 @@ class SyntheticEvents:
             first += rows.num_rows
 
     def _events(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        image = "before" if self.op == "D" else "after"
-        values = {
-            "schema_name": self.version.name.database,
-            "table_name": self.version.name.table,
-            "table_version": self.version.commit_ts,
-            "op": self.op,
-            "commit_ts": self.version.commit_ts,
-            "segment": self.segment,
-            SYNTHETIC: True,
-        }
-        columns = {
-            **{name: pa.repeat(value, rows.num_rows) for name, value in values.items()},
-            image: rows.column(image),
-            "line": pa.array(np.arange(first, first + rows.num_rows), pa.int64()),
-        }
-        nothing = pa.nulls(rows.num_rows)
-        arrays = [columns.get(field.name, nothing).cast(field.type) for field in SYNTHETIC_EVENTS]
-        return pa.RecordBatch.from_arrays(arrays, schema=SYNTHETIC_EVENTS)
+        images = {"before": rows.column("before")} if self.op == "D" else {"after": rows.column("after")}
+        return _events(self.version, self.version.commit_ts, self.segment, first, pa.repeat(self.op, len(rows)), images)
+
+
+def _events(
+    version: TableVersion, commit_ts: int, segment: str, first: int, ops: pa.Array, images: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """Return events with the columns of `SYNTHETIC_EVENTS`, numbered from `first` on. `images` by column."""
+    count = len(ops)
+    values = {
+        "schema_name": version.name.database, "table_name": version.name.table, "table_version": version.commit_ts,
+        "commit_ts": commit_ts, "segment": segment, SYNTHETIC: True,
+    }  # fmt: skip
+    columns = {
+        **{name: pa.repeat(value, count) for name, value in values.items()},
+        **images,
+        "op": ops,
+        "line": pa.array(np.arange(first, first + count), pa.int64()),
+    }
+    nothing = pa.nulls(count)
+    arrays = [columns.get(field.name, nothing).cast(field.type) for field in SYNTHETIC_EVENTS]
+    return pa.RecordBatch.from_arrays(arrays, schema=SYNTHETIC_EVENTS)
 
 
 _DRIVER_EVENTS: Final = 50_000
@@ -321,7 +331,11 @@ class _RowMove:
     def fingerprint(self, run: FeedRun) -> str:
         """Return a digest of what the rows depend on other than the events."""
         inputs = [
-            (schema_fingerprint(t.life, run.value_format(t.version)), [c.id for c in t.columns], t.void_upto_ts)
+            (
+                schema_fingerprint(t.life, value_format(run.feed, t.version.name)),
+                [c.id for c in t.columns],
+                t.void_upto_ts,
+            )
             for t in self.tables
         ]
         return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
@@ -436,7 +450,7 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
     spans = [
         span
         for number, table in enumerate(tables)
-        for key in [TableKey.of(table.key, table.life.versions, run.value_format(table.version))]
+        for key in [TableKey.of(table.key, table.life.versions, value_format(run.feed, table.version.name))]
         for span in keyed_spans(table.life, key, number, row_stage(table.void_upto_ts), row_stage(table.upto_ts))
     ]
     readers = _readers(run, move)
@@ -455,7 +469,7 @@ def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], r
             raise _partial_rows(move)
         _require_partition(move, readers[number], number, {*each.column("exchanged").unique().to_pylist()})
     written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
-    _commit(run, move, run.events.write(written))
+    _commit_move(run, move, run.events.write(written))
 
 
 def _partial_rows(move: _RowMove) -> TableHeldError:
@@ -493,7 +507,7 @@ def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], re
             _require_partition(move, readers[number], number, exchanged)
         columns = spark_columns(SYNTHETIC_EVENTS)
         events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
-        _commit(run, move, run.events.write_in_tasks(functools.reduce(DataFrame.unionAll, events)))
+        _commit_move(run, move, run.events.write_in_tasks(functools.reduce(DataFrame.unionAll, events)))
     finally:
         for frame in rows:
             frame.unpersist()
@@ -511,8 +525,8 @@ def _readers(run: FeedRun, move: _RowMove) -> list[LiveRows]:
             exchanged = PartitionRows(scheme, (swap.partition,), table.target)
         emptied = emptied_partitions(table.life, table.void_upto_ts)
         goes_to = None if len(move.tables) == 1 else other
-        value_format = run.value_format(table.version)
-        readers.append(LiveRows(len(table.key), table.target, goes_to, emptied, exchanged, value_format))
+        values = value_format(run.feed, table.version.name)
+        readers.append(LiveRows(len(table.key), table.target, goes_to, emptied, exchanged, values))
     return readers
 
 
@@ -550,55 +564,100 @@ def _require_known_rows(run: FeedRun, table: _Table) -> None:
             )
 
 
-def _commit(run: FeedRun, move: _RowMove, data_files: Sequence[str]) -> None:
-    """Land, append and count the events, as for a segment of the source."""
-    now = run.clock()
-    new = _landed(run, move)
-    run.events.commit(data_files, new)
-    run.mark_decoded(new)
+def _commit_move(run: FeedRun, move: _RowMove, data_files: Sequence[str]) -> None:
+    """Commit the events of a move in its landed segments: those of a run that ended right after landing them, or new
+    ones."""
+    now, fingerprint, newest = run.clock(), move.fingerprint(run), run.segments.batch
+    known = run.segments.find(table.segment for table in move.tables)
+    segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
+    if len(segments) != len(move.tables):
+        before = {name: replaced_contents(segment, run.appended()) for name, segment in known.items()}
+        segments = [
+            _segment(
+                MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, newest + 1, now,
+                fingerprint=fingerprint, replaces=before.get(table.segment),
+            )
+            for table in move.tables
+        ]  # fmt: skip
+        run.segments.land(segments)
+    _commit(run, data_files, segments)
     names = " and ".join(str(table.version.name) for table in move.tables)
     run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)
 
 
-def _landed(run: FeedRun, move: _RowMove) -> list[Segment]:
-    """Return the landed segments of a move: those of a run that ended right after landing them, or new ones."""
-    fingerprint, newest = move.fingerprint(run), run.segments.batch
-    known = run.segments.find(table.segment for table in move.tables)
-    waiting = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
-    if len(waiting) == len(move.tables):
-        return waiting
-    new = [_segment(run, table, known.get(table.segment), fingerprint, newest + 1) for table in move.tables]
-    run.segments.land(new)
-    return new
-
-
-def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: str, batch: int) -> Segment:
-    name = table.version.name
+def _segment(
+    kind: Kind, segment: str, name: TableName, version: int, batch: int, now: datetime.datetime, **others: Any
+) -> Segment:
     return Segment(
-        segment=table.segment,
-        kind=MOVED_ROWS,
-        database=name.database,
-        table=name.table,
-        table_version=table.version.commit_ts,
-        size=0,
-        fingerprint=fingerprint,
-        batch=batch,
-        state=LANDED,
-        landed_at=run.clock(),
-        replaces=None if known is None else replaced_contents(known, run.appended()),
-    )
+        segment=segment, kind=kind, database=name.database, table=name.table, table_version=version, size=0,
+        batch=batch, state=LANDED, landed_at=now, **others,
+    )  # fmt: skip
+
+
+def _commit(run: FeedRun, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
+    """Append and count the events of landed segments, as for those of the source."""
+    run.events.commit(data_files, segments)
+    run.mark_decoded(segments)
 
 
 def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
     """Remove the synthetic events of DDL that is no longer in the history or the configuration."""
-    rows = run.segments.select(pc.field("kind") == MOVED_ROWS)
-    obsolete = [row for row in rows if row.segment not in wanted]
+    obsolete = [row for row in run.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
     over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]
-    if not over:
+    if over:
+        batch, appended, now = run.segments.batch + 1, run.appended(), run.clock()
+        new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
+        run.segments.land(new)
+        _commit(run, (), new)
+
+
+class NotRepairableError(PermanentError):
+    """Events cannot repair the table."""
+
+    default_advice = "load the table again (`cdc-lakehouse load`)"
+
+
+def version_at(run: FeedRun, incarnation: str, checkpoint_ts: int) -> TableVersion:
+    """Return the version of a table at a cut. Raises `NotRepairableError`."""
+    whole = run.history.history.incarnations().get(incarnation)
+    life = None if whole is None else whole.upto(checkpoint_ts)
+    if life is None:
+        raise NotRepairableError("the schema history does not know it any more", advice="verify again")
+    return life.last
+
+
+def write_repairs(run: FeedRun) -> None:
+    """Write the run's repairs, and finish those of a run that ended between its commits: a repair that is not in
+    `events` by then is not made."""
+    for segments in run.segments.undecoded(REPAIR).values():
+        run.mark_decoded(segments)
+    if not run.repairs:
         return
+    repairs, run.repairs = run.repairs, ()
+    run.events.ensure()
     batch = run.segments.batch + 1
-    appended = run.appended()
-    new = [replace(replayed_segment(row, batch, appended, run.clock()), fingerprint=None) for row in over]
-    run.segments.land(new)
-    run.events.commit((), new)
-    run.mark_decoded(new)
+    versions = [version_at(run, repair.incarnation, repair.checkpoint_ts) for repair in repairs]
+    landed = [
+        _segment(
+            # Sorted in the order in which they are made: see `changelog.positions`.
+            REPAIR, f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}", version.name,
+            repair.checkpoint_ts, batch, run.clock(), requested_by=repair.requested_by,
+        )
+        for repair, version in zip(repairs, versions, strict=True)
+    ]  # fmt: skip
+    run.segments.land(landed)
+    repaired = map(_repaired, repairs, versions, (segment.segment for segment in landed))
+    _commit(run, run.events.write(itertools.chain.from_iterable(repaired)), landed)
+    for repair in repairs:
+        run.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
+
+
+def _repaired(repair: TableRepair, version: TableVersion, segment: str) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(repair.rows), _ROWS_OF_A_BATCH):
+        rows = repair.rows[start : start + _ROWS_OF_A_BATCH]
+        images = {
+            "before": pa.array([image_text(row.image) if row.op == "D" else None for row in rows], pa.string()),
+            "after": pa.array([None if row.op == "D" else image_text(row.image) for row in rows], pa.string()),
+        }
+        ops = pa.array([row.op for row in rows])
+        yield _events(version, repair.checkpoint_ts, segment, start + 1, ops, images)
