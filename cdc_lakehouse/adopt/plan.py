@@ -146,7 +146,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     new = life.between(run.last_cut.checkpoint_ts, life.last.commit_ts)
     way_out = ddl_advice(life.last.name)
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
-    waiting = unapproved(run, life, tables.find)
+    waiting = unapproved(run.feed, run.decisions, life, tables.find)
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
     if state is None:
         columns = ", ".join(
@@ -166,7 +166,9 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     statements += _schema_statements(plan, state, converted, filled)
     statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
     if life.dropped_ts is not None:
-        statements = [f"DROP TABLE {state.identifier.sql}"] if is_purged(run, life) else ["(kept, marked as dropped)"]
+        statements = (
+            [f"DROP TABLE {state.identifier.sql}"] if is_purged(run.feed, life) else ["(kept, marked as dropped)"]
+        )
     elif wanted != state.identifier:
         statements.append(f"ALTER TABLE {state.identifier.sql} RENAME TO {wanted.sql}")
     rewritten = state.row_count if plan.rewritten and life.dropped_ts is None else 0

@@ -53,7 +53,7 @@ def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
     tables = CurrentTables(run.lake, run.feed)
     approved: list[TableVersion] = []
     for life in lives.values():
-        waiting = unapproved(run, life, tables.find) if str(life.last.name) == table else ()
+        waiting = unapproved(run.feed, run.decisions, life, tables.find) if str(life.last.name) == table else ()
         if waiting:
             name = life.last.name
             run.decisions.add(

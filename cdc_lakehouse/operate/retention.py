@@ -65,7 +65,7 @@ from cdc_lakehouse.lake.tables.segments import (
     index_gaps,
     totals,
 )
-from cdc_lakehouse.pipeline.changes import is_shown, keyed_span
+from cdc_lakehouse.pipeline.changes import keyed_span
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.topics import batches_before
@@ -242,7 +242,7 @@ class Retention:
                 found.append((frozenset(life.names), _NEVER))
                 continue
             applied = _NEVER if state is None else state.applied_batch
-            found.append((frozenset(life.names), max(applied, run.last_cut.batch if is_shown(run, life) else _NEVER)))
+            found.append((frozenset(life.names), max(applied, run.last_cut.batch if run.shows(life) else _NEVER)))
         return found
 
     def _batch_of(self, name: TableName) -> int:
@@ -427,7 +427,7 @@ class SupersededEvents:
         """Yield the versions of the tables that the last cut shows: others may still have to apply these events."""
         run = self._run
         for number, life in enumerate(run.history.history.incarnations().values()):
-            if not is_shown(run, life) or any(version.hold is not None for version in life.versions):
+            if not run.shows(life) or any(version.hold is not None for version in life.versions):
                 continue
             for span in life.spans():
                 # Each version has its own key.

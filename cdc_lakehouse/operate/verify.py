@@ -617,7 +617,7 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
         raise NotRepairableError("it was not compared", advice="mend what was in the way, then verify again")
     if len(found.differences) < found.differing_keys:
         raise NotRepairableError(f"{found.differing_keys} keys differ, and no more than {MOST_KEYS} are repaired")
-    version = version_at(run, found.incarnation, found.checkpoint_ts)
+    version = version_at(run.history.history, found.incarnation, found.checkpoint_ts)
     texts = _EventTexts(run, version)
     rows = tuple(texts.repair(each, whole=not _lacks(version, found)) for each in found.differences)
     return TableRepair(found.name, found.incarnation, found.checkpoint_ts, rows, requested_by)

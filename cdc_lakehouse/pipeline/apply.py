@@ -1,24 +1,21 @@
 """Step 4, current: bring every table to the checkpoint-ts.
 
 The tables with changes are found, one job computes the updates of all of them, and each successful one is committed
-separately; the commits follow each other within moments.
-
-Rename current-state tables to the names that the source uses.
-
-A rename chain or swap may be incomplete when a run ends: tables are found by their incarnation, so each run simply
-continues from the current names to the wanted ones.
+separately; the commits follow each other within moments. Then tables get the names that the source uses. A rename chain
+or swap may be incomplete when a run ends: tables are found by their incarnation, so each run simply continues from the
+current names to the wanted ones.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -28,6 +25,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TransientError, UnreadableTableError
+from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import (
@@ -45,34 +43,17 @@ from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
-from cdc_lakehouse.lake.iceberg_java import TableTransaction
-from cdc_lakehouse.lake.names import (
-    APPLIED_BATCH,
-    APPLIED_TS,
-    CHECKPOINT_TS,
-    COLUMNS,
-    DATABASE,
-    DROPPED_TS,
-    KEY,
-    KEYS_TOUCHED,
-    LINEAGE,
-    ROW_COUNT,
-    ROWS_REMOVED,
-    ROWS_WRITTEN,
-    TABLE,
-    Identifier,
-    of_batch,
-)
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
+from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
 from cdc_lakehouse.lake.table_operations import NO_TAG_CHANGES, TagChanges
-from cdc_lakehouse.lake.tables.events import EventReader
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
-from cdc_lakehouse.pipeline.changes import EventEstimates, TableChanges, find_changed_tables
+from cdc_lakehouse.pipeline.changes import EventEstimates, News, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
-from cdc_lakehouse.pipeline.synthetic import write_moved_rows, write_repairs
+from cdc_lakehouse.pipeline.synthetic import SyntheticWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +132,6 @@ class PlannedUpdate:
     format_version: int
 
     @property
-    def is_upgraded(self) -> bool:
-        return self.state.format_version < self.format_version
-
-    @property
     def update(self) -> TableUpdate:
         return self.table.update
 
@@ -184,6 +161,11 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         schema = Schema.model_validate_json(transaction.schema_json())
     stays = bool(state.row_count) and not changes.replaces_all_rows
     key = changes.table_key(values)
+    stored = None
+    if stays:
+        fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
+        files = live_files(table, [fields[column.id] for column in changes.key if column.id in fields])
+        stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
     update = TableUpdate(
         table_no=changes.number,
         name=str(changes.target.name),
@@ -193,7 +175,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         schema=schema,
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
-        stored=_stored(table, state, changes) if stays else None,
+        stored=stored,
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
         # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
@@ -209,8 +191,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
 def _tags(run: FeedRun, table: Table, changes: TableChanges) -> TagChanges:
     if table.current_snapshot() is None:
         return NO_TAG_CHANGES
-    published = {row.snapshot_id for row in run.last_cut_rows if row.snapshot_id is not None}
-    state = shown_state(table, published)
+    state = shown_state(table, {row.snapshot_id for row in run.last_cut_rows if row.snapshot_id is not None})
     if state is None:
         # A table that was held is in an earlier cut.
         rows = [row for name in changes.life.names for row in run.checkpoints.rows_of(name)]
@@ -231,44 +212,49 @@ def _evolution(
     return plan_evolution((), columns, state.order, leftover=[column.name for column in state.columns])
 
 
-def _stored(table: Table, state: TableState, changes: TableChanges) -> StoredTable:
-    schema = table.schema()
-    fields = {column.id: schema.find_field(column.name).field_id for column in state.columns}
-    bounds_of = [fields[column.id] for column in changes.key if column.id in fields]
-    files = tuple(live_files(table, bounds_of))
-    return StoredTable(files, schema, fields, changes.applied_version)
-
-
-def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
-    """Commit schema, rows and the applied position together; commit nothing for a table that does not change."""
-    changes, state = planned.changes, planned.state
-    fingerprint = schema_fingerprint(changes.life, value_format(run.feed, changes.target.name))
+def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpdate, updated: UpdatedTable) -> None:
+    """Commit schema, rows and the applied position together, up to `batch`; commit nothing for a table that does not
+    change."""
+    changes, state, update = planned.changes, planned.state, planned.update
+    fingerprint = schema_fingerprint(changes.life, update.value_format)
     stays = not planned.replaces_all
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
     same = same and (state.dropped_ts is None) == (changes.life.dropped_ts is None)
     changes_rows = bool(updated.files or deletes or planned.plan.steps)
-    if same and not (changes_rows or planned.is_upgraded):
+    if same and not (changes_rows or state.format_version < planned.format_version):
         return
     _audit_updated(planned, updated)
-    name = changes.target.name
     properties = {
-        DATABASE: name.database,
-        TABLE: name.table,
-        APPLIED_TS: str(changes.checkpoint_ts),
-        APPLIED_BATCH: str(run.segments.batch),
-        LINEAGE: fingerprint,
-        KEY: json.dumps([lake_name(column) for column in changes.key], ensure_ascii=False),
-        COLUMNS: column_names({column.id: lake_name(column) for column in planned.update.target.columns}),
+        names.DATABASE: changes.target.name.database,
+        names.TABLE: changes.target.name.table,
+        names.APPLIED_TS: str(changes.checkpoint_ts),
+        names.APPLIED_BATCH: str(batch),
+        names.LINEAGE: fingerprint,
+        names.KEY: json.dumps([lake_name(column) for column in changes.key], ensure_ascii=False),
+        names.COLUMNS: column_names({column.id: lake_name(column) for column in update.target.columns}),
     }
+    summary = {names.CHECKPOINT_TS: str(changes.checkpoint_ts), **of_batch(batch)}
     if changes_rows:
         # It belongs to the newest snapshot: an upgrade alone makes none.
-        any_row = changes.replaces_all_rows or planned.update.emptied_now
-        properties[KEYS_TOUCHED] = "" if any_row else str(updated.counts.keys)
+        any_row = changes.replaces_all_rows or update.emptied_now
+        properties[names.KEYS_TOUCHED] = "" if any_row else str(updated.counts.keys)
     if changes.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(changes.life.dropped_ts)
-    transaction = planned.transaction or run.iceberg.transaction(state.identifier, state.snapshot_id)
-    delete_files, replaced = _delete_files(run, planned, updated) if stays else ((), ())
+    removed = sum(map(len, updated.deleted.values()))
+    if stays and changes_rows and not updated.rewritten:
+        # To be compared with what Iceberg says that the commit did.
+        summary |= {names.ROWS_WRITTEN: str(updated.counts.rows), names.ROWS_REMOVED: str(removed)}
+    if planned.format_version < FIRST_WITH_VECTORS or state.counts_rows:
+        live = _rows_of(updated.files) + _rows_of(updated.rewritten)
+        if update.stored is not None and stays:
+            live += sum(file.live_rows for file in update.stored.files) - removed
+        summary[names.ROW_COUNT] = str(live)
+    delete_files, replaced = (), ()
+    if stays and updated.deleted and update.stored is not None:
+        where = io, update.location, update.properties, planned.format_version
+        delete_files, replaced = delete_rows(*where, update.stored.files, updated.deleted)
+    transaction = planned.transaction or iceberg.transaction(state.identifier, state.snapshot_id)
     transaction.commit(
         data_files=[*updated.files, *updated.rewritten],
         delete_files=delete_files,
@@ -277,22 +263,11 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
         # A snapshot is read with the schema that it was made under.
         mark=bool(planned.plan.steps) and state.snapshot_id is not None,
         properties=properties,
-        removed_properties=_outlived(changes.life, state),
-        summary={
-            CHECKPOINT_TS: str(changes.checkpoint_ts),
-            **of_batch(run.segments.batch),
-            **_row_count(planned, updated),
-            **(_changed_rows(updated) if stays and changes_rows and not updated.rewritten else {}),
-        },
+        # A table that was renamed to a name that is not taken can return.
+        removed_properties=(DROPPED_TS,) if state.dropped_ts is not None and changes.life.dropped_ts is None else (),
+        summary=summary,
         tags=planned.tags,
     )
-
-
-def _outlived(life: Incarnation, state: TableState) -> Sequence[str]:
-    """Return the properties that are no longer true of the table. A table that was renamed to a name that is not taken
-    can return."""
-    back = state.dropped_ts is not None and life.dropped_ts is None
-    return (DROPPED_TS,) if back else ()
 
 
 def _audit_updated(planned: PlannedUpdate, updated: UpdatedTable) -> None:
@@ -308,35 +283,8 @@ def _audit_updated(planned: PlannedUpdate, updated: UpdatedTable) -> None:
         raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
 
 
-def _changed_rows(updated: UpdatedTable) -> Mapping[str, str]:
-    """Return the changes of rows by the events, to be compared with what Iceberg says that the commit did."""
-    removed = sum(len(positions) for positions in updated.deleted.values())
-    return {ROWS_WRITTEN: str(updated.counts.rows), ROWS_REMOVED: str(removed)}
-
-
-def _row_count(planned: PlannedUpdate, updated: UpdatedTable) -> Mapping[str, str]:
-    """Return the number of live rows after the commit, when the table needs it recorded."""
-    if planned.format_version >= FIRST_WITH_VECTORS and not planned.state.counts_rows:
-        return {}
-    rows = _rows_of(updated.files) + _rows_of(updated.rewritten)
-    if planned.update.stored is not None and not planned.replaces_all:
-        rows += sum(file.live_rows for file in planned.update.stored.files)
-        rows -= sum(len(positions) for positions in updated.deleted.values())
-    return {ROW_COUNT: str(rows)}
-
-
 def _rows_of(data_files: Sequence[str]) -> int:
     return sum(json.loads(file)["record-count"] for file in data_files)
-
-
-def _delete_files(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> tuple[Sequence[str], Sequence[str]]:
-    """Write the deletes of removed rows; return them, and the deletes that they replace."""
-    if not updated.deleted or planned.update.stored is None:
-        return (), ()
-    io = load_file_io(dict(run.lake.catalog.properties), planned.update.location)
-    update = planned.update
-    files, version = planned.update.stored.files, planned.format_version
-    return delete_rows(io, update.location, update.properties, version, files, updated.deleted)
 
 
 def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, values: ValueFormat) -> TableState:
@@ -354,7 +302,10 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, values: 
         identifier,
         [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")],
         tables.location(changes.life, name),
-        {**tables.first_properties(changes.life), COLUMNS: column_names({each.id: each.name for each in columns})},
+        {
+            **tables.first_properties(changes.life),
+            names.COLUMNS: column_names({each.id: each.name for each in columns}),
+        },
     )
     made = tables.find(changes.life)
     if made is None or made.identifier != identifier:
@@ -422,20 +373,25 @@ class Applied:
 
 def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) -> Applied:
     """Bring every table that has changes and is not held to the checkpoint; with `only`, none but these."""
-    incarnations = run.history.history.incarnations()
-    known = {id: life for id, whole in incarnations.items() if (life := whole.upto(upto)) is not None}
-    lives = {id: life for id, life in known.items() if is_taken(run.feed.tables, life)}
-    left = {id: life for id, life in known.items() if left_ts(run.feed.tables, life) is not None}
+    feed, history = run.feed, run.history.history
+    known = {id: life for id, whole in history.incarnations().items() if (life := whole.upto(upto)) is not None}
+    lives = {id: life for id, life in known.items() if is_taken(feed.tables, life)}
+    left = {id: life for id, life in known.items() if left_ts(feed.tables, life) is not None}
     holds = find_holds(run, known, upto)
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds.reasons, left)
-    tables = CurrentTables(run.lake, run.feed)
+    tables = CurrentTables(run.lake, feed)
     free = {id: life for id, life in lives.items() if id not in holds}
-    _give_up_unreadable(run, tables, free)
-    holds |= find_unapproved(run, free)
-    write_repairs(run)
-    holds |= write_moved_rows(run, lives, holds)
-    changed, refused = find_changed_tables(run, tables, lives, holds, upto)
+    for life in free.values():
+        # A person asked to recompute it.
+        if life.last.name in run.rebuild and life.dropped_ts is None and (gone := tables.drop_unreadable(life)):
+            run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", gone)
+    holds |= find_unapproved(feed, run.decisions, tables, free)
+    synthetic = SyntheticWriter(run)
+    repairs, run.repairs = run.repairs, ()
+    synthetic.write_repairs(history, repairs)
+    holds |= synthetic.write_moved_rows(lives, holds)
+    changed, refused = find_changed_tables(feed, tables, News(run, upto), lives, holds, run.rebuild)
     waiting: tuple[TableName, ...] = ()
     if only is not None:
         waiting = tuple(changes.target.name for changes in changed if changes.target.name not in only)
@@ -459,23 +415,35 @@ def _update_tables(
 ) -> tuple[list[AppliedTable], Holds]:
     """Update tables; return what was applied, and all holds, including those of tables that could not be updated."""
     run.events.ensure()
-    job = UpdateJob(run.spark, run.lake.catalog.properties)
+    io = run.lake.catalog.properties
+    job = UpdateJob(run.spark, io)
     updated: dict[int, UpdatedTable] = {}
     committed: list[PlannedUpdate] = []
     left, tries = list(changed), _TRIES
     while left:
-        counts, tries = EventEstimates(run), tries - 1
+        counts, tries = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts), tries - 1
         left = [replace(each, events=counts.of(each)) for each in left]
         run.require_lease()
-        planned, failed, away = _plan_all(run, tables, left)
+        planned, failed, away = _each(run.log, left, lambda changes: plan_update(run, tables, changes))
+        spans = [span for each in planned for span in each.table.spans]
+        # In the current state, and from before segments were decoded again.
+        earlier = {id for each in planned for id in each.changes.earlier}
+        reader = run.events.reader(*commit_ts_range(spans), earlier)
+        found = job.run([each.table for each in planned], reader) if planned else {}
+        updated.update(found)
         changes = [each.changes for each in planned]
-        plans = [each.table for each in planned]
-        found = job.run(plans, _reader(run, planned)) if plans else {}
-        updated |= found
         collide = [replace(each, keys_may_collide=True) for each in changes if found[each.number].collides]
         audited, unsound = _audit(run, planned, updated)
         run.require_lease()
-        done_now, uncommitted, lost = _commit_all(run, audited, updated)
+        progress = Progress(run.log, "tables are committed", len(audited))
+
+        def one(each: PlannedUpdate, progress: Progress = progress) -> PlannedUpdate:
+            files = load_file_io(dict(io), each.update.location)
+            commit(run.iceberg, files, run.segments.batch, each, updated[each.changes.number])
+            progress.add()
+            return each
+
+        done_now, uncommitted, lost = _each(run.log, audited, one)
         committed += done_now
         failed |= uncommitted
         replanned = _rewritten(tables, left, failed) if tries else []
@@ -484,40 +452,30 @@ def _update_tables(
             run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(replanned))
         left = [*replanned, *collide, *_retried(tables, {**away, **lost}, left, tries)]
     holds = _close_dropped(run, tables, lives, holds)
+
+    def rename(now: Identifier, wanted: Identifier) -> None:
+        # A table may be the first to move into its database.
+        run.lake.ensure_namespace(wanted.namespace)
+        run.iceberg.rename(now, wanted)
+
     locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
-    blocked = rename_to_source_names(tables, locations, lives, functools.partial(_rename, run))
+    blocked = rename_to_source_names(tables, locations, lives, rename)
     done: list[AppliedTable] = []
     for each in committed:
-        changes = each.changes
+        life = each.changes.life
         try:
-            state = tables.find(changes.life)
+            state = tables.find(life)
             if state is None:
                 raise UnreadableTableError(f"the table {each.state.identifier} no longer exists", advice="run again")
         except UnreadableTableError as error:
-            blocked |= Holds({changes.life.id: str(error)})
+            blocked |= Holds({life.id: str(error)})
             continue
-        if changes.life.id not in blocked:
-            counts = updated[changes.number].counts
-            key = tuple(lake_name(column) for column in changes.key)
+        if life.id not in blocked:
+            counts = updated[each.changes.number].counts
+            key = tuple(lake_name(column) for column in each.changes.key)
             numbers = (counts.rows, counts.deletes, counts.zero_dates, counts.older)
-            done.append(AppliedTable(changes.life, state, key, *numbers, changes.is_rebuilt))
+            done.append(AppliedTable(life, state, key, *numbers, each.changes.is_rebuilt))
     return done, holds | blocked
-
-
-def _reader(run: FeedRun, planned: Sequence[PlannedUpdate]) -> EventReader:
-    """Return a reader of the events of some tables, in their current state and from before segments were decoded
-    again."""
-    spans = [span for each in planned for span in each.table.spans]
-    return run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
-
-
-def _give_up_unreadable(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation]) -> None:
-    """Drop unreadable tables that a person asked to recompute from the catalog, so that they can be recreated."""
-    for life in lives.values():
-        if life.last.name in run.rebuild and life.dropped_ts is None:
-            identifier = tables.drop_unreadable(life)
-            if identifier is not None:
-                run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", identifier)
 
 
 def _rewritten(tables: CurrentTables, changed: Sequence[TableChanges], failed: Holds) -> list[TableChanges]:
@@ -554,27 +512,8 @@ def _retried(
     return found
 
 
-def _plan_all(
-    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges]
-) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
-    return _each(run, changed, lambda changes: plan_update(run, tables, changes))
-
-
-def _commit_all(
-    run: FeedRun, planned: Sequence[PlannedUpdate], updated: Mapping[int, UpdatedTable]
-) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
-    progress = Progress(run.log, "tables are committed", len(planned))
-
-    def one(each: PlannedUpdate) -> PlannedUpdate:
-        commit(run, each, updated[each.changes.number])
-        progress.add()
-        return each
-
-    return _each(run, planned, one)
-
-
 def _each(
-    run: FeedRun, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate]
+    log: logging.Logger, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate]
 ) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
     """Do the work for each table, one after the other; return the results, holds for tables that failed, and the
     engine's errors by the table at which they occurred. Raises the engine's error when it occurs at two tables in a
@@ -593,9 +532,9 @@ def _each(
             if fault is None:
                 life = changes.life
                 reasons[life.id] = hold_reason(error, "be written", life.last.name)
-                run.log.warning("table %s: %s", changes.target.name, reasons[life.id], exc_info=error)
+                log.warning("table %s: %s", changes.target.name, reasons[life.id], exc_info=error)
                 continue
-            run.log.warning("while table %s was written: %s", changes.target.name, fault)
+            log.warning("while table %s was written: %s", changes.target.name, fault)
             if is_away:
                 raise fault from error
             away[changes.life.id], is_away = fault, True
@@ -632,12 +571,6 @@ def _audit(
         sound.append(each)
     _quarantine_rows(run, sound, rejected)
     return sound, Holds(reasons)
-
-
-def _rename(run: FeedRun, now: Identifier, wanted: Identifier) -> None:
-    # A table may be the first to move into its database.
-    run.lake.ensure_namespace(wanted.namespace)
-    run.iceberg.rename(now, wanted)
 
 
 def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
@@ -684,8 +617,7 @@ def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Seq
     """Quarantine rows that their tables cannot take, and resolve earlier ones that are taken now or no longer exist.
 
     This must be called before anything is committed: a row that its table skips must not be lost when the run ends."""
-    names = ((each, each.changes.target.name) for each in sound)
-    of_table = {(name.database, name.table): each for each, name in names}
+    of_table = {(each.changes.target.name.database, each.changes.target.name.table): each for each in sound}
 
     def tried_again(row: Quarantined) -> bool:
         found = of_table.get((row.database or "", row.table or ""))

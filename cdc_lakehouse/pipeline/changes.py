@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,9 +32,8 @@ from cdc_lakehouse.lake.tables.segments import (
     may_hold,
 )
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.feed_tables import is_taken, key_changes, key_columns
+from cdc_lakehouse.pipeline.feed_tables import key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import Holds, hold_reason
-from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
 
 
@@ -153,109 +152,86 @@ def emptied_partitions(life: Incarnation, above: int) -> tuple[PartitionRows, ..
     return tuple(found)
 
 
-def is_purged(run: FeedRun, life: Incarnation) -> bool:
+def is_purged(feed: FeedConfig, life: Incarnation) -> bool:
     """Whether the table is removed, with its data, when the source drops it."""
-    return run.feed.drop_of(life.last.name.database, life.last.name.table) == "purge"
+    return feed.drop_of(life.last.name.database, life.last.name.table) == "purge"
 
 
 def find_changed_tables(
-    run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds, checkpoint_ts: int
+    feed: FeedConfig,
+    tables: CurrentTables,
+    news: News,
+    lives: Mapping[str, Incarnation],
+    holds: Holds,
+    rebuild: Collection[TableName],
 ) -> tuple[list[TableChanges], Holds]:
     """Return the changes of each table that has some and is not held, numbered from 0, and holds for tables that turn
-    out to be blocked."""
-    cut = run.last_cut
-    news = _News(run, checkpoint_ts)
-    refused = _refused(run, checkpoint_ts, news)
+    out to be blocked. Tables of `rebuild` are recomputed."""
+    cut, refused = news.cut, news.refused()
     found: list[TableChanges] = []
     reasons: dict[str, str] = {}
     for id, life in lives.items():
-        shown = is_shown(run, life)
+        shown = news.shows(life)
         over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
-        if id in holds or (over and shown and (is_purged(run, life) or not news.everywhere)):
+        if id in holds or (over and shown and (is_purged(feed, life) or not news.everywhere)):
             continue
         if id in refused:
             reasons[id] = refused[id]
             continue
         passed, batch = (cut.checkpoint_ts, cut.batch) if shown else (BEGINNING, 0)
-        asked = life.last.name in run.rebuild
-        if shown and not (asked or news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
+        asked = life.last.name in rebuild
+        has_ddl = any(version.commit_ts > passed and version.effect != "none" for version in life.versions)
+        if shown and not (asked or news.everywhere or has_ddl or news.concerns(life)):
             continue
         try:
             state = tables.find(life)
             if state is None and life.is_replaced_by_dump:
                 continue  # It never existed: the dump came first.
-            found.append(_changes(run, len(found), life, state, passed, batch, checkpoint_ts, news))
+            recompute = asked and life.dropped_ts is None
+            found.append(_changes(feed, news, len(found), life, state, passed, batch, recompute))
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             reasons[id] = hold_reason(error, "be looked at", life.last.name)
     return found, Holds(reasons)
 
 
-def is_shown(run: FeedContext, life: Incarnation) -> bool:
-    """Whether the last cut shows the table, so that it had nothing further to apply then. A table that was held, or
-    left out by the configuration at that time, has applied what its own properties say."""
-    cut = run.last_cut
-    before = life.upto(cut.checkpoint_ts)
-    return (
-        life.id not in cut.held_incarnations
-        and run.settings == cut.settings
-        and before is not None
-        and is_taken(run.feed.tables, before)
-    )
-
-
-def _refused(run: FeedRun, checkpoint_ts: int, news: _News) -> dict[str, str]:
-    """Return the tables whose rows did not fit in the last run, when nothing has changed since: they would not fit
-    now."""
-    cut = run.last_cut
-    if news.everywhere or cut.checkpoint_ts != checkpoint_ts or cut.batch != run.segments.batch:
-        return {}
-    names = {(row.database, row.table) for row in run.quarantine.open() if row.error_class == BAD_VALUE}
-    lives = run.history.history.incarnations()
-    return {
-        id: reason
-        for id, reason in cut.held
-        if (life := lives.get(id)) and (life.last.name.database, life.last.name.table) in names
-    }
-
-
 def _changes(
-    run: FeedRun,
+    feed: FeedConfig,
+    news: News,
     number: int,
     life: Incarnation,
     state: TableState | None,
     passed_ts: int,
     batch: int,
-    checkpoint_ts: int,
-    news: _News,
+    recompute: bool,
 ) -> TableChanges:
-    key = key_columns(run.feed, life.last)
+    key = key_columns(feed, life.last)
     if not key:
         # It was dropped: others are held. The configuration may name the key of the table that has its name now.
         raise TableHeldError("none of its columns is known to be its key")
-    void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
-    if state is not None and (refusal := format_refusal(run.feed, life, state)) is not None:
+    void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(feed, life))])
+    if state is not None and (refusal := format_refusal(feed, life, state)) is not None:
         raise TableHeldError(refusal)
+    upto = news.checkpoint_ts
     if state is None or not state.schema_fingerprint:
-        return TableChanges(number, life, state, BEGINNING, checkpoint_ts, void, False, (), key)
+        return TableChanges(number, life, state, BEGINNING, upto, void, False, (), key)
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
-    rebuild = before is None or _is_other(run, before, state)
+    rebuild = before is None or _is_other(feed, before, state)
     void_for_all = max(void, life.versions[0].since)
-    recompute = life.last.name in run.rebuild and life.dropped_ts is None
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
     contents = (applied_content(segment, batch) for segment in redecoded)
     earlier = frozenset(id for id in contents if id is not None)
-    if earlier and not earlier <= run.appended().snapshots:
+    if earlier and not earlier <= news.snapshots():
         rebuild, redecoded, earlier = True, (), frozenset()
-    return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, earlier, recompute)
+    return TableChanges(number, life, state, applied, upto, void, rebuild, redecoded, key, earlier, recompute)
 
 
-def _is_other(run: FeedRun, applied: Incarnation, state: TableState) -> bool:
+def _is_other(feed: FeedConfig, applied: Incarnation, state: TableState) -> bool:
     """Whether the lake's table is not what its currently known history makes of it: other columns, or, by the
     configuration, another key. `applied` is the history up to what the table has applied."""
-    if schema_fingerprint(applied, value_format(run.feed, applied.last.name)) != state.schema_fingerprint:
+    if schema_fingerprint(applied, value_format(feed, applied.last.name)) != state.schema_fingerprint:
         return True
-    key = tuple(lake_name(column) for column in key_columns(run.feed, applied.last))
+    key = tuple(lake_name(column) for column in key_columns(feed, applied.last))
     return state.key is not None and bool(key) and key != state.key
 
 
@@ -272,19 +248,19 @@ def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> st
     )
 
 
-def _has_ddl(life: Incarnation, above: int) -> bool:
-    return any(version.commit_ts > above and version.effect != "none" for version in life.versions)
+class News:
+    """What is new between the last cut and a checkpoint-ts: which tables the new segments and the new history can
+    concern."""
 
-
-class _News:
-    """What is new since the last cut: which tables the new segments and the new history can concern."""
-
-    def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
-        cut = run.last_cut
-        self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
+    def __init__(self, run: FeedContext, checkpoint_ts: int) -> None:
+        self.cut, self.checkpoint_ts, self.shows = run.last_cut, checkpoint_ts, run.shows
+        self.everywhere = len(run.history.history.versions) != self.cut.versions or run.settings != self.cut.settings
+        cut, self._lives = self.cut, run.history.history.incarnations
+        self.snapshots: Callable[[], frozenset[int]] = lambda: run.appended().snapshots
         self._segments = run.segments
         skips = run.feed.policy.quarantine == "skip"
-        self._unusable = [] if skips else [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
+        self._misfits = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
+        self._unusable = [] if skips else self._misfits
         concerned = (pc.field("batch") > cut.batch) & (IS_REPLACED | (pc.field("events") > 0))
         if checkpoint_ts > cut.checkpoint_ts:
             # Segments that were decoded before and exceeded the checkpoint at that time.
@@ -294,6 +270,15 @@ class _News:
         self._of_any_table = OFFSETS in rows["kind"].unique().to_pylist()
         names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
         self._recent = {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
+
+    def refused(self) -> Mapping[str, str]:
+        """Return the reasons of the tables whose rows did not fit in the last run, when nothing has changed since: they
+        would not fit now."""
+        if self.everywhere or (self.cut.checkpoint_ts, self.cut.batch) != (self.checkpoint_ts, self._segments.batch):
+            return {}
+        names = {TableName(row.database or "", row.table or "") for row in self._misfits}
+        lives = self._lives()
+        return {id: reason for id, reason in self.cut.held if (life := lives.get(id)) and life.last.name in names}
 
     def concerns(self, life: Incarnation) -> bool:
         return self._of_any_table or not self._recent.isdisjoint(life.names)
@@ -317,12 +302,13 @@ _EVENT_BYTES: Final = 2048
 
 
 class EventEstimates:
-    """Estimates how many events of a table a run reads, by the segments that can hold some."""
+    """Estimates how many events of a table a run reads, by the segments that can hold some: all of them, or those
+    above `after_ts`."""
 
-    def __init__(self, run: FeedRun) -> None:
-        decoded = run.segments.rows.filter(pc.field("state") == DECODED)
+    def __init__(self, segments: pa.Table, after_ts: int = BEGINNING) -> None:
+        decoded = segments.filter(pc.field("state") == DECODED)
         self._all = _events_by_name(decoded)
-        self._new = _events_by_name(decoded.filter(pc.field("max_commit_ts") > run.last_cut.checkpoint_ts))
+        self._new = _events_by_name(decoded.filter(pc.field("max_commit_ts") > after_ts))
 
     def of(self, changes: TableChanges) -> int:
         counts = self._all if changes.reads_all_events or changes.state is None else self._new

@@ -13,6 +13,7 @@ from typing import Final, Literal, NoReturn
 
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
@@ -27,6 +28,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Appended, Archive, Segment, Segments, SourceFiles
 from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 # A repair in the form in which a run gets it.
@@ -179,7 +181,8 @@ class FeedContext:
 
     @functools.cached_property
     def events(self) -> Events:
-        return Events(self.lake, self.feed.name, self.spark, self.iceberg, self.segments, self.require_lease)
+        of = self.lake, self.feed.name, lambda: self.spark, lambda: self.iceberg
+        return Events(*of, self.segments, self.require_lease)
 
     def mark_decoded(
         self, segments: Sequence[Segment], rejected: Sequence[Rejected] = ()
@@ -189,3 +192,11 @@ class FeedContext:
         decoded = with_counts(segments, counts, rejected, self.clock())
         self.segments.mark_decoded(decoded)
         return decoded, counts
+
+    def shows(self, life: Incarnation) -> bool:
+        """Whether the last cut shows the table, so that it had nothing further to apply then. A table that was held, or
+        left out by the configuration at that time, has applied what its own properties say."""
+        cut = self.last_cut
+        before = life.upto(cut.checkpoint_ts)
+        is_free = life.id not in cut.held_incarnations and self.settings == cut.settings
+        return is_free and before is not None and is_taken(self.feed.tables, before)

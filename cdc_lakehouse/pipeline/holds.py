@@ -19,12 +19,12 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.faults import described, engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.tables.decisions import Decision
+from cdc_lakehouse.lake.tables.decisions import Decision, Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
+from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns
-from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
 
 _SHOWN: Final = 5
@@ -102,7 +102,7 @@ def ddl_advice(table: TableName) -> str:
     )
 
 
-def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
+def find_holds(run: FeedContext, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
     """Find the holds of taken tables that follow from the history, the quarantine and missing files, and those by a
     person. `lives` are all tables of the feed, because a path may belong to one that is left out."""
     reasons: dict[str, _Reasons] = defaultdict(_Reasons)
@@ -143,14 +143,15 @@ def manual_reason(hold: Decision) -> str:
     )
 
 
-def find_unapproved(run: FeedRun, lives: Mapping[str, Incarnation]) -> Holds:
+def find_unapproved(
+    feed: FeedConfig, decisions: Decisions, tables: CurrentTables, lives: Mapping[str, Incarnation]
+) -> Holds:
     """Find the tables that wait for a person to approve a rewrite of their rows, when the policy demands it, and those
     that cannot be read."""
-    tables = CurrentTables(run.lake, run.feed)
     reasons: dict[str, str] = {}
     for id, life in lives.items():
         try:
-            if versions := unapproved(run, life, tables.find):
+            if versions := unapproved(feed, decisions, life, tables.find):
                 reasons[id] = waiting_reason(life, versions)
         except UnreadableTableError as error:
             reasons[id] = str(error)
@@ -158,18 +159,18 @@ def find_unapproved(run: FeedRun, lives: Mapping[str, Incarnation]) -> Holds:
 
 
 def unapproved(
-    run: FeedRun, life: Incarnation, find: Callable[[Incarnation], TableState | None]
+    feed: FeedConfig, decisions: Decisions, life: Incarnation, find: Callable[[Incarnation], TableState | None]
 ) -> Sequence[TableVersion]:
     """Return the versions whose rewrites wait for approval. A table without rows has none to rewrite."""
     name = life.last.name
-    if run.feed.rewrite_of(name.database, name.table) == "apply" or life.dropped_ts is not None:
+    if feed.rewrite_of(name.database, name.table) == "apply" or life.dropped_ts is not None:
         return ()
     rewrites = [
         version
         for before, version in itertools.pairwise(life.versions)
-        if version.effect == "rewrite" or _fills_rows(run, before, version, name)
+        if version.effect == "rewrite" or _fills_rows(feed, before, version, name)
     ]
-    approved = run.decisions.approved_upto(life.id) if rewrites else 0
+    approved = decisions.approved_upto(life.id) if rewrites else 0
     waiting = [version for version in rewrites if version.commit_ts > max(approved, life.emptied_ts)]
     state = find(life) if waiting else None
     if state is None or not state.row_count:
@@ -177,11 +178,11 @@ def unapproved(
     return [version for version in waiting if version.commit_ts > state.applied_ts]
 
 
-def _fills_rows(run: FeedRun, before: TableVersion, version: TableVersion, name: TableName) -> bool:
+def _fills_rows(feed: FeedConfig, before: TableVersion, version: TableVersion, name: TableName) -> bool:
     """Whether earlier rows must be rewritten to get values of new columns: format version 2 has no defaults."""
-    if run.feed.format_version_of(name.database, name.table) >= FIRST_WITH_VECTORS:
+    if feed.format_version_of(name.database, name.table) >= FIRST_WITH_VECTORS:
         return False
-    values = value_format(run.feed, version.name)
+    values = value_format(feed, version.name)
     new = [column for column in version.carried if before.column(column.id) is None]
     return any(initial_value(column, values) is not None for column in new)
 
@@ -215,7 +216,7 @@ def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
         )
 
 
-def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reasons: dict[str, _Reasons]) -> None:
+def _of_segments(run: FeedContext, directory: _Directory, checkpoint_ts: int, reasons: dict[str, _Reasons]) -> None:
     for place, name, version in table_versions(run.segments.rows):
         if version <= checkpoint_ts and directory.of_version(name, version) is None:
             for id in directory.named(name):

@@ -363,7 +363,7 @@ def _purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
     """
     tables = CurrentTables(run.lake, run.feed)
     for life in lives.values():
-        if life.dropped_ts is None or not is_purged(run, life):
+        if life.dropped_ts is None or not is_purged(run.feed, life):
             continue
         try:
             state = tables.find(life)

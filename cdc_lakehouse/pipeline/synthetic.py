@@ -17,7 +17,7 @@ import datetime
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -28,10 +28,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableName, TableVersion
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text, spark_columns
 from cdc_lakehouse.decoders.event_schema import row_images as images_of_columns
@@ -76,10 +77,9 @@ from cdc_lakehouse.lake.tables.segments import (
     replayed_segment,
 )
 from cdc_lakehouse.pipeline.changes import EventEstimates, emptied_partitions, keyed_spans
-from cdc_lakehouse.pipeline.context import TableRepair
+from cdc_lakehouse.pipeline.context import FeedContext, TableRepair
 from cdc_lakehouse.pipeline.feed_tables import key_before_version, key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
-from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
 
 LIVE_ROWS: Final = pa.schema([
@@ -303,6 +303,7 @@ class _Table:
     void_upto_ts: int
     version: TableVersion
     upto_ts: int
+    values: ValueFormat
 
     @property
     def segment(self) -> str:
@@ -328,61 +329,21 @@ class _RowMove:
     def commit_ts(self) -> int:
         return self.tables[0].version.commit_ts
 
-    def fingerprint(self, run: FeedRun) -> str:
-        """Return a digest of what the rows depend on other than the events."""
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what the rows depend on other than the events."""
         inputs = [
-            (
-                schema_fingerprint(t.life, value_format(run.feed, t.version.name)),
-                [c.id for c in t.columns],
-                t.void_upto_ts,
-            )
-            for t in self.tables
+            (schema_fingerprint(t.life, t.values), [c.id for c in t.columns], t.void_upto_ts) for t in self.tables
         ]
         return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
 
 
-def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
-    """Bring all synthetic events up to date. Return holds for the tables whose moved rows cannot be written."""
-    moves, found = _moves(run, lives)
-    for move in sorted(moves, key=lambda move: move.commit_ts):
-        waiting = next((table for table in move.tables if table.life.id in holds | found), None)
-        if waiting is not None and waiting.version.restored is not None:
-            was, reason = waiting.life.last.name, (holds | found).reasons[waiting.life.id]
-            why = f"the table {was} whose rows come back is held: {reason}. {ddl_advice(waiting.version.name)}"
-        elif waiting is not None:
-            why = f"table {waiting.version.name} is held, and has to go on first"
-        elif (failed := _write(run, move)) is not None:
-            why = failed
-        else:
-            continue
-        found |= Holds({table.version.incarnation: f"{table.version.query}: {why}" for table in move.tables})
-    _delete_obsolete(run, {table.segment for move in moves for table in move.tables})
-    return found
-
-
-def _write(run: FeedRun, move: _RowMove) -> str | None:
-    """Write the rows of a move, unless they are current; return the reason when that fails. Raises `TransientError`:
-    events are written, which belong to more than one table."""
-    try:
-        if not _is_current(run, move):
-            failed = run_isolated(run.spark, [move], lambda moves: _carry_out(run, *moves))
-            if failed:
-                return f"the rows that the statement moves cannot be written: {failed[0]}. The next run tries again"
-    except TransientError:
-        raise
-    except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-        version = move.tables[0].version
-        reason = hold_reason(error, "have the rows that the statement moves", version.name)
-        run.log.warning("%s: %s", version.query, reason, exc_info=error)
-        return reason
-    return None
-
-
-def _moves(run: FeedRun, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMove], Holds]:
+def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMove], Holds]:
+    """Return the moves of rows in the history, and holds for tables that exchange rows with one that is not taken."""
     found: list[_RowMove] = []
     holds: dict[str, str] = {}
     for life in lives.values():
-        found += [_RowMove((_table(run, life, version),)) for version in key_changes(run.feed, life)]
+        found += [_RowMove((_table(feed, life, version),)) for version in key_changes(feed, life)]
         for version in life.versions:
             swap, restored = version.swap, version.restored
             others = {swap.partitioned, swap.plain} if swap else {restored.incarnation} if restored else set[str]()
@@ -391,85 +352,238 @@ def _moves(run: FeedRun, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMov
                 holds[life.id] = f"{version.query}: {why}"
                 continue
             if restored is not None:
-                ended = _ended_table(run, lives[restored.incarnation], version, restored)
-                rekeyed = [_RowMove((_table(run, ended.life, each),)) for each in key_changes(run.feed, ended.life)]
+                ended = _ended_table(feed, lives[restored.incarnation], version, restored)
+                rekeyed = [_RowMove((_table(feed, ended.life, each),)) for each in key_changes(feed, ended.life)]
                 found += [move for move in rekeyed if move not in found]
                 found.append(_RowMove((ended,)))
-            if swap is None or swap.partitioned != life.id:
-                continue
-            plain = lives[swap.plain]
-            other = next(each for each in plain.versions if each.swap == swap and each.commit_ts == version.commit_ts)
-            found.append(_RowMove((_table(run, life, version), _table(run, plain, other))))
+            if swap is not None and swap.partitioned == life.id:
+                plain = lives[swap.plain]
+                other = next(v for v in plain.versions if v.swap == swap and v.commit_ts == version.commit_ts)
+                found.append(_RowMove((_table(feed, life, version), _table(feed, plain, other))))
     return found, Holds(holds)
 
 
-def _table(run: FeedRun, life: Incarnation, version: TableVersion) -> _Table:
+def _table(feed: FeedConfig, life: Incarnation, version: TableVersion) -> _Table:
     upto = life.upto(version.commit_ts)
     assert upto is not None
-    key = key_before_version(run.feed, life, version)
+    key, at = key_before_version(feed, life, version), version.commit_ts
     # The table's earlier moves of rows replace everything before them.
-    void = [v.commit_ts for v in key_changes(run.feed, upto) if v.commit_ts < version.commit_ts]
-    return _Table(upto, key, max([upto.emptied_ts, *void]), version, version.commit_ts)
+    void = [v.commit_ts for v in key_changes(feed, upto) if v.commit_ts < at]
+    return _Table(upto, key, max([upto.emptied_ts, *void]), version, at, value_format(feed, version.name))
 
 
-def _ended_table(run: FeedRun, life: Incarnation, version: TableVersion, restored: RestoredRows) -> _Table:
+def _ended_table(feed: FeedConfig, life: Incarnation, version: TableVersion, restored: RestoredRows) -> _Table:
     """Return the table whose rows come back, as it was before the DROP or TRUNCATE."""
     upto = life.upto(restored.ended_ts)
     assert upto is not None
     before = Incarnation(life.id, upto.versions[:-1])
-    void = max([before.emptied_ts, *(change.commit_ts for change in key_changes(run.feed, before))])
-    key = key_columns(run.feed, before.last) or key_columns(run.feed, version)
-    return _Table(before, key, void, version, restored.ended_ts)
+    void = max([before.emptied_ts, *(change.commit_ts for change in key_changes(feed, before))])
+    key = key_columns(feed, before.last) or key_columns(feed, version)
+    return _Table(before, key, void, version, restored.ended_ts, value_format(feed, version.name))
 
 
-def _is_current(run: FeedRun, move: _RowMove) -> bool:
-    fingerprint = move.fingerprint(run)
-    known = run.segments.find(table.segment for table in move.tables)
-    done = [known.get(table.segment) for table in move.tables]
-    for row in done:
-        if row is not None and row.state == LANDED and row.batch in run.events.appended.unmarked:
-            # A run ended between its commit and this.
-            run.mark_decoded([each for each in done if each is not None])
-            return _is_current(run, move)
-        if row is None or row.state == LANDED or row.fingerprint != fingerprint:
-            return False
-    batch = min(row.batch for row in done if row is not None)
-    names = [name for table in move.tables for name in table.life.names]
-    lowest = pc.field("min_commit_ts")
-    before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces").is_null())
-    # The commit-ts of a later move is known even when it moved no row.
-    before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move.commit_ts))
-    return not run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
+def _readers(move: _RowMove) -> list[LiveRows]:
+    """Return the readers of the tables' rows. In an exchange, the rows of each table go to the other, and those of the
+    plain table are tested, too: WITHOUT VALIDATION, the source does not."""
+    readers: list[LiveRows] = []
+    for table, other in zip(move.tables, [each.version for each in reversed(move.tables)], strict=True):
+        swap, exchanged = table.version.swap, None
+        if swap is not None:
+            scheme = move.tables[0].version.partitioning
+            assert scheme is not None, table.version.name
+            exchanged = PartitionRows(scheme, (swap.partition,), table.target)
+        emptied = emptied_partitions(table.life, table.void_upto_ts)
+        goes_to = None if len(move.tables) == 1 else other
+        readers.append(LiveRows(len(table.key), table.target, goes_to, emptied, exchanged, table.values))
+    return readers
 
 
-def _carry_out(run: FeedRun, move: _RowMove) -> None:
-    run.events.ensure()
-    for table in move.tables:
-        _require_known_rows(run, table)
-    tables = move.tables
-    spans = [
-        span
-        for number, table in enumerate(tables)
-        for key in [TableKey.of(table.key, table.life.versions, value_format(run.feed, table.version.name))]
-        for span in keyed_spans(table.life, key, number, row_stage(table.void_upto_ts), row_stage(table.upto_ts))
-    ]
-    readers = _readers(run, move)
-    with errors_of_tasks():
-        if EventEstimates(run).of_names({name for table in tables for name in table.life.names}) <= _DRIVER_EVENTS:
-            _write_in_driver(run, move, spans, readers)
-        else:
-            _write_in_tasks(run, move, spans, readers)
+class SyntheticWriter:
+    """Writes synthetic events to `events`, with their segments."""
 
+    def __init__(self, run: FeedContext) -> None:
+        self._feed, self._segments, self._events, self._appended = run.feed, run.segments, run.events, run.appended
+        self._spark: Callable[[], SparkSession] = lambda: run.spark
+        self._mark_decoded, self._log, self._clock = run.mark_decoded, run.log, run.clock
 
-def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
-    """Write the events of small tables in this process: a job takes longer than its work."""
-    rows = read_rows_at(run.events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
-    for number, each in enumerate(rows):
-        if pc.any(each.column("partial")).as_py():
-            raise _partial_rows(move)
-        _require_partition(move, readers[number], number, {*each.column("exchanged").unique().to_pylist()})
-    written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
-    _commit_move(run, move, run.events.write(written))
+    def write_repairs(self, history: History, repairs: Sequence[TableRepair]) -> None:
+        """Write repairs, and finish those of a run that ended between its commits: a repair that is not in `events` by
+        then is not made."""
+        for segments in self._segments.undecoded(REPAIR).values():
+            self._mark_decoded(segments)
+        if not repairs:
+            return
+        self._events.ensure()
+        batch = self._segments.batch + 1
+        versions = [version_at(history, repair.incarnation, repair.checkpoint_ts) for repair in repairs]
+        landed = [
+            _segment(
+                # Sorted in the order in which they are made: see `changelog.positions`.
+                REPAIR, f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}", version.name,
+                repair.checkpoint_ts, batch, self._clock(), requested_by=repair.requested_by,
+            )
+            for repair, version in zip(repairs, versions, strict=True)
+        ]  # fmt: skip
+        self._segments.land(landed)
+        repaired = map(_repaired, repairs, versions, (segment.segment for segment in landed))
+        self._commit(self._events.write(itertools.chain.from_iterable(repaired)), landed)
+        for repair in repairs:
+            self._log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
+
+    def write_moved_rows(self, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
+        """Bring all synthetic events up to date. Return holds for the tables whose moved rows cannot be written."""
+        moves, found = _moves(self._feed, lives)
+        for move in sorted(moves, key=lambda move: move.commit_ts):
+            waiting = next((table for table in move.tables if table.life.id in holds | found), None)
+            if waiting is not None and waiting.version.restored is not None:
+                was, reason = waiting.life.last.name, (holds | found).reasons[waiting.life.id]
+                why = f"the table {was} whose rows come back is held: {reason}. {ddl_advice(waiting.version.name)}"
+            elif waiting is not None:
+                why = f"table {waiting.version.name} is held, and has to go on first"
+            elif (failed := self._write(move)) is not None:
+                why = failed
+            else:
+                continue
+            found |= Holds({table.version.incarnation: f"{table.version.query}: {why}" for table in move.tables})
+        self._delete_obsolete({table.segment for move in moves for table in move.tables})
+        return found
+
+    def _write(self, move: _RowMove) -> str | None:
+        """Write the rows of a move, unless they are current; return the reason when that fails. Raises
+        `TransientError`: events are written, which belong to more than one table."""
+        try:
+            if not self._is_current(move):
+                failed = run_isolated(self._spark(), [move], lambda moves: self._carry_out(*moves))
+                if failed:
+                    why = f"the rows that the statement moves cannot be written: {failed[0]}"
+                    return f"{why}. The next run tries again"
+        except TransientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+            version = move.tables[0].version
+            reason = hold_reason(error, "have the rows that the statement moves", version.name)
+            self._log.warning("%s: %s", version.query, reason, exc_info=error)
+            return reason
+        return None
+
+    def _is_current(self, move: _RowMove) -> bool:
+        fingerprint = move.fingerprint
+        known = self._segments.find(table.segment for table in move.tables)
+        done = [known.get(table.segment) for table in move.tables]
+        for row in done:
+            if row is not None and row.state == LANDED and row.batch in self._events.appended.unmarked:
+                # A run ended between its commit and this.
+                self._mark_decoded([each for each in done if each is not None])
+                return self._is_current(move)
+            if row is None or row.state == LANDED or row.fingerprint != fingerprint:
+                return False
+        batch = min(row.batch for row in done if row is not None)
+        names = [name for table in move.tables for name in table.life.names]
+        lowest = pc.field("min_commit_ts")
+        before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces").is_null())
+        # The commit-ts of a later move is known even when it moved no row.
+        before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move.commit_ts))
+        return not self._segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
+
+    def _carry_out(self, move: _RowMove) -> None:
+        self._events.ensure()
+        for table in move.tables:
+            self._require_known_rows(table)
+        spans = [
+            span
+            for number, table in enumerate(move.tables)
+            for span in keyed_spans(
+                table.life, TableKey.of(table.key, table.life.versions, table.values), number,
+                row_stage(table.void_upto_ts), row_stage(table.upto_ts),
+            )
+        ]  # fmt: skip
+        readers = _readers(move)
+        names = {name for table in move.tables for name in table.life.names}
+        is_small = EventEstimates(self._segments.rows).of_names(names) <= _DRIVER_EVENTS
+        with errors_of_tasks():
+            (self._write_in_driver if is_small else self._write_in_tasks)(move, spans, readers)
+
+    def _write_in_driver(self, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
+        """Write the events of small tables in this process: a job takes longer than its work."""
+        rows = read_rows_at(self._events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
+        for number, each in enumerate(rows):
+            if pc.any(each.column("partial")).as_py():
+                raise _partial_rows(move)
+            _require_partition(move, readers[number], number, {*each.column("exchanged").unique().to_pylist()})
+        written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
+        self._commit_move(move, self._events.write(written))
+
+    def _write_in_tasks(self, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
+        events = self._events.reader(*commit_ts_range(spans))
+        own = [[span for span in spans if span.table_no == number] for number in range(len(readers))]
+        rows = [rows_at(self._spark(), events, spans, reader) for spans, reader in zip(own, readers, strict=True)]
+        for frame in rows:
+            frame.persist()
+        try:
+            for number, frame in enumerate(rows):
+                if frame.where("partial").limit(1).count():
+                    raise _partial_rows(move)
+                exchanged = {row["exchanged"] for row in frame.select("exchanged").distinct().collect()}
+                _require_partition(move, readers[number], number, exchanged)
+            columns = spark_columns(SYNTHETIC_EVENTS)
+            events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
+            self._commit_move(move, self._events.write_in_tasks(functools.reduce(DataFrame.unionAll, events)))
+        finally:
+            for frame in rows:
+                frame.unpersist()
+
+    def _require_known_rows(self, table: _Table) -> None:
+        """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
+        if self._feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
+            return
+        events = self._events.frame()
+        for span in table.life.spans():
+            above, upto = max(span.above, table.void_upto_ts), span.upto
+            if span.version.key or upto is None or above >= upto:
+                continue
+            name = span.name
+            own = (F.col("schema_name") == name.database) & (F.col("table_name") == name.table)
+            # Synthetic events at the time of the statement come after it: among them are those of an earlier run.
+            before = (F.col("commit_ts") < upto) | ((F.col("commit_ts") == upto) & ~F.coalesce(SYNTHETIC, F.lit(False)))
+            if events.where(own & (F.col("commit_ts") > above) & before).limit(1).count():
+                raise TableHeldError(
+                    "rows were written while the table had no key",
+                    advice=f'set tables.settings."{name}".primary_key in the configuration',
+                )
+
+    def _commit_move(self, move: _RowMove, data_files: Sequence[str]) -> None:
+        """Commit the events of a move in new segments, or in those that a run had landed before it ended."""
+        now, fingerprint, newest = self._clock(), move.fingerprint, self._segments.batch
+        known = self._segments.find(table.segment for table in move.tables)
+        segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
+        if len(segments) != len(move.tables):
+            before = {name: replaced_contents(segment, self._appended()) for name, segment in known.items()}
+            segments = [
+                _segment(
+                    MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, newest + 1, now,
+                    fingerprint=fingerprint, replaces=before.get(table.segment),
+                )
+                for table in move.tables
+            ]  # fmt: skip
+            self._segments.land(segments)
+        self._commit(data_files, segments)
+        names = " and ".join(str(table.version.name) for table in move.tables)
+        self._log.info("wrote moved rows of %s in %s", names, self._clock() - now)
+
+    def _commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
+        """Append and count the events of landed segments, as for those of the source."""
+        self._events.commit(data_files, segments)
+        self._mark_decoded(segments)
+
+    def _delete_obsolete(self, wanted: set[str]) -> None:
+        """Remove the synthetic events of DDL that is no longer in the history or the configuration."""
+        obsolete = [row for row in self._segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
+        over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]
+        if over:
+            batch, appended, now = self._segments.batch + 1, self._appended(), self._clock()
+            new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
+            self._segments.land(new)
+            self._commit((), new)
 
 
 def _partial_rows(move: _RowMove) -> TableHeldError:
@@ -493,43 +607,6 @@ def _require_partition(move: _RowMove, reader: LiveRows, number: int, exchanged:
         raise TableHeldError(partition.doubt, advice=ddl_advice(name))
 
 
-def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
-    events = run.events.reader(*commit_ts_range(spans))
-    own = [[span for span in spans if span.table_no == number] for number in range(len(readers))]
-    rows = [rows_at(run.spark, events, spans, reader) for spans, reader in zip(own, readers, strict=True)]
-    for frame in rows:
-        frame.persist()
-    try:
-        for number, frame in enumerate(rows):
-            if frame.where("partial").limit(1).count():
-                raise _partial_rows(move)
-            exchanged = {row["exchanged"] for row in frame.select("exchanged").distinct().collect()}
-            _require_partition(move, readers[number], number, exchanged)
-        columns = spark_columns(SYNTHETIC_EVENTS)
-        events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
-        _commit_move(run, move, run.events.write_in_tasks(functools.reduce(DataFrame.unionAll, events)))
-    finally:
-        for frame in rows:
-            frame.unpersist()
-
-
-def _readers(run: FeedRun, move: _RowMove) -> list[LiveRows]:
-    """Return the readers of the tables' rows. In an exchange, the rows of each table go to the other, and those of the
-    plain table are tested, too: WITHOUT VALIDATION, the source does not."""
-    readers: list[LiveRows] = []
-    for table, other in zip(move.tables, [each.version for each in reversed(move.tables)], strict=True):
-        swap, exchanged = table.version.swap, None
-        if swap is not None:
-            scheme = move.tables[0].version.partitioning
-            assert scheme is not None, table.version.name
-            exchanged = PartitionRows(scheme, (swap.partition,), table.target)
-        emptied = emptied_partitions(table.life, table.void_upto_ts)
-        goes_to = None if len(move.tables) == 1 else other
-        values = value_format(run.feed, table.version.name)
-        readers.append(LiveRows(len(table.key), table.target, goes_to, emptied, exchanged, values))
-    return readers
-
-
 def _parts(move: _RowMove) -> list[tuple[int, SyntheticEvents]]:
     """Return the events to write, by the number of the table whose rows they are made from."""
     if len(move.tables) == 1:
@@ -544,47 +621,6 @@ def _parts(move: _RowMove) -> list[tuple[int, SyntheticEvents]]:
     ]
 
 
-def _require_known_rows(run: FeedRun, table: _Table) -> None:
-    """Raises `TableHeldError` for rows that were written while the table had no key: they cannot be distinguished."""
-    if run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
-        return
-    events = run.events.frame()
-    for span in table.life.spans():
-        above, upto = max(span.above, table.void_upto_ts), span.upto
-        if span.version.key or upto is None or above >= upto:
-            continue
-        name = span.name
-        own = (F.col("schema_name") == name.database) & (F.col("table_name") == name.table)
-        # Synthetic events at the time of the statement come after it: among them are those of an earlier run.
-        before = (F.col("commit_ts") < upto) | ((F.col("commit_ts") == upto) & ~F.coalesce(SYNTHETIC, F.lit(False)))
-        if events.where(own & (F.col("commit_ts") > above) & before).limit(1).count():
-            raise TableHeldError(
-                "rows were written while the table had no key",
-                advice=f'set tables.settings."{name}".primary_key in the configuration',
-            )
-
-
-def _commit_move(run: FeedRun, move: _RowMove, data_files: Sequence[str]) -> None:
-    """Commit the events of a move in its landed segments: those of a run that ended right after landing them, or new
-    ones."""
-    now, fingerprint, newest = run.clock(), move.fingerprint(run), run.segments.batch
-    known = run.segments.find(table.segment for table in move.tables)
-    segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
-    if len(segments) != len(move.tables):
-        before = {name: replaced_contents(segment, run.appended()) for name, segment in known.items()}
-        segments = [
-            _segment(
-                MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, newest + 1, now,
-                fingerprint=fingerprint, replaces=before.get(table.segment),
-            )
-            for table in move.tables
-        ]  # fmt: skip
-        run.segments.land(segments)
-    _commit(run, data_files, segments)
-    names = " and ".join(str(table.version.name) for table in move.tables)
-    run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)
-
-
 def _segment(
     kind: Kind, segment: str, name: TableName, version: int, batch: int, now: datetime.datetime, **others: Any
 ) -> Segment:
@@ -594,62 +630,10 @@ def _segment(
     )  # fmt: skip
 
 
-def _commit(run: FeedRun, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
-    """Append and count the events of landed segments, as for those of the source."""
-    run.events.commit(data_files, segments)
-    run.mark_decoded(segments)
-
-
-def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
-    """Remove the synthetic events of DDL that is no longer in the history or the configuration."""
-    obsolete = [row for row in run.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
-    over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]
-    if over:
-        batch, appended, now = run.segments.batch + 1, run.appended(), run.clock()
-        new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
-        run.segments.land(new)
-        _commit(run, (), new)
-
-
 class NotRepairableError(PermanentError):
     """Events cannot repair the table."""
 
     default_advice = "load the table again (`cdc-lakehouse load`)"
-
-
-def version_at(run: FeedRun, incarnation: str, checkpoint_ts: int) -> TableVersion:
-    """Return the version of a table at a cut. Raises `NotRepairableError`."""
-    whole = run.history.history.incarnations().get(incarnation)
-    life = None if whole is None else whole.upto(checkpoint_ts)
-    if life is None:
-        raise NotRepairableError("the schema history does not know it any more", advice="verify again")
-    return life.last
-
-
-def write_repairs(run: FeedRun) -> None:
-    """Write the run's repairs, and finish those of a run that ended between its commits: a repair that is not in
-    `events` by then is not made."""
-    for segments in run.segments.undecoded(REPAIR).values():
-        run.mark_decoded(segments)
-    if not run.repairs:
-        return
-    repairs, run.repairs = run.repairs, ()
-    run.events.ensure()
-    batch = run.segments.batch + 1
-    versions = [version_at(run, repair.incarnation, repair.checkpoint_ts) for repair in repairs]
-    landed = [
-        _segment(
-            # Sorted in the order in which they are made: see `changelog.positions`.
-            REPAIR, f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}", version.name,
-            repair.checkpoint_ts, batch, run.clock(), requested_by=repair.requested_by,
-        )
-        for repair, version in zip(repairs, versions, strict=True)
-    ]  # fmt: skip
-    run.segments.land(landed)
-    repaired = map(_repaired, repairs, versions, (segment.segment for segment in landed))
-    _commit(run, run.events.write(itertools.chain.from_iterable(repaired)), landed)
-    for repair in repairs:
-        run.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
 
 
 def _repaired(repair: TableRepair, version: TableVersion, segment: str) -> Iterator[pa.RecordBatch]:
@@ -661,3 +645,12 @@ def _repaired(repair: TableRepair, version: TableVersion, segment: str) -> Itera
         }
         ops = pa.array([row.op for row in rows])
         yield _events(version, repair.checkpoint_ts, segment, start + 1, ops, images)
+
+
+def version_at(history: History, incarnation: str, checkpoint_ts: int) -> TableVersion:
+    """Return the version of a table at a cut. Raises `NotRepairableError`."""
+    whole = history.incarnations().get(incarnation)
+    life = None if whole is None else whole.upto(checkpoint_ts)
+    if life is None:
+        raise NotRepairableError("the schema history does not know it any more", advice="verify again")
+    return life.last

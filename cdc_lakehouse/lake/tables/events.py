@@ -291,11 +291,12 @@ class Events:
         self,
         lake: Lake,
         feed: str,
-        spark: SparkSession,
-        iceberg: IcebergJavaApi,
+        spark: Callable[[], SparkSession],
+        iceberg: Callable[[], IcebergJavaApi],
         segments: Segments,
         require_lease: Callable[[], None],
     ) -> None:
+        """Reading needs neither the session nor the API: they are asked for where they are used first."""
         self._segments = segments
         self._require_lease = require_lease
         self._snapshots: dict[int, int | None] = {}  # Those that this run has made, by batch.
@@ -311,14 +312,14 @@ class Events:
             return
         self._lake.ensure_namespace(self.identifier.namespace)
         properties = ", ".join(f"'{key}'='{value}'" for key, value in _PROPERTIES.items())
-        self._spark.sql(
+        self._spark().sql(
             f"CREATE TABLE IF NOT EXISTS {self.identifier.sql} ({spark_columns(EVENTS)}) USING iceberg "
             f"PARTITIONED BY (feed_date) TBLPROPERTIES ({properties})"
         )
 
     def frame(self) -> DataFrame:
         """Return all events, with the columns of `EVENTS`."""
-        return self._spark.read.format("iceberg").load(self.identifier.sql).select(*EVENTS.names)
+        return self._spark().read.format("iceberg").load(self.identifier.sql).select(*EVENTS.names)
 
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
         """Return a reader, for tasks, of the current events with a commit-ts in [lowest, highest], and of those in the
@@ -378,7 +379,7 @@ class Events:
         table, batch = self._load(), segments[0].batch
         if Appended.of(table) != self.appended or batch <= self.appended.newest:
             raise ConcurrentRunError(f"another run has committed to {self.identifier}: batch {batch} is not appended")
-        transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
+        transaction = self._iceberg().transaction(self.identifier, table.metadata.current_snapshot_id)
         again = [segment for segment in segments if segment.replaces is not None]
         deletes, replaced = self._deleted(table, again, data_files) if again else ((), ())
         landed = self._segments.landed_batches
