@@ -148,15 +148,16 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
     waiting = unapproved(run.feed, run.decisions, life, tables.find)
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
+    lake = lake_columns(life.last.carried, value_format(run.feed, life.last.name))
     if state is None:
-        columns = ", ".join(
-            f"{quote(c.name)} {c.type}" for c in lake_columns(life.last.carried, value_format(run.feed, life.last.name))
-        )
+        columns = ", ".join(f"{quote(column.name)} {column.type}" for column in lake)
         statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
         return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
     hold = hold or format_refusal(run.feed, life, state)
-    plan = _evolution(run, life, state, life.versions[0] if applied is None else applied.last)
     version = _format_version(run.feed, life)
+    converted = converted_columns(target_of(life), life.versions[0] if applied is None else applied.last)
+    defaults = version >= FIRST_WITH_VECTORS
+    plan = plan_evolution(state.columns, lake, state.order, converted, defaults=defaults)
     upgrade = f"ALTER TABLE {state.identifier.sql} SET TBLPROPERTIES ('format-version'='{version}')"
     columns = [column for column in life.last.carried if column.id in plan.rewritten]
     known = {column.id for column in state.columns}
@@ -166,21 +167,12 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     statements += _schema_statements(plan, state, converted, filled)
     statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
     if life.dropped_ts is not None:
-        statements = (
-            [f"DROP TABLE {state.identifier.sql}"] if is_purged(run.feed, life) else ["(kept, marked as dropped)"]
-        )
+        drop = f"DROP TABLE {state.identifier.sql}"
+        statements = [drop if is_purged(run.feed, life) else "(kept, marked as dropped)"]
     elif wanted != state.identifier:
         statements.append(f"ALTER TABLE {state.identifier.sql} RENAME TO {wanted.sql}")
     rewritten = state.row_count if plan.rewritten and life.dropped_ts is None else 0
     return TablePlan(str(life.last.name), str(state.identifier), state.row_count, rewritten, tuple(statements), hold)
-
-
-def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: TableVersion) -> Plan:
-    target = target_of(life)
-    columns = lake_columns(life.last.carried, value_format(run.feed, life.last.name))
-    converted = converted_columns(target, applied)
-    defaults = _format_version(run.feed, life) >= FIRST_WITH_VECTORS
-    return plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
 
 
 def _schema_statements(plan: Plan, state: TableState, converted: Iterable[str], filled: Iterable[str]) -> Iterator[str]:

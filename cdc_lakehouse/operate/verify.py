@@ -298,16 +298,13 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     key = _key(run, life.last, compared)
     ordered = [*key, *(each for each in compared if each not in key)]
     texts_of = value_format(run.feed, life.last.name)
+    zero_dates = texts_of.zero_dates
     fields = {field.name: field for field in schema.fields}
     missing = [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]
     if missing:
         raise NotComparableError(f"the lake's table has no column {', '.join(missing)}")
     texts = [
-        ComparedColumn(
-            each.own.name,
-            source_text(quoted(each.declared), each.type, zero_dates=texts_of.zero_dates),
-            each.form,
-        )
+        ComparedColumn(each.own.name, source_text(quoted(each.declared), each.type, zero_dates=zero_dates), each.form)
         for each in ordered
     ]
     values: list[LakeValue] = []

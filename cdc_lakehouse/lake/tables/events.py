@@ -296,7 +296,6 @@ class Events:
         segments: Segments,
         require_lease: Callable[[], None],
     ) -> None:
-        """Reading needs neither the session nor the API: they are asked for where they are used first."""
         self._segments = segments
         self._require_lease = require_lease
         self._snapshots: dict[int, int | None] = {}  # Those that this run has made, by batch.
