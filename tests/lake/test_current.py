@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -30,68 +29,56 @@ def tables(lake: TestLake) -> CurrentTables:
     return CurrentTables(lake.lake, lake.feed)
 
 
-def life_of(*changes: SchemaChange) -> Incarnation:
-    return history(*changes).incarnations()["d.a#1"]
-
-
 BORN = change(10, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)")
-LIFE = life_of(BORN)
-MOVED = life_of(BORN, change(20, "b", RENAME, "RENAME TABLE d.a TO d.b"))
-DROPPED = life_of(BORN, change(30, "a", DROP, "DROP TABLE a"))
 
 
-def make(lake: TestLake, where: Identifier, **properties: str) -> Any:
-    return make_current_table(lake, LIFE, where, COLUMNS, **properties)
+def life_of(*changes: SchemaChange) -> Incarnation:
+    return history(BORN, *changes).incarnations()["d.a#1"]
 
 
-def test_a_table_belongs_where_the_configured_namespace_says(lake: TestLake, tables: CurrentTables) -> None:
-    assert tables.identifier(TableName("shop.eu", "a/b")) == Identifier(f"{lake.name}__shop%2Eeu", "a%2Fb")
-
-
-def test_a_table_is_found_under_every_name_it_had(lake: TestLake, tables: CurrentTables) -> None:
-    assert tables.find(MOVED) is None
-    make(lake, tables.identifier(A))
-    found = tables.find(MOVED)
-    assert found is not None and found.identifier == tables.identifier(A)
-    assert (found.row_count, found.snapshot_id, found.columns) == (0, None, ())
-    lake.lake.catalog.rename_table(tables.identifier(A).parts, tables.identifier(B).parts)
-    found = tables.find(MOVED)
-    assert found is not None and found.identifier == tables.identifier(B)
+LIFE = life_of()
+MOVED = life_of(change(20, "b", RENAME, "RENAME TABLE d.a TO d.b"))
+DROPPED = life_of(change(30, "a", DROP, "DROP TABLE a"))
 
 
 @pytest.mark.parametrize(
-    ("life", "parked_as"),
-    [(LIFE, LIFE), (MOVED, MOVED), (DROPPED, DROPPED), (DROPPED, LIFE)],
-    ids=["live", "moved", "dropped", "dropped, where it stood between two renames"],
+    ("name", "parked_as", "properties", "life", "found"),
+    [
+        # Under every name it had.
+        (A, None, {}, MOVED, True),
+        (B, None, {}, MOVED, True),
+        (B, None, {}, LIFE, False),
+        # Where it stands aside; the last: it stood there between two renames, and was dropped.
+        (A, LIFE, {}, LIFE, True),
+        (A, MOVED, {}, MOVED, True),
+        (A, DROPPED, {}, DROPPED, True),
+        (A, LIFE, {}, DROPPED, True),
+        # Another feed's, another life's, and a user's own.
+        (A, None, {"cdc_feed": "another"}, LIFE, False),
+        (A, None, {"cdc_incarnation": "d.a#2"}, LIFE, False),
+        (A, None, None, LIFE, False),
+    ],
 )
-def test_a_table_that_stands_aside_is_found(
-    lake: TestLake, tables: CurrentTables, life: Incarnation, parked_as: Incarnation
-) -> None:
-    place = tables.parking_identifier(parked_as, A)
-    make(lake, place)
-    found = tables.find(life)
-    assert found is not None and found.identifier == place
+def test_table_is_found_where_it_stands(
+    lake: TestLake, tables: CurrentTables, name: TableName, parked_as: Incarnation | None,
+    properties: dict[str, str] | None, life: Incarnation, found: bool,
+) -> None:  # fmt: skip
+    assert tables.find(life) is None
+    where = tables.identifier(name) if parked_as is None else tables.parking_identifier(parked_as, name)
+    if properties is None:
+        lake.lake.ensure_namespace(where.namespace)
+        lake.lake.catalog.create_table(where.parts, COLUMNS)
+    else:
+        make_current_table(lake, LIFE, where, COLUMNS, **properties)
+    state = tables.find(life)
+    assert (state is not None) == found and not tables.is_free(where)
+    if state is not None:
+        assert (state.identifier, state.row_count, state.snapshot_id, state.columns) == (where, 0, None, ())
 
 
-@pytest.mark.parametrize("properties", [{"cdc_feed": "another"}, {"cdc_incarnation": "d.a#2"}])
-def test_anothers_table_under_the_name_is_not_taken(
-    lake: TestLake, tables: CurrentTables, properties: dict[str, str]
-) -> None:
-    make(lake, tables.identifier(A), **properties)
-    assert tables.find(LIFE) is None
-    assert not tables.is_free(tables.identifier(A))
-
-
-def test_a_users_own_table_is_not_the_feeds(lake: TestLake, tables: CurrentTables) -> None:
+def test_state_is_what_the_properties_say(lake: TestLake, tables: CurrentTables) -> None:
     where = tables.identifier(A)
-    lake.lake.ensure_namespace(where.namespace)
-    lake.lake.catalog.create_table(where.parts, COLUMNS)
-    assert tables.at(where) is None and tables.find(LIFE) is None and not tables.is_free(where)
-
-
-def test_a_state_is_what_the_properties_say(lake: TestLake, tables: CurrentTables) -> None:
-    where = tables.identifier(A)
-    table = make(lake, where, cdc_columns='[[1, "id"], [7, "x y"]]', cdc_lineage="abc")
+    table = make_current_table(lake, LIFE, where, COLUMNS, cdc_columns='[[1, "id"], [7, "x y"]]', cdc_lineage="abc")
     with table.transaction() as transaction:
         transaction.set_properties({"cdc.applied-ts": str(2**62), "cdc.applied-batch": "9"})
     rows = [{"id": n, "x y": "v", "_commit_ts": 1} for n in range(3)]
@@ -103,45 +90,35 @@ def test_a_state_is_what_the_properties_say(lake: TestLake, tables: CurrentTable
     assert state.columns == (LakeColumn(1, "id", "long"), LakeColumn(7, "x y", "string"))
     assert state.order == ("id", "x y", "_commit_ts")
     assert (state.row_count, state.dropped_ts) == (3, None) and state.snapshot_id is not None
+    with table.transaction() as transaction:
+        transaction.set_properties({"cdc.applied-ts": "yesterday"})
+    with pytest.raises(UnreadableTableError, match=r"the properties `cdc\.\*` of the Iceberg table .* ValueError"):
+        CurrentTables(Lake(lake.config.lake), lake.feed).find(LIFE)
 
 
-def test_two_lives_of_one_name_have_files_of_their_own(tables: CurrentTables) -> None:
+def test_names_are_shared_and_files_are_not(lake: TestLake, tables: CurrentTables) -> None:
+    """Two lives of one name, and two feeds of one source in one namespace, have files of their own."""
+    assert tables.identifier(TableName("shop.eu", "a/b")) == Identifier(f"{lake.name}__shop%2Eeu", "a%2Fb")
     second = replace(LIFE, id="d.a#2")
     assert tables.location(LIFE, A) != tables.location(second, A)
     assert tables.parking_identifier(LIFE, A) != tables.parking_identifier(second, A)
-
-
-def test_two_feeds_of_one_source_in_one_namespace_have_files_of_their_own(lake: TestLake) -> None:
     feeds = [lake.feed.model_copy(update={"name": name, "namespace": "both"}) for name in ("one", "two")]
     one, two = (CurrentTables(lake.lake, feed) for feed in feeds)
-    assert one.identifier(A) == two.identifier(A)
-    assert one.location(LIFE, A) != two.location(LIFE, A)
+    assert one.identifier(A) == two.identifier(A) and one.location(LIFE, A) != two.location(LIFE, A)
 
 
-@pytest.mark.parametrize(
-    ("life", "reading"),
-    [
-        (LIFE, ValueFormat("Asia/Shanghai")),
-        (LIFE, ValueFormat(zero_dates="string")),
-        (life_of(BORN, change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x"))),
-         ValueFormat()),
-        (MOVED, ValueFormat()),
-        (DROPPED, ValueFormat()),
-    ],
-)  # fmt: skip
-def test_a_lineage_tells_what_changes_values(life: Incarnation, reading: ValueFormat) -> None:
-    assert schema_fingerprint(life, reading) != schema_fingerprint(LIFE, ValueFormat())
+def test_fingerprint_differs_where_values_do() -> None:
+    added = change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x"))
+    plain = ValueFormat()
+    for life, reading, differs in (
+        (LIFE, ValueFormat("Asia/Shanghai"), True), (LIFE, ValueFormat(zero_dates="string"), True),
+        (life_of(added), plain, True), (MOVED, plain, True), (DROPPED, plain, True),
+        (life_of(change(20, "a", 7, "ALTER TABLE a ADD INDEX i (id)")), plain, False),
+    ):  # fmt: skip
+        assert (schema_fingerprint(life, reading) != schema_fingerprint(LIFE, plain)) == differs
 
 
-def test_a_lineage_does_not_tell_what_changes_none() -> None:
-    indexed = life_of(BORN, change(20, "a", 7, "ALTER TABLE a ADD INDEX i (id)"))
-    assert len(indexed.versions) == 2
-    assert schema_fingerprint(indexed, ValueFormat()) == schema_fingerprint(LIFE, ValueFormat())
-
-
-def test_a_table_whose_metadata_is_gone_is_neither_found_nor_taken_for_none(
-    lake: TestLake, tables: CurrentTables
-) -> None:
+def test_table_without_metadata_is_neither_found_nor_free(lake: TestLake, tables: CurrentTables) -> None:
     """Its files say whose it is, where they are at a place of its own: the one before it under the name is not it."""
     dropped, life = history(BORN, change(20, "a", DROP), change(30, "a", CREATE)).incarnations().values()
     where = tables.identifier(A)
@@ -162,9 +139,3 @@ def test_a_table_whose_metadata_is_gone_is_neither_found_nor_taken_for_none(
     assert again.drop_unreadable(dropped) is None
     assert again.drop_unreadable(life) == where and again.is_free(where) and again.find(life) is None
     assert again.drop_unreadable(life) is None
-
-
-def test_a_table_whose_properties_are_damaged_cannot_be_read(lake: TestLake, tables: CurrentTables) -> None:
-    make(lake, tables.identifier(A), **{"cdc_applied-ts": "yesterday"})
-    with pytest.raises(UnreadableTableError, match=r"the properties `cdc\.\*` of the Iceberg table .* ValueError"):
-        tables.find(LIFE)

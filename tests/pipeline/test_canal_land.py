@@ -133,15 +133,6 @@ def test_a_run_ends_in_time_where_the_source_never_rests(tmp_path: Path) -> None
     assert 0 < server.acked < len(server.entries) and numbers(lake) == list(range(server.acked))
 
 
-def test_a_connection_that_does_not_last_lands_all_the_same(tmp_path: Path) -> None:
-    server = HandMadeCanal(list(LOG.entries), cuts=[1200] * 30)
-    with serving(server) as address:
-        lake = canal_lake(tmp_path, address)
-        lake.run().source.land()
-    assert server.acked == len(LOG.entries) and server.connections > 5
-    assert numbers(lake) == list(range(len(LOG.entries)))
-
-
 def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = canal_lake(tmp_path, closed_port())
     monkeypatch.setattr(canal, "_PATIENCE_SECONDS", 0.1)

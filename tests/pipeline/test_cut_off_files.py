@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,22 @@ from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID, LATER, NOON, change
 from tests.pipeline import DAY, lake_in
 
-A = change(10, "a", CREATE)
 ROWS = Table(TableName("d", "a"), 10, (ID,))
-CUT, AGAIN = (f"d/a/10/2026-06-01/CDC00000{index}.json" for index in (1, 2))
 
 
 def messages(ats: Sequence[int]) -> bytes:
     changes = (SampleRowChange("INSERT", ROWS, 100 + at, {"id": str(at)}) for at in ats)
     return "".join(canal_json(each, DAY) + LINE_END for each in changes).encode()
+
+
+def path_of(name: str) -> str:
+    """`2` is a file's number, `9/06-02/1` also its version and date."""
+    version, date, number = ["10", "06-01", name] if "/" not in name else name.split("/")
+    return f"d/a/{version}/2026-{date}/CDC00000{number}.json"
+
+
+CUT = path_of("1")
+PART = messages([6]).partition(b'"_tidb"')[0]
 
 
 @dataclass
@@ -35,9 +43,9 @@ class Files:
 
     lake: TestLake
 
-    def file(self, path: str, ats: Sequence[int], part: bytes = b"", **more: Any) -> None:
+    def file(self, name: str, ats: Sequence[int], part: bytes = b"", **more: Any) -> None:
         """Rows, and after them the part of one."""
-        content = messages(ats) + part
+        path, content = path_of(name), messages(ats) + part
         place = self.lake.sink / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
@@ -52,121 +60,95 @@ class Files:
         )  # fmt: skip
         run.segments.land([replace(segment, **more)])
         if part:
-            row = Rejected(path, len(ats) + 1, "NotJson", "it is bad", part, "d", "a")
-            run.quarantine.replace(lambda _: False, [row], NOON)
+            self.quarantine(Rejected(path, len(ats) + 1, "NotJson", "it is bad", part, "d", "a"))
 
-    def resolved(self) -> list[str]:
-        """The states of all rows, by segment."""
+    def quarantine(self, *rows: Rejected, replaced: bool = False) -> None:
+        self.lake.run().quarantine.replace(lambda _: replaced, rows, LATER)
+
+    def resolved(self) -> str:
+        """The states of all rows, by segment, and whether the table is held."""
         run = self.lake.run()
         resolve_redelivered(run)
-        return [row.state for row in sorted(self.lake.run().quarantine.rows, key=lambda row: row.segment)]
-
-    def is_held(self) -> bool:
+        states = [row.state for row in sorted(self.lake.run().quarantine.rows, key=lambda row: row.segment)]
         run = self.lake.run()
-        return bool(find_holds(run, run.history.history.incarnations(), 200).reasons)
+        held = find_holds(run, run.history.history.incarnations(), 200).reasons
+        return " ".join([*states, *(["held"] if held else [])])
 
-
-PART = messages([6]).partition(b'"_tidb"')[0]
+    def messages(self) -> list[str]:
+        return [row.message for row in self.lake.run().quarantine.rows]
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
     files = Files(lake_in(tmp_path))
-    files.lake.run().history.record([A], NOON)
-    files.file(CUT, [4, 5], PART)
-    assert files.is_held()
+    files.lake.run().history.record([change(10, "a", CREATE)], NOON)
+    files.file("1", [4, 5], PART)
+    assert files.resolved() == "open held"
     return files
 
 
-THIRD = "d/a/10/2026-06-01/CDC000003.json"
-
-
-def missing_between(files: Files) -> None:
-    files.file(AGAIN, [4])
-    files.file(THIRD, [6, 7])
-
-
-def of_two_dispatchers(files: Files) -> None:
-    files.file(AGAIN, [4], dispatcher="7", modified_at=LATER)
-    files.file(THIRD, [5, 6, 7], dispatcher="8", modified_at=LATER)
-
-
-def mended(files: Files) -> None:
-    files.file(AGAIN, [3, 4, 5, 6, 7])
-    (files.lake.sink / AGAIN).write_bytes(b"other content")
-
-
-def two_bad_lines(files: Files) -> None:
-    files.file(AGAIN, [3, 4, 5, 6, 7])
-    (segment,) = files.lake.run().segments.find([CUT]).values()
-    files.lake.run().segments.land([replace(segment, quarantined=2)])
-
-
-UNPROVED: dict[str, Callable[[Files], None]] = {
-    "nothing comes": lambda files: None,
-    "it ends with the last whole row": lambda files: files.file(AGAIN, [2, 3, 4, 5]),
-    "other rows": lambda files: files.file(AGAIN, [4, 6, 7, 8]),
-    "the row that was cut is left out": lambda files: files.file(AGAIN, [4, 5, 60000, 60001]),
-    "an earlier file": lambda files: files.file("d/a/10/2026-05-31/CDC000001.json", [4, 5, 6, 7]),
-    "an earlier version": lambda files: files.file("d/a/9/2026-06-01/CDC000001.json", [4, 5, 6, 7]),
-    "another partition": lambda files: files.file(AGAIN, [4, 5, 6, 7], physical_partition=7),
-    "not decoded": lambda files: files.file(AGAIN, [4, 5, 6, 7], state="landed"),
-    "with a bad line": lambda files: files.file(AGAIN, [4, 5, 6, 7], b"{}\r\n"),
-    "another dispatcher, no later": lambda files: files.file(AGAIN, [4, 5, 6, 7], dispatcher="7"),
-    "it has changed since": mended,
-    "a row is missing between two files": missing_between,
-    "files of two dispatchers": of_two_dispatchers,
-    "more bad lines than one": two_bad_lines,
-}
-
-
-@pytest.mark.parametrize("case", UNPROVED)
-def test_cut_that_is_not_proved_holds_its_table(files: Files, case: str) -> None:
-    UNPROVED[case](files)
-    assert files.resolved()[0] == "open" and files.is_held()
+ALL, SEVENTH = range(3, 8), {"dispatcher": "7", "modified_at": LATER}
 
 
 @pytest.mark.parametrize(
-    ("path", "more"),
+    ("later", "said"),
     [
-        (AGAIN, {}),
-        ("d/a/10/2026-06-02/CDC000001.json", {}),
-        ("d/a/20/2026-06-01/CDC000001.json", {}),
-        (AGAIN, {"dispatcher": "7", "modified_at": LATER}),
+        ([], ""),
+        # It ends with the last whole row, has other rows, or leaves the row out that was cut.
+        ([("2", [2, 3, 4, 5], {})], ""),
+        ([("2", [4, 6, 7, 8], {})], ""),
+        ([("2", [4, 5, 60000, 60001], {})], ""),
+        ([("10/05-31/1", ALL, {})], ""),
+        ([("9/06-01/1", ALL, {})], ""),
+        ([("2", ALL, {"physical_partition": 7})], ""),
+        ([("2", ALL, {"state": "landed"})], ""),
+        ([("2", ALL, {"part": b"{}\r\n"})], ""),
+        ([("2", ALL, {"etag": "it has changed since"})], ""),
+        ([("2", ALL, {}), ("1", [4, 5], {"quarantined": 2})], ""),
+        # A dispatcher that is no later, and files of two.
+        ([("2", ALL, {"dispatcher": "7"})], ""),
+        ([("2", [4], SEVENTH), ("3", [5, 6, 7], {**SEVENTH, "dispatcher": "8"})], ""),
+        ([("2", [4], {}), ("3", [6, 7], {})], ""),
+        # A later number, date, version or dispatcher; the restart can end its files at other rows.
+        ([("2", ALL, {})], "2"),
+        ([("10/06-02/1", ALL, {})], "10/06-02/1"),
+        ([("20/06-01/1", ALL, {})], "20/06-01/1"),
+        ([("2", ALL, SEVENTH)], "2"),
+        ([("2", [3, 4], {}), ("3", [5, 6, 7], {})], "2 3"),
     ],
-)
-def test_cut_is_proved_by_later_number_date_or_version(files: Files, path: str, more: dict[str, Any]) -> None:
-    files.file(path, [3, 4, 5, 6, 7], **more)
-    assert files.resolved() == ["redelivered"]
-    (row,) = files.lake.run().quarantine.rows
-    assert row.message == f"it is bad. The file was cut off: {path} has its rows again, and more"
+)  # fmt: skip
+def test_cut_is_proved_by_its_rows_in_later_files(
+    files: Files, later: list[tuple[str, Sequence[int], dict[str, Any]]], said: str
+) -> None:
+    """Otherwise it holds its table."""
+    for name, ats, more in later:
+        if (name, said) == ("3", "2 3"):
+            assert files.resolved() == "open held"
+        files.file(name, ats, **more)
+    states = files.resolved().split()
+    if not said:
+        assert (states[0], states[-1]) == ("open", "held")
+        return
+    assert states[0] == "redelivered"
+    verb = "has" if len(said.split()) == 1 else "have"
+    names = " and ".join(map(path_of, said.split()))
+    assert files.messages() == [f"it is bad. The file was cut off: {names} {verb} its rows again, and more"]
     before = files.lake.metadata()
-    assert files.resolved() == ["redelivered"] and files.lake.metadata() == before
-
-
-def test_cut_is_proved_by_rows_over_two_files(files: Files) -> None:
-    """The restart ends its files at other rows."""
-    files.file(AGAIN, [3, 4])
-    assert files.resolved() == ["open"] and files.is_held()
-    files.file(THIRD, [5, 6, 7])
-    assert files.resolved() == ["redelivered"] and not files.is_held()
-    (row,) = files.lake.run().quarantine.rows
-    assert f"{AGAIN} and {THIRD} have its rows again" in row.message
+    assert files.resolved().split() == states and files.lake.metadata() == before
 
 
 def test_second_cut_is_open_until_its_rows_come_too(files: Files) -> None:
-    files.file(AGAIN, [4, 5, 6, 7], messages([8])[:40])
-    assert files.resolved() == ["redelivered", "open"] and files.is_held()
-    files.file(THIRD, [4, 5, 6, 7, 8, 9])
-    assert files.resolved() == ["redelivered", "redelivered"] and not files.is_held()
+    files.file("2", [4, 5, 6, 7], messages([8])[:40])
+    assert files.resolved() == "redelivered open held"
+    files.file("3", [4, 5, 6, 7, 8, 9])
+    assert files.resolved() == "redelivered redelivered"
 
 
 def test_line_found_again_is_open_until_proved_anew(files: Files) -> None:
-    files.file(AGAIN, [4, 5, 6, 7])
-    assert files.resolved() == ["redelivered"]
-    (files.lake.sink / AGAIN).unlink()
-    row = Rejected(CUT, 3, "NotJson", "it is bad", PART, "d", "a")
-    files.lake.run().quarantine.replace(lambda _: True, [row], LATER)
-    assert files.resolved() == ["open"]
-    files.lake.run().quarantine.replace(lambda _: True, [], LATER)
-    assert files.resolved() == ["replayed"]
+    files.file("2", [4, 5, 6, 7])
+    assert files.resolved() == "redelivered"
+    (files.lake.sink / path_of("2")).unlink()
+    files.quarantine(Rejected(CUT, 3, "NotJson", "it is bad", PART, "d", "a"), replaced=True)
+    assert files.resolved() == "open held"
+    files.quarantine(replaced=True)
+    assert files.resolved() == "replayed"

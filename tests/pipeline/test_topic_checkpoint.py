@@ -66,53 +66,35 @@ class Partitions:
         return max(rows + [each.commit_ts for summary in found for _, each in summary.statements])
 
 
-def test_a_transaction_waits_for_its_end(tmp_path: Path) -> None:
-    topic = Partitions(tmp_path)
-    (source,) = topic.sources
-    source.begin()
-    topic.insert()
-    # The first one, too.
-    assert topic.run() == BEGINNING
-    topic.insert()
-    assert topic.run() == BEGINNING
-    source.commit()
-    whole = topic.run()
-    assert whole == topic.last > BEGINNING
-    source.begin()
-    topic.insert()
-    assert topic.run() == whole < topic.last
-    source.begin()
-    assert topic.run() == topic.last
-
-
-def test_a_statement_ends_what_is_open_and_waits_for_nothing(tmp_path: Path) -> None:
-    topic = Partitions(tmp_path)
-    (source,) = topic.sources
-    topic.transaction()
-    whole = topic.run()
-    source.statement("ALTER TABLE t COMMENT 'x'", "t")
-    assert topic.run() == topic.last > whole
-
-
-def test_a_partition_that_stands_still_holds_up_no_other(tmp_path: Path) -> None:
-    topic = Partitions(tmp_path, count=2)
-    for partition in (0, 1):
-        topic.transaction(partition)
-    topic.run()
-    topic.sources[0].beside()
-    topic.transaction(1)
-    assert topic.run() == topic.last
-    topic.sources[0].beside()
-    assert topic.run() == topic.last
-
-
-def test_where_nothing_tells_transactions_apart_all_is_applied(tmp_path: Path) -> None:
-    topic = Partitions(tmp_path)
-    topic.insert()
-    assert topic.run() == topic.last
-    topic.sources[0].statement("ALTER TABLE t COMMENT 'x'", "t")
-    topic.insert()
-    assert topic.run() == topic.last
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "begin 0, insert 0, run nothing, insert 0, run nothing, commit 0, run last",
+        "transaction 0, run last, begin 0, insert 0, run same, begin 0, run last",
+        # A statement ends what is open and waits for nothing.
+        "transaction 0, run last, statement 0, run last",
+        # A partition that stands still holds up no other.
+        "transaction 0, transaction 1, run last, beside 0, transaction 1, run last, beside 0, run last",
+        # Where nothing tells transactions apart all is applied.
+        "insert 0, run last, statement 0, insert 0, run last",
+    ],
+)  # fmt: skip
+def test_open_transaction_alone_waits_for_its_end(tmp_path: Path, steps: str) -> None:
+    topic, before = Partitions(tmp_path, count=2 if "1" in steps else 1), BEGINNING
+    for verb, where in (step.split() for step in steps.split(", ")):
+        if verb == "run":
+            found = topic.run()
+            assert found == {"nothing": BEGINNING, "same": before, "last": topic.last}[where]
+            assert (found == topic.last) == (where == "last") and (
+                found > before or where != "last" or "beside" in steps
+            )
+            before = found
+        elif verb == "statement":
+            topic.sources[0].statement("ALTER TABLE t COMMENT 'x'", "t")
+        elif verb in ("insert", "transaction"):
+            getattr(topic, verb)(int(where))
+        else:
+            getattr(topic.sources[int(where)], verb)()
 
 
 class TopicPerTable:
