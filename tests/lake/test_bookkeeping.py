@@ -498,13 +498,6 @@ def test_change_of_several_tables_is_stored_once(history: Callable[[], SchemaHis
     assert {life.dropped_ts for life in history().history.incarnations().values()} == {20}
 
 
-def test_names_with_dots_are_two_tables(history: Callable[[], SchemaHistory]) -> None:
-    one = SchemaChange(10, "x.y", "z", CREATE, "CREATE TABLE z (id BIGINT PRIMARY KEY)", (ID,), "one")
-    other = SchemaChange(11, "x", "y.z", CREATE, "CREATE TABLE `y.z` (id BIGINT PRIMARY KEY)", (ID,), "other")
-    history().record([one, other], NOON)
-    assert len(history().history.incarnations()) == 2
-
-
 # --- The frontier ---
 
 FRONTIER = Frontier(

@@ -3,12 +3,9 @@ columns."""
 
 from __future__ import annotations
 
-import datetime
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -30,25 +27,20 @@ from tests.boundaries.update import (
     ColumnType,
     EventReader,
     EventShuffle,
-    InitialDefault,
     KeyedSpan,
     KeyedSpans,
     StoredFile,
     TableName,
     TableVersion,
-    ValueFormat,
     commit_ts_range,
     errors_of_tasks,
     events_of_blocks,
-    image_of,
     image_text,
-    initial_value,
     keyed_events,
     row_images,
     row_stage,
     synthetic_stage,
 )
-from tests.changelog.statements import declared
 from tests.kit.duckdb_sql import connection
 
 Image = dict[str, str | None] | None
@@ -262,49 +254,3 @@ def test_absent_and_repeated_members_of_images() -> None:
     assert read(AVB, usual, None, "{}", '{"a":"1","b":"2","a":"1"}') == [row, none, none, {**row, "strange": True}]
     assert read(AVB, usual, wanted={3, 9}) == [{"t3": "2", "strange": False, "absent": False}]
     assert read(AVB, usual, wanted=set()) == [{"strange": False, "absent": False}]
-
-
-@pytest.mark.parametrize("text", ["\0", "a\0b", "😀", "\U0010ffff", "\ue000", '"\\/\b\f\n\r\t', "\x1f\x7f\u2028"])
-def test_images_with_odd_names_and_characters(text: str) -> None:
-    """Each name alone, and all of them."""
-    escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 0x10000 else c for c in text)
-    for names in (*((name,) for name in ODD_NAMES), tuple(ODD_NAMES)):
-        values: dict[str, str | None] = {name: f"{text}{id}" for id, name in enumerate(names, 1)}
-        expected = {f"t{id}": value for id, value in enumerate(values.values(), 1)}
-        members = ",".join(f'{json.dumps(name)}:"{escaped}{id}"' for id, name in enumerate(names, 1))
-        for image in (image_text(values), f"{{{members}}}"):
-            assert _read(of_names(*names), [image], None) == [{**expected, "strange": False, "absent": False}]
-            assert image_of(image) == values
-
-
-# --- Defaults of rows that are older than their column ---
-
-SHANGHAI, ZERO_TEXTS = ValueFormat("+08:00"), ValueFormat("+08:00", "string")
-MIDNIGHT = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
-
-
-@pytest.mark.parametrize(
-    ("value_format", "kind", "text", "value"),
-    [
-        (SHANGHAI, "INT", None, None),
-        (SHANGHAI, "INT", "7", 7),
-        (SHANGHAI, "BIT(64)", "18446744073709551615", Decimal(2**64 - 1)),
-        (SHANGHAI, "DECIMAL(10,2)", "1.50", Decimal("1.50")),
-        (SHANGHAI, "DECIMAL(65,2)", "1.50", "1.50"),
-        (SHANGHAI, "VARBINARY(4)", "\xff", b"\xff"),
-        (SHANGHAI, "DATETIME", "2024-01-01 08:00:00", datetime.datetime(2024, 1, 1, 8)),  # noqa: DTZ001
-        # Of a statement, in the zone of the feed's rows; of a schema file, in UTC.
-        (SHANGHAI, "TIMESTAMP", "2024-01-01 08:00:00", MIDNIGHT),
-        (SHANGHAI, "TIMESTAMP(3)", "2024-01-01 00:00:00.000+00:00", MIDNIGHT),
-        (SHANGHAI, "TIMESTAMP", "0000-00-00 00:00:00", None),
-        (ZERO_TEXTS, "TIMESTAMP", "0000-00-00 00:00:00", "0000-00-00 00:00:00"),
-        (ZERO_TEXTS, "TIMESTAMP", "2024-01-01 08:00:00", "2024-01-01 08:00:00"),
-        (ZERO_TEXTS, "TIMESTAMP", "2024-01-01 00:00:00+00:00", "2024-01-01 08:00:00"),
-        (ZERO_TEXTS, "TIMESTAMP(3)", "2024-01-01 00:00:00.120+00:00", "2024-01-01 08:00:00.120"),
-    ],
-)
-def test_initial_default_is_value_of_older_rows(
-    value_format: ValueFormat, kind: str, text: str | None, value: Any
-) -> None:
-    column = Column(2, "c", declared(kind).type, initial=InitialDefault(text))
-    assert initial_value(column, value_format) == value

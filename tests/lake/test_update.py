@@ -89,10 +89,10 @@ def version_of(commit_ts: int, text: str, before: TableVersion | None = None, na
     columns, keys = list[Column](), list[int]()
     for each in _COMMAS.split(text):
         name_of, kind, key, default, origin = _COLUMN.fullmatch(each).groups()  # type: ignore[union-attr]
-        old, found = known.get(origin or name_of), declared(kind)
+        old, found = known.get(bytes_of(origin or name_of).decode()), declared(kind)
         id = old.id if old else max([0, *(column.id for column in (*known.values(), *columns))]) + 1
-        initial = old.initial if old else InitialDefault(default)
-        columns.append(Column(id, name_of, found.type, initial=initial, carried=not found.virtual))
+        initial = old.initial if old else InitialDefault(bytes_of(default).decode() if default else None)
+        columns.append(Column(id, bytes_of(name_of).decode(), found.type, initial=initial, carried=not found.virtual))
         keys += [id] if key else []
     of = TableName("d", name)
     return TableVersion(commit_ts, of, "d.t#1", "alter", "evolve", "", "", tuple(columns), key=tuple(keys))
@@ -105,7 +105,9 @@ def stored_file(path: Path, schema: Schema, rows: pa.Table) -> StoredFile:
 
 def image(words: Sequence[str]) -> str | None:
     pairs = (word.partition("=")[::2] for word in words)
-    return image_text({name: None if text == "∅" else bytes_of(text).decode() for name, text in pairs})
+    return image_text(
+        {bytes_of(name).decode(): None if text == "∅" else bytes_of(text).decode() for name, text in pairs}
+    )
 
 
 _LINE: Final = re.compile(r"(was )?(\d+)(\*?) ([IURD])(?: (.*?))?(?: in (\S+))?")
@@ -240,8 +242,13 @@ class Play:
         assert len({*keys}) == len(keys) or any(None in each for each in keys), keys
 
     def read(self, files: Sequence[str]) -> list[dict[str, Any]]:
-        paths = [json.loads(file)["file-path"].removeprefix("file://") for file in files]
-        return [row for path in paths for row in pq.read_table(path).to_pylist()]
+        """By the names that the fields have, which are not those in the file."""
+        found, schema = list[dict[str, Any]](), self.schema(self.versions[-1])
+        for file in files:
+            rows = pq.read_table(json.loads(file)["file-path"].removeprefix("file://"))
+            ids = [int(each.metadata[b"PARQUET:field_id"]) for each in rows.schema]
+            found += rows.rename_columns([str(schema.find_column_name(id)) for id in ids]).to_pylist()
+        return found
 
     def by_driver(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
         session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))

@@ -131,21 +131,6 @@ def test_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> None:
     assert run.history.history.incarnations()[held].last.name.table == "old" and "; and 4 more." in reason
 
 
-@pytest.mark.parametrize(("policy", "held"), [("hold", ["d.a#1"]), ("skip", [])])
-@pytest.mark.parametrize(
-    ("setting", "kind"),
-    [("quarantine", "NotJson"), ("index_gap", "MissingFile"), ("index_gap", "UnreadableIndex")],
-)
-def test_what_is_mended_or_skipped_by_policy_is_not_held(
-    tmp_path: Path, setting: str, kind: str, policy: str, held: list[str]
-) -> None:
-    run = run_of(tmp_path, A, policy={setting: policy})
-    quarantine(run, bad("s", kind=kind))
-    assert list(holds(run)) == held
-    quarantine(run)
-    assert holds(run) == {}
-
-
 def test_statement_not_understood_that_names_no_table_is_quarantined(tmp_path: Path) -> None:
     """It holds no table, and stays in the quarantine until a person gives it up."""
     lake = lake_in(tmp_path)
