@@ -74,6 +74,9 @@ class ChangingSink:
         self._clock += 1_000
         return self._clock
 
+    def days(self, number: int) -> None:
+        self.day += datetime.timedelta(days=number)
+
     def create(self, directory: str, *, partitions: int = 0, dispatchers: int = 0) -> SinkTable:
         """A new table, or one that is called by an old name again."""
         version = self.schema(directory, CREATE, "CREATE TABLE `{}` (`id` BIGINT PRIMARY KEY)")

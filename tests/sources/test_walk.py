@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,11 @@ from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from tests import LONG
 from tests.boundaries.change_log import utc_now
 from tests.boundaries.sources import LocalStore, list_sink, open_monitor
+from tests.kit.case_files import Case, read_cases
 from tests.kit.kills import KillAtCommit
 from tests.kit.sink_layouts import layout_with, look_closely
 from tests.pipeline import lake_in
 from tests.sources.changing_sink import ChangingSink, CountingStore
-
-
-@pytest.fixture(autouse=True)
-def _no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    look_closely(monkeypatch, 0)
 
 
 class Follower:
@@ -82,68 +78,40 @@ class Follower:
         return sorted({file.feed_date or "" for file in listing.data if file.path in changed})
 
 
-# --- What it costs ---
+# --- Cases: `cases/walk.txt` ---
 
 
-def test_large_sink_with_few_new_files_is_not_listed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    follower = Follower(tmp_path)
+def results_of(case: Case, directory: Path) -> Iterator[str]:
+    """Lines are expressions of the sink; a `look` is a run, and shows what it cost and which files it left behind."""
+    settings = case.settings
+    follower = Follower(directory, files=settings.get("files", 0), **settings.get("shape", {}))
     sink = follower.sink
-    tables = [sink.create(f"db/t{number}") for number in range(3)]
-    for _ in range(6):
-        for table in tables:
-            sink.flush(table, files=60)
-        sink.day += datetime.timedelta(days=1)
-    store = follower.look()
-    assert store.objects > 1000 and store.requests == 1
-    new = sink.flush(files=10)
-    assert set(follower.changed()) == set(new) and follower.noticed() == follower.changed_dates()
-    store = follower.lands_all()
-    # A schema file, an index file and two data files for each of at most three dates of each table.
-    assert store.objects <= 3 * (1 + 3 * 3) + 10 + 1
-    assert store.requests <= 2 + 3 * 6 + 1
+    names = {name: getattr(sink, name) for name in dir(sink) if not name.startswith("_")}
+    names |= {"sink": sink, "rmtree": shutil.rmtree, "today": utc_now().date(), "configure": follower.lake.configure}
+    for line in case.own:
+        if line == "look":
+            store = follower.look()
+            left = ", ".join(sorted(follower.changed())) or "nothing"
+            cost = f"{store.requests} requests for {store.objects} objects, " if settings.get("costs", True) else ""
+            yield f"{cost}{left} left behind"
+        elif line == "frontier":
+            (row,) = follower.lake.machinery("frontier")
+            ends = ", ".join(f"{each['last']} after {each['previous'] or '-'}" for each in row["sequences"])
+            yield f"{row['files']} files: {ends if len(row['sequences']) < 4 else len(row['sequences'])}"
+        elif line == "noticed":
+            yield f"{', '.join(follower.noticed())} of {', '.join(follower.changed_dates())}"
+        else:
+            eval(line, names)
 
 
-def test_frontier_does_not_grow_with_the_files(tmp_path: Path) -> None:
-    follower = Follower(tmp_path, files=20)
-    sizes: list[int] = []
-    for _ in range(7):
-        (row,) = follower.lake.machinery("frontier")
-        sizes.append(len(row["sequences"]))
-        assert row["files"] == len(follower.files())
-        follower.sink.day += datetime.timedelta(days=1)
-        follower.sink.flush(files=20)
-        follower.look()
-    assert sizes[4:] == [3] * 3
-
-
-def test_small_table_is_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    store = Follower(tmp_path, files=20).look()
-    assert store.listed == [("db/t/", None)] and store.requests == 3
-
-
-def test_dates_with_few_files_are_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look_closely(monkeypatch, 10)
-    follower = Follower(tmp_path, files=60)
-    sink = follower.sink
-    for _ in range(4):
-        sink.day += datetime.timedelta(days=1)
-        sink.flush(files=3)
-    follower.look()
-    (stream,) = sink.tables[0].streams
-    for days in (-2, 0, -1):
-        sink.flush(days=days)
-        store = follower.lands_all()
-        assert (f"db/t/{stream.version}/", f"db/t/{stream.version}/2026-02-01") in store.listed
-        assert store.requests == 6 and store.objects <= 20
-
-
-def test_known_partitions_are_not_listed_whole(tmp_path: Path) -> None:
-    follower = Follower(tmp_path, files=30, partitions=2)
-    table = follower.sink.tables[0]
-    follower.sink.flush(table, table.streams[1], files=2)
-    assert follower.lands_all().objects <= 10
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/walk.txt"), ids=str)
+def test_runs_find_new_files_at_this_cost(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: bool
+) -> None:
+    # Of how many files on a table is one whose parts are looked at by themselves.
+    if (request := case.settings.get("request", 0)) is not None:
+        look_closely(monkeypatch, request)
+    case.compare(list(results_of(case, tmp_path)), update=update)
 
 
 # --- What it must find ---
@@ -196,8 +164,11 @@ SHAPES = {"plain": {}, "partitions": {"partitions": 3}, "dispatchers": {"dispatc
     ("separator", "shape"),
     [("day", "partitions"), ("day", "plain"), ("month", "one"), ("year", "dispatchers"), ("none", "plain")],
 )
-def test_new_files_are_found(tmp_path: Path, separator: DateSeparator, shape: str) -> None:
+def test_new_files_are_found(
+    tmp_path: Path, separator: DateSeparator, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of all changes side by side, each in a database of its own."""
+    look_closely(monkeypatch, 0)
     follower = Follower(tmp_path, separator)
     sinks: dict[str, ChangingSink] = {}
     for number, change in enumerate(CHANGES):
@@ -228,65 +199,11 @@ def test_new_files_are_found(tmp_path: Path, separator: DateSeparator, shape: st
     follower.lands_all()
 
 
-def test_numbers_of_another_width_are_found_by_the_index_file(tmp_path: Path) -> None:
-    """Longer names of the same directory sort before the shorter ones that are known."""
-    follower = Follower(tmp_path)
-    sink = follower.sink
-    sink.create("db/t")
-    place = sink.place()
-    for number in (1, 2, 3):
-        sink.write(f"{place}/CDC{number:06d}.json")
-    sink.write(f"{place}/meta/CDC.index", "CDC000003.json\n")
-    follower.look()
-    for number in (4, 5):
-        sink.write(f"{place}/CDC{number:020d}.json")
-        sink.write(f"{place}/meta/CDC.index", f"CDC{number:020d}.json\n")
-        follower.lands_all()
+def test_directory_that_cannot_be_listed_is_quarantined_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_closely(monkeypatch, 0)
 
-
-def test_directory_that_starts_afresh_is_listed_whole(tmp_path: Path) -> None:
-    follower = Follower(tmp_path, files=9)
-    sink = follower.sink
-    shutil.rmtree(sink.root / sink.place())
-    (new,) = sink.flush()
-    sink.write(new, "another")
-    follower.lands_all()
-    (row,) = follower.lake.machinery("frontier")
-    assert [(each["last"], each["previous"]) for each in row["sequences"]] == [(new.rpartition("/")[2], "")]
-
-
-def test_files_before_a_known_ddl_are_left_behind(tmp_path: Path) -> None:
-    """Rows written again after a restart can still come there: a listing of the whole sink takes them."""
-    follower = Follower(tmp_path, files=3)
-    sink, old = follower.sink, follower.sink.place()
-    sink.alter()
-    sink.write(f"{old}/CDC{4:020d}.json")  # Before the DDL was seen: it must be found.
-    follower.lands_all()
-    sink.flush()
-    follower.lands_all()
-    late = f"{old}/CDC{5:020d}.json"
-    sink.write(late)
-    follower.look()
-    assert set(follower.changed()) == {late}
-    follower.lake.configure(source={"date_separator": "day", "full_listing_hours": 0})
-    follower.lands_all()
-
-
-def test_date_ahead_of_our_own_clock_leaves_nothing_behind(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
-    sink = follower.sink
-    sink.create("db/t")
-    sink.day = utc_now().date()
-    sink.flush(files=3)
-    sink.flush(files=3, days=300)
-    follower.look()
-    follower.look()
-    for days in (0, -2, 300, 3):
-        sink.flush(days=days)
-        follower.lands_all()
-
-
-def test_directory_that_cannot_be_listed_is_quarantined_until_it_can(tmp_path: Path) -> None:
     class Closed(CountingStore):
         def directories(self, prefix: str = "") -> tuple[str, ...]:
             if prefix == "db/t/":
