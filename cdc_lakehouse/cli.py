@@ -17,8 +17,8 @@ from click.shell_completion import CompletionItem
 
 _SECTIONS: Final = {
     "Set up": {
-        "init": ("init:command", "Look at a change log, and write a lakehouse.yaml for it."),
-        "doctor": ("doctor:command", "Try each part of the configuration on this machine."),
+        "init": ("init:command", "Inspect a change log and write a lakehouse.yaml for it."),
+        "doctor": ("doctor:command", "Test each part of the configuration on this machine."),
         "config": ("config:command", "Print the JSON Schema of lakehouse.yaml."),
         "sample": ("sample:command", "Write a sample changefeed, and keep it going."),
     },
@@ -37,12 +37,12 @@ _SECTIONS: Final = {
         "verify": ("verify:command", "Compare the tables with the source database."),
         "report": ("report:command", "Write a page of HTML about each feed."),
         "metrics": ("metrics:command", "Print the state of the feeds for Prometheus, or serve it."),
-        "alerts": ("alerts:command", "Try the receivers of alerts."),
+        "alerts": ("alerts:command", "Test the receivers of alerts."),
     },
     "Decide": {
         "hold": ("table_decisions:hold", "Keep a table as it is until it is resumed."),
-        "resume": ("table_decisions:resume", "Let a held table go on, or approve its rewrite."),
-        "quarantine": ("quarantine:command", "Look at what could not be used, give it up, or decode it again."),
+        "resume": ("table_decisions:resume", "Release a held table, or approve its rewrite."),
+        "quarantine": ("quarantine:command", "List unusable input, give it up, or decode it again."),
     },
     "Inspect": {
         "ddl": ("ddl:command", "Show the tables that DDL statements make."),

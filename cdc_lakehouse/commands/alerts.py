@@ -12,16 +12,16 @@ from cdc_lakehouse.operate.alerts import receiver_label, send_test
 
 @click.group()
 def command() -> None:
-    """Try the receivers of alerts."""
+    """Test the receivers of alerts."""
 
 
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @configured
 def test(config: LakehouseConfig, as_json: bool) -> int:
-    """Send a test message to each receiver of `alerts`, and say which took it.
+    """Send a test message to each receiver of `alerts`, and print which accepted it.
 
-    Exit code 0: all took it. 1: one did not. 2: the configuration is wrong, or has no receivers.
+    Exit code 0: all accepted it. 1: one did not. 2: the configuration is wrong or has no receivers.
 
     \b
     Example:

@@ -70,7 +70,7 @@ def tail_command(
     seconds: float | None,
     ack: bool,
 ) -> int:
-    """Print entries as they come, one JSON object a line.
+    """Print entries as they arrive, one JSON object per line.
 
     A destination has one consumer: do not use this while another one reads. A batch that --limit cuts is not
     acknowledged. An entry that cannot be read is printed in base64 with its error, and the exit code is then 1.

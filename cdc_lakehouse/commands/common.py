@@ -193,7 +193,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def progress_options(command: _Command) -> _Command:
     """Add the options with which a command selects what is shown, as its argument `progress`."""
-    silent, each = "No progress on stderr. [default: off a terminal]", "Each thing that is done as a line on stderr."
+    silent, each = "No progress on stderr. [default: off a terminal]", "Log each step on stderr."
     quiet = click.option("--quiet", "-q", "progress", flag_value="nothing", default="line", help=silent)
     verbose = click.option("--verbose", "-v", "progress", flag_value="log", help=each)
     return quiet(verbose(command))

@@ -16,7 +16,7 @@ def command() -> None:
 @command.command()
 @exits
 def schema() -> int:
-    """Print the JSON Schema of lakehouse.yaml, for the completion and the checks of editors.
+    """Print the JSON Schema of lakehouse.yaml, with which editors complete and check it.
 
     \b
     Example:

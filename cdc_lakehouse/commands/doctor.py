@@ -18,10 +18,10 @@ _MARKS: Final = {"ok": "ok     ", "warning": "warning", "failed": "FAILED "}
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @exits
 def command(as_json: bool) -> int:
-    """Try each part of the configuration on this machine, and say what to do where one fails.
+    """Test each part of the configuration on this machine, and advise on failures.
 
-    Java, Spark's jars, room on the disk, the catalog and the warehouse (what is written there is removed), each source
-    with its permissions, the clock, and the dump and the database of a feed that has one. No table is changed.
+    Java, Spark's jars, disk and memory, the catalog and the warehouse (test files are removed), each source with its
+    permissions and tables, the clock, and the dump and the database of a feed that has one. No table is changed.
 
     Exit code 0: all parts work. 1: one fails. 2: the configuration is wrong.
 

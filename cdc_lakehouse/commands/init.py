@@ -66,7 +66,7 @@ _COMMENTS: Final = {
     "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path(DEFAULT_FILE), show_default=True,
     help="The file to write.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @exits
 def command(
@@ -81,11 +81,11 @@ def command(
     force: bool,
     as_json: bool,
 ) -> int:
-    """Look at a change log, and write a lakehouse.yaml that reads it.
+    """Inspect a change log and write a lakehouse.yaml that reads it.
 
-    The URI is the one that the changefeed has, its query too: a path or s3://bucket/prefix of a storage sink,
-    kafka://host:9092/topic, or canal://host:11111/destination. Nothing is written to the source. Keys in the URI's
-    query and passwords are not written into the file, which names variables in their place.
+    The URI is the changefeed's, including its query: a path or s3://bucket/prefix of a storage sink,
+    kafka://host:9092/topic, or canal://host:11111/destination. The source is only read. In place of passwords and of
+    keys in the URI's query, the file names variables.
 
     In a terminal, without --source, it asks for the source, the warehouse, the catalog and the engines, and checks
     each answer before the next question.

@@ -31,7 +31,7 @@ from cdc_lakehouse.operate.state import health_document
 @feed_option
 @click.option("--table", help="Only this table: database.table of the source, events or records.")
 @click.option("--compact", is_flag=True, help="Only rewrite files of current-state tables that need it.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @progress_options
 @configured
@@ -44,9 +44,9 @@ def command(
     as_json: bool,
     progress: Shown,
 ) -> int:
-    """Keep tables small: compaction, manifests, snapshots, orphan files, by what each table needs.
+    """Keep tables small, as each needs it: compaction, manifests, snapshots, orphan files.
 
-    It goes on beside runs of the feed, which wait for moments. Exit code 0: done. 1: something could not be done.
+    Runs of the feed can work meanwhile, with short waits. Exit code 0: done. 1: something could not be done.
 
     \b
     Examples:

@@ -47,9 +47,7 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 @click.command()
 @feed_option
 @click.option("--listen", metavar="HOST:PORT", help="Serve /metrics there until interrupted, such as 127.0.0.1:9464.")
-@click.option(
-    "--source/--no-source", "asks_source", default=True, help="Whether the sources are asked. By default yes."
-)
+@click.option("--source/--no-source", "asks_source", default=True, help="Whether to ask the sources. [default: yes]")
 @configured
 def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, asks_source: bool) -> int:
     """Print the state of the feeds for Prometheus, or serve it.

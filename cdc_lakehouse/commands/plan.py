@@ -21,8 +21,8 @@ from cdc_lakehouse.pipeline.run import FeedRun
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @configured
 def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> int:
-    """Show what waits: of the initial load, and of DDL its effect, the statements that would run, and the rows that
-    would be rewritten.
+    """Show what is pending: the initial load, and DDL with its effect, the statements that would run, and the rows
+    that would be rewritten.
 
     \b
     Example:

@@ -66,14 +66,14 @@ _class: Any = click.option("--class", "error_class", help="Rows of this class, s
 
 @click.group()
 def command() -> None:
-    """Look at what could not be used, give it up, or decode it again."""
+    """List unusable input, give it up, or decode it again."""
 
 
 @command.command("list")
 @feed_option
 @_table
 @_class
-@click.option("--all", "shows_all", is_flag=True, help="Rows that are resolved or discarded, too.")
+@click.option("--all", "shows_all", is_flag=True, help="Include resolved and discarded rows.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @configured
 def list_(
@@ -110,12 +110,12 @@ def list_(
     "--raw",
     "raw_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the bytes to this file as they were.",
+    help="Write the raw bytes to this file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the row as JSON.")
 @configured
 def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path | None, as_json: bool) -> int:
-    """Print a row whole. Bytes that do not print are escaped.
+    """Print all of a row, with unprintable bytes escaped.
 
     \b
     Example:
@@ -165,10 +165,10 @@ def discard(
     who: str | None,
     as_json: bool,
 ) -> int:
-    """Give up open rows: those with an ID, or all of --table and --class.
+    """Give up open rows, by ID, or all of --table and --class.
 
-    The next run goes on without exactly them. They hold no table any more, and are not opened again as long as the same
-    bytes are at the same place. `quarantine replay ID` takes it back.
+    The next run continues without exactly these rows. They no longer hold a table, and stay discarded as long as the
+    same bytes are at the same place. `quarantine replay ID` reverts it.
 
     Exit code 0: discarded. 1: none of the rows is open, or a run has the feed. 2: there is no such row.
 
@@ -211,11 +211,11 @@ def discard(
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @configured
 def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, table: str | None, as_json: bool) -> int:
-    """Let the next run decode the segments of rows again: those with an ID, or the open ones of --table.
+    """Have the next run decode the segments of rows again, by ID, or of the open rows of --table.
 
-    It is for a fault of the configuration, or of a decoder, that was mended. A file that was mended is taken by itself
-    when its etag has changed. Rows that can be used now take their place in the order of the log, for they keep their
-    segment and line. A row that was discarded is open again.
+    Use it after you corrected the configuration, or upgraded. A repaired file needs no replay: its etag has changed.
+    Rows that can be used now take their place in the order of the log, because they keep their segment and line.
+    Discarded rows are opened again.
 
     Exit code 0: the next run does it. 1: none of the rows can be decoded again, a segment is not in the source any
     more, or a run has the feed. 2: there is no such row.

@@ -50,7 +50,7 @@ svg{width:100%;height:9rem}svg rect{fill:var(--accent)}svg text{font-size:11px;f
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("report.html"),
     show_default=True,
-    help="The file to write; one that is there is written over.",
+    help="The file to write or overwrite.",
 )
 @feed_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
@@ -59,7 +59,7 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: 
     """Write a page of HTML about each feed: lag, throughput, tables by size and change rate, health, what is held and
     quarantined, DDL and cuts.
 
-    The file needs nothing beside it. It holds names of tables, statements and messages of errors, and no rows.
+    The file is self-contained. It holds names of tables, statements and error messages, and no rows.
     No table is changed.
 
     \b

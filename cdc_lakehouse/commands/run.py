@@ -198,7 +198,9 @@ _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 @click.command()
 @feed_option
 @click.option("--partition", "partitions", multiple=True, help="Decode this feed date again. May be repeated.")
-@click.option("--follow", "follows", is_flag=True, help="Stay, and make a pass whenever a source shows something new.")
+@click.option(
+    "--follow", "follows", is_flag=True, help="Keep running: make a pass whenever a source has something new."
+)
 @click.option(
     "--interval",
     type=click.FloatRange(0, min_open=True),
@@ -222,7 +224,7 @@ def command(
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
     3: a source cannot be reached. 4: Spark failed. 130 and 143: ended by SIGINT and SIGTERM, at once. With --follow it
-    is 0: SIGINT or SIGTERM ends it after the pass under way, a second one at once; it is 4 where Spark keeps failing.
+    is 0: SIGINT or SIGTERM ends it after the current pass, a second one at once; it is 4 if Spark keeps failing.
 
     \b
     Examples:
@@ -250,10 +252,10 @@ def command(
 @progress_options
 @configured
 def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], as_json: bool, progress: Shown) -> int:
-    """Load tables of source.initial, whether they are loaded or not, and make a pass.
+    """Load tables of source.initial, even if they are loaded already, and make a pass.
 
-    A table of a later dump begins anew at that dump's position: what the lake had of it before is kept as a dropped
-    table. Exit codes are those of `run`.
+    A table starts over at the position of the dump; its earlier rows are kept as a dropped table. Exit codes are those
+    of `run`.
 
     \b
     Example:

@@ -49,7 +49,7 @@ as_of_option = click.option(
 @click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rows of each table.")
 @as_of_option
 @click.option("--last-good", is_flag=True, help="With --as-of: show a held table at its last good cut.")
-@click.option("--columns", help="Only these columns, with commas between.")
+@click.option("--columns", help="Only these columns, separated by commas.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows of one table as CSV.")
 @configured

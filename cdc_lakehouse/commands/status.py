@@ -42,7 +42,7 @@ from cdc_lakehouse.pipeline.source import SourceStatus
 
 @click.command()
 @feed_option
-@click.option("--check", "checks", is_flag=True, help="For monitoring: exit code 1 when something needs a person.")
+@click.option("--check", "checks", is_flag=True, help="For monitoring: exit code 1 if something needs attention.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 @configured
 def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_json: bool) -> int:

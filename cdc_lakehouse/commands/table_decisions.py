@@ -28,7 +28,7 @@ from cdc_lakehouse.pipeline.run import FeedRun
 def hold(
     config: LakehouseConfig, table: str, reason: str, held_by: str | None, feed_name: str | None, as_json: bool
 ) -> int:
-    """Hold TABLE (database.table) at its last cut until it is resumed. Its events are kept, and others go on.
+    """Hold TABLE (database.table) at its last cut until it is resumed. Its events are kept; other tables continue.
 
     Exit code 0: held, from the next run on. 2: no feed has such a table.
 
@@ -60,9 +60,9 @@ def hold(
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @configured
 def resume(config: LakehouseConfig, table: str, feed_name: str | None, as_json: bool) -> int:
-    """Let TABLE (database.table) go on that a person holds, or approve its rewrite that the policy holds.
+    """Release TABLE (database.table) that a person holds, or approve a rewrite that the policy holds.
 
-    Exit code 0: the next run goes on. 1: nobody holds the table, and no rewrite of it waits.
+    Exit code 0: the next run continues the table. 1: nobody holds it, and none of its rewrites waits.
 
     \b
     Example:

@@ -49,11 +49,11 @@ _FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "di
     type=click.IntRange(1, 100),
     default=3,
     show_default=True,
-    help="How often keys that differ are compared.",
+    help="How many times differing keys are compared.",
 )
 @click.option("--pause", type=click.FloatRange(0), default=10, show_default=True, help="Seconds between two attempts.")
 @click.option("--rows", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Keys shown of each table.")
-@click.option("--repair", "repairs", is_flag=True, help="Put differing rows right, and make a pass.")
+@click.option("--repair", "repairs", is_flag=True, help="Repair differing rows, and make a pass.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @progress_options

@@ -16,7 +16,7 @@ _ADDRESS: Final = re.compile(r"[^@\s,<>]+@[^@\s,<>]+")
 
 
 class _Receiver(Section):
-    feeds: tuple[str, ...] | None = Field(None, description="Only problems of these feeds; without it of all.")
+    feeds: tuple[str, ...] | None = Field(None, description="Only problems of these feeds. Default: all.")
     on: tuple[ProblemKind, ...] = Field(KINDS, min_length=1, description="Only these kinds of problems.")
 
     def takes(self, feed: str, kind: ProblemKind) -> bool:
@@ -61,11 +61,11 @@ class EmailReceiver(_Receiver):
     type: Literal["email"] = Field(description="The kind of receiver.")
     host: str = Field(min_length=1, description="The mail server.")
     port: Annotated[int, Field(gt=0, lt=65536)] = Field(587, description="Its port.")
-    sender: _Address = Field(alias="from", description="The address that mails come from.")
+    sender: _Address = Field(alias="from", description="The sender's address.")
     to: Annotated[
         tuple[_Address, ...], WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1})
-    ] = Field(min_length=1, description="The addresses that mails go to.")
-    user: str | None = Field(None, description="Who logs in at the server.")
+    ] = Field(min_length=1, description="The recipients' addresses.")
+    user: str | None = Field(None, description="User at the mail server.")
     password: str | None = Field(None, description="The user's password.", repr=False)
     starttls: bool = Field(True, description="The connection is encrypted, and the server's certificate is checked.")
 

@@ -25,19 +25,19 @@ class MaintenanceConfig(Section):
     )
     compaction_schedule: CronSchedule | None = Field(
         "30 * * * *",
-        description="Cron schedule, in UTC, of compaction alone, of current-state tables that need it; null for none.",
+        description="Cron schedule of compaction, in UTC; null for none.",
     )
     target_file_mb: Annotated[int, Field(ge=1)] = Field(
         512, description="Size of the files that compaction writes. Files below a quarter of it are small."
     )
     min_small_files: Annotated[int, Field(ge=2)] = Field(
-        5, description="Small files of one partition that are too many: they are merged."
+        5, description="Number of small files in a partition that are merged."
     )
     max_delete_ratio: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.1, description="Share of deleted rows with which a file is written again without them."
+        0.1, description="Share of deleted rows from which a file is rewritten."
     )
     unit_mb: Annotated[int, Field(ge=1)] = Field(
-        4096, description="About how much is rewritten at once. Runs of the feed wait for so long."
+        4096, description="Approximate size rewritten at a time, while runs of the feed wait."
     )
     keep_cut_hours: Annotated[int, Field(ge=1)] = Field(
         24, description="Cuts, and the snapshots that they name, are kept this long; the newest cut always."
@@ -46,17 +46,17 @@ class MaintenanceConfig(Section):
         72, description="Files that no snapshot names are removed when they are this old."
     )
     keep_replayed_days: Annotated[int, Field(ge=0)] | None = Field(
-        30, description="Quarantine rows that could be used after all are kept this long; null for ever."
+        30, description="Days to keep replayed quarantine rows; null: forever."
     )
 
     keep_records_days: Annotated[int, Field(ge=1)] | None = Field(
-        30, description="Messages in `records` are kept this long after they were decoded; null for ever."
+        30, description="Days to keep decoded messages in `records`; null: forever."
     )
     keep_archive_days: Annotated[int, Field(ge=1)] | None = Field(
-        30, description="Copies of the source's files are kept this long in the archive; null for ever."
+        30, description="Days to keep copies of the source's files in the archive; null: forever."
     )
     keep_segments_days: Annotated[int, Field(ge=1)] | None = Field(
-        30, description="Segments of earlier dates have a row each for so long, then one a table; null for ever."
+        30, description="Days until segments of earlier dates become one row per table; null: never."
     )
     keep_superseded_days: Annotated[int, Field(ge=1)] | None = Field(
         None,
@@ -115,18 +115,18 @@ class TableSettings(Section):
     zero_dates: Literal["null", "string", "error"] | None = Field(None, description="Overrides policy.zero_dates.")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="MySQL types of columns that messages do not have whole, for a table older than the feed.",
+        description="MySQL types of columns that messages do not state fully, for a table older than the feed.",
     )
     ddl: DdlOverride = Field(default_factory=DdlOverride.nothing, description="Overrides policy.ddl.")
     virtual_columns: tuple[str, ...] | None = Field(
         None, description="Virtual generated columns, which are in schema files but not in csv rows."
     )
     format_version: FormatVersion | None = Field(None, description="Overrides the feed's format_version.")
-    owners: tuple[Owner, ...] | None = Field(None, description="Owners of the table's assets, in place of the feed's.")
-    tags: Tags = Field(default_factory=dict, description="Tags of the table's assets, beside the feed's.")
-    group: Group | None = Field(None, description="Dagster group of the table, in place of that of its database.")
+    owners: tuple[Owner, ...] | None = Field(None, description="Owners of the table's assets. Default: the feed's.")
+    tags: Tags = Field(default_factory=dict, description="Tags of the table's assets, added to the feed's.")
+    group: Group | None = Field(None, description="Dagster group of the table. Default: that of its database.")
     freshness_minutes: Annotated[int, Field(gt=0)] | None = Field(
-        None, description="The table, which changes all the time, is not fresh when nothing came for longer than this."
+        None, description="For a table that changes all the time: minutes without changes after which it is not fresh."
     )
 
 
@@ -137,8 +137,8 @@ LABELS: Final = frozenset({"owners", "tags", "group", "freshness_minutes"})
 class TablesConfig(Section):
     """The tables of the log that are processed, by patterns with `*` and `?`, and the settings of single tables."""
 
-    include: tuple[str, ...] = Field(("*.*",), description="Patterns of database.table to take.")
-    exclude: tuple[str, ...] = Field((), description="Patterns of database.table to leave out.")
+    include: tuple[str, ...] = Field(("*.*",), description="Patterns of database.table to include.")
+    exclude: tuple[str, ...] = Field((), description="Patterns of database.table to exclude.")
     settings: dict[str, TableSettings] = Field(default_factory=dict, description="By database.table.")
 
     @field_validator("settings")
@@ -197,7 +197,7 @@ class FeedConfig(Section):
     )
     source: Source = Field(description="Where the change log is read.")
     tables: TablesConfig = Field(
-        default_factory=TablesConfig.nothing, description="Which tables are taken, and their settings."
+        default_factory=TablesConfig.nothing, description="Which tables to include, and their settings."
     )
     namespace: str = Field("{database}", description="Namespace of the current-state tables.")
     format_version: FormatVersion = Field(
@@ -206,9 +206,7 @@ class FeedConfig(Section):
         "A table of version 2 can be upgraded, one of version 3 stays so.",
     )
     start_date: datetime.date = Field(description="The first Dagster partition.")
-    policy: PolicyConfig = Field(
-        default_factory=PolicyConfig.nothing, description="What to do with input that is not right."
-    )
+    policy: PolicyConfig = Field(default_factory=PolicyConfig.nothing, description="How to treat invalid input.")
     freshness_minutes: Annotated[int, Field(gt=0)] = Field(
         60,
         description="A feed is not fresh when the published cut is older than this, or no run has ended for longer.",
@@ -219,9 +217,9 @@ class FeedConfig(Section):
         default_factory=MaintenanceConfig.nothing, description="When tables are rewritten, and what is kept."
     )
     key_prefix: tuple[Annotated[str, Field(min_length=1, pattern="^[^/]+$")], ...] = Field(
-        (), description="What the keys of the feed's assets begin with, before its name."
+        (), description="Prefix of the keys of the feed's assets."
     )
-    group: Group | None = Field(None, description="Dagster group of the feed's assets, in place of its name.")
+    group: Group | None = Field(None, description="Dagster group of the feed's assets. Default: its name.")
     verify: VerifyConfig | None = Field(None, description="The source database, for `cdc-lakehouse verify`.")
 
     @field_validator("name")

@@ -133,7 +133,7 @@ class LakehouseConfig(Section):
         default_factory=DagsterConfig.nothing, description="What is kept in the Dagster instance."
     )
     feeds: tuple[FeedConfig, ...] = Field(min_length=1, description="The change logs.")
-    alerts: tuple[AlertReceiver, ...] = Field((), description="Who is told of problems.")
+    alerts: tuple[AlertReceiver, ...] = Field((), description="Receivers of alerts.")
 
     @field_validator("feeds")
     @classmethod

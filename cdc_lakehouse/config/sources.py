@@ -176,7 +176,7 @@ class VerifyConfig(DatabaseConnection):
 
     schedule: CronSchedule | None = Field(
         None,
-        description="When Dagster evaluates the check `equals_source`, as cron has it, such as `0 3 * * 0`; in UTC.",
+        description="Cron schedule of the check `equals_source`, in UTC, such as `0 3 * * 0`.",
     )
 
 
@@ -209,10 +209,10 @@ class InitialLoad(Section):
         description="The tool that made the dump, or database to read the tables themselves."
     )
     uri: StoreUri | None = Field(None, description="The directory of the dump.", repr=False)
-    csv: DumpCsv = Field(default_factory=DumpCsv.nothing, description="How Dumpling was told to write csv.")
-    time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text of the dump is read: the zone of its session.")
+    csv: DumpCsv = Field(default_factory=DumpCsv.nothing, description="Dumpling's csv options.")
+    time_zone: TimeZone = Field("UTC", description="Time zone of the dump's TIMESTAMP text: that of its session.")
     start_ts: int | None = Field(
-        None, gt=0, description="The changefeed's start-ts (a TSO), where what it wrote does not show it."
+        None, gt=0, description="The changefeed's start-ts (a TSO), if its output does not show it."
     )
     log_starts_at_dump: bool = Field(
         False, description="Canal was started at the dump's position: nothing before its first entry is missing."
@@ -224,12 +224,10 @@ class InitialLoad(Section):
         None, description="With type database: TLS, with the certificate authorities in this file."
     )
     snapshot_ts: int | None = Field(
-        None, gt=0, description="With type database, of TiDB: the TSO at which it is read; else that of the moment."
+        None, gt=0, description="With type database on TiDB: the TSO to read at. Default: now."
     )
-    connections: int = Field(4, gt=0, le=256, description="With type database: how many of them read at once.")
-    chunk_rows: int = Field(
-        200_000, gt=0, description="With type database: about how many rows are read by one statement."
-    )
+    connections: int = Field(4, gt=0, le=256, description="With type database: number of parallel connections.")
+    chunk_rows: int = Field(200_000, gt=0, description="With type database: approximate rows per statement.")
 
     @model_validator(mode="after")
     def _keys_of_the_type(self) -> Self:
@@ -275,9 +273,9 @@ class CsvOptions(Section):
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 
-    delimiter: str = Field(",", min_length=1, max_length=3, description="Between values.")
-    quote: str = Field('"', max_length=1, description="Empty: values are escaped with backslashes.")
-    null: str = Field("\\N", description="What NULL is written as.")
+    delimiter: str = Field(",", min_length=1, max_length=3, description="Separator of values.")
+    quote: str = Field('"', max_length=1, description="Quote character; empty: values are escaped with backslashes.")
+    null: str = Field("\\N", description="Text that stands for NULL.")
     terminator: Literal["\r\n", "\n", "\r"] = Field("\r\n", description="Line end; TiCDC's option of [sink].")
     include_commit_ts: bool = Field(False, description="Must be true: rows without a commit-ts have no order.")
     binary_encoding_method: Literal["base64", "hex"] = Field("base64", description="How binary values are written.")
@@ -317,22 +315,20 @@ class StorageSinkSource(Section):
 
     type: Literal["storage_sink"] = Field(description="The kind of source.")
     uri: StoreUri = Field(
-        description="The changefeed's sink URI. Its query is compared with the keys here, and cut off.", repr=False
+        description="The changefeed's sink URI. Its query is compared with the keys here, then ignored.", repr=False
     )
     protocol: Protocol = Field(description="The sink's protocol.")
     csv: CsvOptions | None = Field(None, description="The sink's csv options; with protocol csv.")
     date_separator: DateSeparator = Field("day", description="The sink's date-separator.")
     use_table_id_as_path: bool = Field(False, description="The sink's use-table-id-as-path.")
     file_expiration_days: int = Field(
-        0, ge=0, description="The sink's file-expiration-days; 0 where it is not set, or not known."
+        0, ge=0, description="The sink's file-expiration-days; 0 if not set or not known."
     )
-    full_listing_hours: int = Field(
-        24, ge=0, description="Runs list what is new, and the whole sink once in so many hours; with 0 each time."
-    )
-    max_files: int = Field(10_000, gt=0, description="Data files that are decoded in one batch at most.")
-    max_bytes: int = Field(4 << 30, gt=0, description="Bytes of data files that are decoded in one batch at most.")
+    full_listing_hours: int = Field(24, ge=0, description="Hours between listings of the whole sink; 0: every run.")
+    max_files: int = Field(10_000, gt=0, description="Maximum number of data files per batch.")
+    max_bytes: int = Field(4 << 30, gt=0, description="Maximum bytes of data files per batch.")
     archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
-    time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
+    time_zone: TimeZone = Field("UTC", description="Time zone of TIMESTAMP text: that of the TiCDC server.")
     initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
 
     @model_validator(mode="after")
@@ -416,25 +412,25 @@ class KafkaSource(Section):
     archive: ClassVar[bool] = False
 
     type: Literal["kafka"] = Field(description="The kind of source.")
-    format: KafkaFormat = Field(description="What the messages are.")
-    bootstrap_servers: _Brokers = Field(min_length=1, description="host:port of brokers, a list or with commas.")
-    topics: tuple[str, ...] | None = Field(None, min_length=1, description="Names of the topics.")
-    topic_pattern: str | None = Field(None, description="A regular expression that whole names of topics match.")
-    time_zone: TimeZone = Field(
-        "UTC", description="How TIMESTAMP text is read, and which date a record's timestamp is."
+    format: KafkaFormat = Field(description="The format of the messages.")
+    bootstrap_servers: _Brokers = Field(
+        min_length=1, description="host:port of brokers, as a list or separated by commas."
     )
+    topics: tuple[str, ...] | None = Field(None, min_length=1, description="Names of the topics.")
+    topic_pattern: str | None = Field(None, description="A regular expression that matches whole topic names.")
+    time_zone: TimeZone = Field("UTC", description="Time zone of TIMESTAMP text, and of records' dates.")
     date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of records.")
     start: Literal["earliest", "latest"] | Offsets = Field(
         "earliest", description="Where the feed begins; offsets by topic and partition, the others at their earliest."
     )
-    max_records: int = Field(5_000_000, gt=0, description="Records that a run lands at most.")
-    max_bytes: int = Field(1 << 30, gt=0, description="Bytes of keys and values after which a run lands no more.")
+    max_records: int = Field(5_000_000, gt=0, description="Maximum number of records per run.")
+    max_bytes: int = Field(1 << 30, gt=0, description="Maximum bytes of keys and values per run.")
     before_2022_03_20: bool = Field(
         False, description="With dts-canal-json: the DTS instance is older, and a DELETE has its row in `old`."
     )
     tidb_extension: bool = Field(True, description="With ticdc-canal-json: its messages have TiDB's extension.")
     claim_check: str | None = Field(
-        None, description="With ticdc-canal-json: where the changefeed's claim-check files lie, a directory or URI."
+        None, description="With ticdc-canal-json: where the changefeed stores claim-check files, a directory or URI."
     )
     initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
     kafka: TextSettings = Field(
@@ -588,10 +584,10 @@ class CanalSource(Section):
         "this destination, for every client.",
     )
     batch_size: int = Field(1000, ge=1, le=1_000_000, description="How much a batch holds at most, in KiB of memory.")
-    max_entries: int = Field(1_000_000, gt=0, description="Entries after which a run takes no more.")
-    max_bytes: int = Field(1 << 28, gt=0, description="Bytes of entries after which a run takes no more.")
-    max_seconds: float = Field(300, gt=0, description="Seconds after which a run takes no more.")
-    time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the Canal server.")
+    max_entries: int = Field(1_000_000, gt=0, description="Maximum number of entries per run.")
+    max_bytes: int = Field(1 << 28, gt=0, description="Maximum bytes of entries per run.")
+    max_seconds: float = Field(300, gt=0, description="Maximum seconds for which a run takes entries.")
+    time_zone: TimeZone = Field("UTC", description="Time zone of TIMESTAMP text: that of the Canal server.")
     date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of entries.")
     initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
 

@@ -55,7 +55,7 @@ class CutsConfig(Section):
     """How long the cuts before the newest one remain readable: tags keep their snapshots."""
 
     keep_all_hours: int = Field(
-        24, ge=0, description="Hours for which every cut of before keeps a tag on each table that changed; 0: none."
+        24, ge=0, description="Hours for which every earlier cut keeps a tag on each changed table; 0: none."
     )
     keep_daily_days: int = Field(
         30, ge=0, description="Days for which the last cut of each day (UTC) keeps a tag; 0: none."
@@ -116,7 +116,7 @@ class _Account(Section):
         return self
 
 
-_BUCKETS: Final = "What differs for one bucket (Azure: container): the same keys."
+_BUCKETS: Final = "Settings of one bucket (Azure: container), with the same keys."
 
 
 class _S3Settings(_Account):
