@@ -198,9 +198,7 @@ _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 @click.command()
 @feed_option
 @click.option("--partition", "partitions", multiple=True, help="Decode this feed date again. May be repeated.")
-@click.option(
-    "--follow", "follows", is_flag=True, help="Keep running: make a pass whenever a source has something new."
-)
+@click.option("--follow", "follows", is_flag=True, help="Keep running: a pass whenever a source has something new.")
 @click.option(
     "--interval",
     type=click.FloatRange(0, min_open=True),
