@@ -18,6 +18,9 @@ from cdc_lakehouse.config import CanalSource, KafkaSource, Protocol, StorageSink
 from cdc_lakehouse.config.sources import DumpType, InitialLoad
 from cdc_lakehouse.decoders.registry import FORMATS
 
+# In one worker, which parses the project once.
+pytestmark = pytest.mark.xdist_group("boundaries")
+
 PACKAGE = Path(config.__file__).parent.parent
 _IMPLEMENTATIONS = {
     "Sink", "RecordSource", "Topics", "CanalServer", "DumpSource", "SinkMonitor", "TopicMonitor", "CanalMonitor",

@@ -55,6 +55,7 @@ def cluster(directory: Path, workers: int) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.in_turn
 def test_a_run_on_two_workers(data_sets: Path, tmp_path: Path) -> None:
     truth = Truth(data_sets / "canal-json/types_all_random")
     root = tmp_path / "lake"

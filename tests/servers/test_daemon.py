@@ -24,6 +24,7 @@ from tests.servers.dev import Dev
 pytestmark = pytest.mark.server
 
 
+@pytest.mark.in_turn
 def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = TestLake(tmp_path / "root", tmp_path, no_session, source={"time_zone": "UTC"})
     now = datetime.datetime.now(datetime.UTC)

@@ -69,6 +69,7 @@ PASSING: dict[str, Fault] = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_passes_is_not_seen(store: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
@@ -79,6 +80,7 @@ def test_what_passes_is_not_seen(store: ObjectStore, proxy: Proxy, use: str, fau
     assert spoiled.seen == spoiled.times
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_does_not_pass_is_told_as_what_may(store: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
@@ -107,6 +109,7 @@ PERMANENT = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", PERMANENT)
 def test_what_does_not_pass_by_itself_is_not_tried_again(

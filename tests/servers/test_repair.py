@@ -120,6 +120,7 @@ def feed(
     return found
 
 
+@pytest.mark.in_turn
 def test_what_differs_is_put_right_and_stays_so(feed: RepairedFeed) -> None:
     feed.log(1, 10, *(change("I", n, n, n) for n in (1, 2, 3)))
     feed.lake.go_through()

@@ -65,6 +65,7 @@ class Case:
             self._topic.send(map(json.loads, lines))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", CASES)
 def test_case_equals_its_rows_or_is_held_with_its_reason(
     name: str, cases: Path, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch

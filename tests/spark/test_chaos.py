@@ -21,8 +21,8 @@ PLAYED: tuple[tuple[int, Protocol], ...] = ((9, "canal-json"), (30, "csv"), (46,
 PROTOCOLS: tuple[Protocol, ...] = ("canal-json", "csv")
 HISTORIES = 2
 PASSES = 6
-NEW = 8
-"""Histories of a new seed: half a minute."""
+NEW = 5
+"""Histories of a new seed."""
 EARLY = 4
 """The latest commit that is hit: each run has so many."""
 WANTED = [name for name in FAULTS if name != "none"]

@@ -44,10 +44,9 @@ SMOKE = "canal-json/rename_chain"
 
 
 def sets(way: str) -> list[Any]:
-    """Those that are read in a way: of which more is said each time."""
+    """Those that are read in a way."""
     chosen = [name for name, ways in WAYS.items() if way in ways]
-    marks = {name: [] if {"jobs", "dates"} & WAYS[name] else [pytest.mark.in_turn] for name in chosen}
-    return [pytest.param(name, marks=[pytest.mark.smoke] if name == SMOKE else marks[name]) for name in chosen]
+    return [pytest.param(name, marks=pytest.mark.smoke if name == SMOKE else pytest.mark.in_turn) for name in chosen]
 
 
 @pytest.fixture

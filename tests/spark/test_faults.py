@@ -52,6 +52,7 @@ def check_held(lake: TestLake, done: Steps, *words: str, rows: list[tuple[Any, .
     assert rows is None or lake.rows("large") == rows
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("of", ["rows", "file"])
 def test_what_ends_the_worker_holds_its_table_alone(
     of: str, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
@@ -160,6 +161,7 @@ def test_file_gone_before_its_invalid_rows_were_read_is_listed(new_lake: Callabl
     assert [each["error_class"] for each in lake.machinery("quarantine")] == ["NotLookedAt"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("times", [1, 100])
 def test_engine_that_does_not_answer_fails_no_table(
     times: int, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
@@ -187,6 +189,7 @@ def test_engine_that_does_not_answer_fails_no_table(
     assert (lake.rows("large"), lake.rows("other")) == ([(1, 1, "large2")], [(1, 1, "other2")])
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -68,6 +68,7 @@ def rows(lake: TestLake, table: str) -> list[tuple[Any, ...]]:
     return [(id, v, s.removeprefix(table), *more) for id, v, s, *more in lake.rows(table)]
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("no_orphans")
 def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[..., TestLake]) -> None:
     lake, sink = small(new_lake)
@@ -141,6 +142,7 @@ def test_a_column_with_a_default_is_written_into_rows(new_lake: Callable[..., Te
     check_counts(lake)
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("no_orphans")
 def test_compaction_leaves_no_deletes(new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it ended before it took them away: rows are counted without them, and the next one does it."""

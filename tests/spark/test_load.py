@@ -80,6 +80,7 @@ def load(data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path) -> 
     return lambda name, **form: Load(data_sets / name, new_lake, tmp_path, **form)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "form"), FORMS, ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x)))
 def test_dump_and_log_after_it_give_true_rows(name: str, form: dict[str, Any], load: Callable[..., Load]) -> None:
     found = load(name, **form)
@@ -208,6 +209,7 @@ def test_gap_between_dump_and_log_is_refused(load: Callable[..., Load]) -> None:
     assert found.run().loaded.commit_ts == first - 5
 
 
+@pytest.mark.in_turn
 def test_table_of_later_dump_begins_again_by_command(
     load: Callable[..., Load], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

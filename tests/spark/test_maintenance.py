@@ -155,6 +155,7 @@ def test_file_that_changes_twice_while_its_table_is_held(new_lake: Callable[...,
     assert {each.life.id: each.rebuilt for each in done.applied.tables}[feed.held] == expires
 
 
+@pytest.mark.in_turn
 def test_batch_committed_and_not_marked_is_found_after_optimizing(new_lake: Callable[..., TestLake]) -> None:
     feed = OtherWriter(new_lake(source=CSV))
     feed.land(("I", 4, 1, 1), ("I", 6, 2, 20), at=20)

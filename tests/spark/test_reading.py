@@ -28,7 +28,8 @@ from tests.kit.lakes import TestLake
 from tests.kit.log import Column, Ddl, Entry, RowChange, fold
 from tests.kit.log import values as seen
 
-pytestmark = pytest.mark.spark
+# In one worker, which makes the cuts once.
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("reading")]
 
 DATABASE = "shop"
 

@@ -375,6 +375,7 @@ RACES = [
 ]  # fmt: skip
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("kind", "other"), RACES)
 def test_a_commit_of_another_writer_makes_it_fail_and_change_nothing(
     new_table: Callable[..., TransactedTable], kind: str, other: str
@@ -468,6 +469,7 @@ VALUES: dict[str, tuple[str, list[Any], list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.in_turn
 def test_readers_find_each_value_in_its_file_alone(new_table: Callable[..., TransactedTable]) -> None:
     names = {short: f"{short} of a.b `q`" for short in VALUES}
     table = new_table(("id", "long"), *((names[short], type) for short, (type, _, _) in VALUES.items()))
