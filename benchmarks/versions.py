@@ -72,10 +72,10 @@ def _seconds(versions: list[TableVersion], events: Iterable[dict[str, Any]]) -> 
             0, "d.t", target, columns[:1], ValueFormat(), schema, place, {}, None, (), (), skips_rejected=False
         )
         start = time.process_time()
-        results = [row for batch in update_tables({}, [plan], changes) for row in batch.to_pylist()]
+        (result,) = update_tables({}, [plan], changes)
         seconds = time.process_time() - start
-    if {result["kind"] for result in results} != {"file", "counts"}:
-        raise click.ClickException(f"the table was not updated: {results}")
+    if not result.files or result.failure or result.rejections:
+        raise click.ClickException(f"the table was not updated: {result}")
     return seconds
 
 

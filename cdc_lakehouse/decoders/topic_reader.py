@@ -15,18 +15,16 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark import AccumulatorParam
-from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
-from cdc_lakehouse.decoders.arrow import pc, rows_of
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
 from cdc_lakehouse.decoders.format import UsualRows
 from cdc_lakehouse.decoders.registry import format_of
-from cdc_lakehouse.decoders.task_errors import errors_of_tasks, errors_to_driver
+from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_order import (
     OptionConflict,
     PartitionBatch,
@@ -85,19 +83,6 @@ class ColumnObserver:
 _ROWS_AT_ONCE: Final = 8192
 
 
-class _Merged(AccumulatorParam[Summaries]):
-    """Merges the summaries of tasks. A task that is run again adds the same ones again."""
-
-    def zero(self, value: Summaries) -> Summaries:
-        return {}
-
-    def addInPlace(self, value1: Summaries, value2: Summaries) -> Summaries:  # noqa: N802 - PySpark's name
-        return {**value1, **value2}
-
-
-_MERGED: Final = _Merged()
-
-
 @dataclass(frozen=True)
 class TopicFormat:
     """The format of a feed's messages with its options. `seeds` are, by batch, the commit-ts above which the commit-ts
@@ -119,9 +104,6 @@ class TopicFormat:
     """Whether a message with a key and no value, which mirrors and connectors write for compaction, is only counted."""
 
 
-Take = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Processes a task's events, columns of `NEW_EVENTS`."""
-
 RECORDS: Final = pa.schema([
     ("feed_date", pa.string()),
     ("topic", pa.string()),
@@ -142,40 +124,24 @@ def changes_in_tasks(
     tasks: int,
     records: Callable[[int], Iterator[pa.RecordBatch]],
     topic_format: TopicFormat,
-    take: Take,
-    columns: str,
-) -> tuple[Sequence[tuple[Any, ...]], Summaries]:
-    """Decode records and apply `take` to their events; return its rows, with these columns, and the summaries of the
-    rest. `records` returns the records of a task by its number, as `TopicReader.read` expects them. Without Spark the
-    tasks run here."""
+    write: Callable[[Iterator[pa.RecordBatch]], Iterable[str]],
+) -> tuple[list[str], Summaries]:
+    """Decode records, and write the events (columns of `NEW_EVENTS`); return the files, and the summaries of the rest.
+    `records` returns the records of a task by its number, as `TopicReader.read` expects them. Without Spark the tasks
+    run here."""
 
-    def changes(number: int) -> Iterator[tuple[pa.RecordBatch | None, Summaries]]:
+    def decode(number: int) -> Iterator[tuple[list[str], Summaries]]:
         with database() as connection:
             reader = TopicReader(topic_format, connection)
-            for batch in take(_events(reader, records(number))):
-                yield batch, {}
-            yield None, reader.summaries
+            files = [*write(_events(reader, records(number)))]
+            yield files, reader.summaries
 
-    if spark is None:
-        done = [each for number in range(tasks) for each in changes(number)]
-        summaries: Summaries = {}
-        for _, more in done:
-            summaries |= more
-        return list(rows_of(batch for batch, _ in done if batch is not None)), summaries
-    found: Accumulator[Summaries] = spark.sparkContext.accumulator({}, _MERGED)
-
-    def in_task(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with errors_to_driver():
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    for made, summaries in changes(number):
-                        if made is None:
-                            found.add(summaries)
-                        else:
-                            yield made
-
-    with errors_of_tasks():
-        return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(in_task, columns).collect(), found.value
+    data_files: list[str] = []
+    found: Summaries = {}
+    for files, summaries in run_tasks(spark, range(tasks), decode):
+        data_files += files
+        found |= summaries
+    return data_files, found
 
 
 def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,13 +12,15 @@ instead.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import json
 import struct
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +35,14 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
-from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestFile,
+)
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
@@ -130,6 +139,9 @@ _BATCH_BYTES: Final = 16 << 20
 time, which takes longer than reading them."""
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 """The approximate size in memory of the rows that gathering writers write at once."""
+_BUFFERED_BYTES: Final = 2 * ROW_GROUP_BYTES
+_FILE_BYTES: Final = 512 * 1024 * 1024
+"""The size in memory of the rows of a data file; on disk they take a third or less."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 _TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
 
@@ -550,6 +562,11 @@ class DataFileWriter:
             others=_metrics(metadata, self._file_schema, metrics),
         )
 
+    def abandon(self) -> None:
+        """Close a file that nobody is to read."""
+        self._writer.close()
+        self._stream.close()
+
 
 class GatheringWriter:
     """Collects rows, and writes them to a file as one row group at each `flush`. `waiting` and `written` are bytes of
@@ -579,6 +596,106 @@ class GatheringWriter:
         """Flush, close the file and return its JSON, as `DataFileWriter.close` does."""
         self.flush()
         return self._writer.close()
+
+    def abandon(self) -> None:
+        self._writer.abandon()
+
+
+class DatedFiles:
+    """The data files that a task writes of a table that is partitioned by feed date: one at a time for each date, of at
+    most `_BUFFERED_BYTES` in memory for all of them together. `written` are those that are complete, in the order in
+    which they were closed, as JSON for Iceberg's `ContentFileParser`. An error deletes all of them."""
+
+    def __init__(
+        self,
+        io: FileIO,
+        location: str,
+        schema: Schema,
+        properties: Mapping[str, str],
+        *,
+        plain: Collection[str] = (),
+        repeated: Collection[str] = (),
+        most_open: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """`plain` and `repeated` are as in `DataFileWriter`. Of `most_open` files the one that was opened first is
+        closed: dates come in order. Files have the `name`, and numbers in the order in which they were opened."""
+        self.written: list[str] = []
+        self._io, self._schema, self._properties = io, schema, properties
+        self._columns = (plain, repeated)
+        self._most_open = most_open
+        self._locations = load_location_provider(location, dict(properties))
+        self._name = name or str(uuid.uuid4())
+        self._paths: list[str] = []
+        self._open: dict[str | None, GatheringWriter] = {}
+        self._waiting = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, date: str | None, rows: pa.Table) -> None:
+        file = self._open.get(date)
+        if file is None:
+            if len(self._open) == self._most_open:
+                self._close(next(iter(self._open)))
+            file = self._open[date] = self._new(date)
+        self._waiting += file.add(rows)
+        if file.waiting >= ROW_GROUP_BYTES:
+            self._waiting -= file.flush()
+        if file.written >= _FILE_BYTES:
+            self._close(date)
+        elif self._waiting >= _BUFFERED_BYTES:
+            self._waiting -= sum(each.flush() for each in self._open.values())
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            for date in list(self._open):
+                self._close(date)
+            return
+        for file in self._open.values():
+            with contextlib.suppress(OSError):
+                file.abandon()  # A store may make the file when it is closed.
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                self._io.delete(path)
+
+    def _new(self, date: str | None) -> GatheringWriter:
+        path = self._locations.new_data_location(f"{self._name}-{len(self._paths):05d}.parquet")
+        self._paths.append(path)
+        return GatheringWriter(DataFileWriter(self._io, path, self._schema, self._properties, (date,), *self._columns))
+
+    def _close(self, date: str | None) -> None:
+        file = self._open.pop(date)
+        self._waiting -= file.waiting
+        self.written.append(file.close())
+
+
+def as_data_file(text: str) -> DataFile:
+    """Return the data file of the JSON that `DataFileWriter.close` returns, for a commit without a JVM."""
+    file: dict[str, Any] = json.loads(text)
+
+    def of_fields(name: str, value: Callable[[Any], Any] = int) -> dict[int, Any]:
+        return dict(zip(file[name]["keys"], map(value, file[name]["values"]), strict=True))
+
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file["file-path"],
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file["partition"]),
+        record_count=file["record-count"],
+        file_size_in_bytes=file["file-size-in-bytes"],
+        column_sizes=of_fields("column-sizes"),
+        value_counts=of_fields("value-counts"),
+        null_value_counts=of_fields("null-value-counts"),
+        nan_value_counts={},
+        lower_bounds=of_fields("lower-bounds", bytes.fromhex),
+        upper_bounds=of_fields("upper-bounds", bytes.fromhex),
+        split_offsets=file["split-offsets"],
+        sort_order_id=None,
+        spec_id=file["spec-id"],
+        equality_ids=None,
+        key_metadata=None,
+    )
 
 
 def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str]) -> str:

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.decoders.tasks import SPARK_ERRORS
 from cdc_lakehouse.errors import EngineError
 from cdc_lakehouse.lake.faults import described, engine_fault
-
-SPARK_ERRORS = (PySparkException, Py4JError)
 
 _Item = TypeVar("_Item")
 

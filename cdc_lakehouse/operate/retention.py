@@ -43,7 +43,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, spark_columns
-from cdc_lakehouse.decoders.task_errors import errors_of_tasks
+from cdc_lakehouse.decoders.tasks import errors_of_tasks
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.key_texts import TableKey

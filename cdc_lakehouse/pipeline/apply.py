@@ -38,8 +38,8 @@ from cdc_lakehouse.lake.current.tables import (
     tags_of,
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns, lake_name
-from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable, UpdateJob
-from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate
+from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdateJob
+from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, UpdatedTable
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.changelog.stored import Json
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.task_errors import errors_of_tasks, errors_to_driver
+from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.landing import require_no_gap
 from cdc_lakehouse.pipeline.progress import ProgressReporter
@@ -326,32 +326,21 @@ class DatabaseDump:
         shares = [left[place::tasks] for place in range(tasks)]
         tso = None if plan.position is None else plan.position.tso
         io = dict(run.lake.catalog.properties)
-        read = functools.partial(_read_shares, self._database, tso, io, self._store.uri, self._failed, shares)
-        with errors_of_tasks(), ProgressReporter(run.log, self._store, number, self._initial.chunk_rows):
-            run.spark.range(0, tasks, 1, tasks).mapInArrow(read, "done boolean").collect()
+        read = functools.partial(_read_share, self._database, tso, io, self._store.uri, self._failed)
+        with ProgressReporter(run.log, self._store, number, self._initial.chunk_rows):
+            run_tasks(run.spark, shares, read)
 
 
-def _read_shares(
+def _read_share(
     connection: DatabaseConnection,
     tso: int | None,
     io: Mapping[str, str],
     root: str,
     failed: str,
-    shares: Sequence[Sequence[_RangeRead]],
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
+    share: Sequence[_RangeRead],
+) -> tuple[()]:
     """Read the ranges of a task, one after the other, and skip those of a table that has changed."""
     files = load_file_io(dict(io), root)
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            with errors_to_driver():
-                _read_share(connection, tso, files, failed, shares[number])
-    yield pa.RecordBatch.from_pydict({"done": [True]})
-
-
-def _read_share(
-    connection: DatabaseConnection, tso: int | None, files: FileIO, failed: str, share: Sequence[_RangeRead]
-) -> None:
     over: set[str] = set()
     left = list(share)
     while left:
@@ -372,6 +361,7 @@ def _read_share(
                     with files.new_output(f"{each.directory}{failed}").create(overwrite=True) as file:
                         file.write((str(error) if isinstance(error, SourceError) else in_one_line(error)).encode())
                     break  # Rows of it may still be in transit in this session.
+    return ()
 
 
 def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:

@@ -22,7 +22,6 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.formats.dump import decode_rows
 from cdc_lakehouse.decoders.formats.dump_values import DumpContext
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, NOT_LOOKED_AT, PROBLEMS, Rejected
-from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
@@ -273,8 +272,7 @@ class DumpSource:
             for s in segments
             if s.segment in missing
         ]
-        with errors_of_tasks():
-            decoded = self._decode(segments, None)
+        decoded = self._decode(segments, None)
         return decoded.counted(segments), [*rejected, *decoded.rejected]
 
     def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.decoders.task_errors import errors_of_tasks
+from cdc_lakehouse.decoders.tasks import SPARK_ERRORS
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.isolation import SPARK_ERRORS, run_isolated
+from cdc_lakehouse.lake.isolation import run_isolated
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segment, moved_segment
@@ -50,15 +50,10 @@ def decode_isolated(
     spark: SparkSession, segments: Sequence[Segment], decode: Callable[[Sequence[Segment]], DecodedFiles]
 ) -> DecodedFiles:
     """Decode segments in a Spark job. Raise `SourceError` with its segment for one at which Spark fails alone."""
-
-    def job(part: Sequence[Segment]) -> DecodedFiles:
-        with errors_of_tasks():
-            return decode(part)
-
     try:
-        return job(segments)
+        return decode(segments)
     except SPARK_ERRORS:
-        failed = run_isolated(spark, segments, job)
+        failed = run_isolated(spark, segments, decode)
         if not failed:
             raise
         index, reason = next(iter(failed.items()))

@@ -23,7 +23,6 @@ from cdc_lakehouse.decoders.problems import (
     Rejected,
 )
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, layout_of
-from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
@@ -115,8 +114,7 @@ def _rejected(
 def _read_rejected(
     run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
 ) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-    with errors_of_tasks():
-        found = _decode(run, _layouts(run, schemas, segments), segments, None)
+    found = _decode(run, _layouts(run, schemas, segments), segments, None)
     return found.counted(segments), found.rejected
 
 

@@ -36,8 +36,8 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text, spark_columns
 from cdc_lakehouse.decoders.event_schema import row_images as images_of_columns
-from cdc_lakehouse.decoders.task_errors import TaskError, errors_of_tasks
-from cdc_lakehouse.errors import CdcError, PermanentError, TableHeldError, TransientError
+from cdc_lakehouse.decoders.tasks import errors_of_tasks, errors_to_driver, results_of
+from cdc_lakehouse.errors import PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import (
@@ -107,7 +107,8 @@ def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan]
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for_task = list(batches)
         if for_task:
-            yield from reader(events_of_blocks(pa.Table.from_batches(for_task)).to_batches())
+            with errors_to_driver():
+                yield from reader(events_of_blocks(pa.Table.from_batches(for_task)).to_batches())
 
     blocks = shuffle.blocks(spark, events)
     return blocks.repartitionById(tasks, F.col("task")).mapInArrow(read, spark_columns(LIVE_ROWS))
@@ -142,17 +143,14 @@ class LiveRows:
             if not read:
                 return
             events = pa.Table.from_batches(read)
-            try:
-                latest = events.take(pa.array(latest_changes(connection, events, self.width)))
-                live = without_emptied(
-                    connection,
-                    latest.filter(latest.column("upsert")),
-                    self.emptied,
-                    self.value_format,
-                    lambda live, target: typed_rows(connection, events, live, target, self.value_format),
-                )
-            except CdcError as error:
-                raise TaskError(error) from None
+            latest = events.take(pa.array(latest_changes(connection, events, self.width)))
+            live = without_emptied(
+                connection,
+                latest.filter(latest.column("upsert")),
+                self.emptied,
+                self.value_format,
+                lambda live, target: typed_rows(connection, events, live, target, self.value_format),
+            )
             partial: list[pa.Table] = []
             for number in pc.unique(live.column("version_no")).to_pylist():
                 version = self.target.versions[number]
@@ -426,7 +424,7 @@ class SyntheticWriter:
         ]  # fmt: skip
         self._segments.land(landed)
         repaired = map(_repaired, repairs, versions, (segment.segment for segment in landed))
-        self._commit(self._events.write(itertools.chain.from_iterable(repaired)), landed)
+        self._commit(self._events.writer().write(itertools.chain.from_iterable(repaired)), landed)
         for repair in repairs:
             self._log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
 
@@ -511,7 +509,7 @@ class SyntheticWriter:
                 raise _partial_rows(move)
             _require_partition(move, readers[number], number, {*each.column("exchanged").unique().to_pylist()})
         written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
-        self._commit_move(move, self._events.write(written))
+        self._commit_move(move, self._events.writer().write(written))
 
     def _write_in_tasks(self, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
         events = self._events.reader(*commit_ts_range(spans))
@@ -527,7 +525,7 @@ class SyntheticWriter:
                 _require_partition(move, readers[number], number, exchanged)
             columns = spark_columns(SYNTHETIC_EVENTS)
             events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
-            self._commit_move(move, self._events.write_in_tasks(functools.reduce(DataFrame.unionAll, events)))
+            self._commit_move(move, results_of(functools.reduce(DataFrame.unionAll, events), self._events.writer().write))
         finally:
             for frame in rows:
                 frame.unpersist()

@@ -23,7 +23,6 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.event_schema import spark_columns
 from cdc_lakehouse.decoders.format import Decode, Format, Options
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import format_of
@@ -31,7 +30,6 @@ from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.decoding import fits_driver
-from cdc_lakehouse.lake.tables.events import WRITTEN
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
 from cdc_lakehouse.lake.tables.records import Records, first_batch, records_frame, removed_upto
@@ -310,9 +308,8 @@ class RecordSource(abc.ABC):
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
         records = record_reader(run.lake, run.feed.name, wanted, tasks)
-        take, tasks = run.events.writer().write if append else _discard, len(records.shares)
-        results, found = changes_in_tasks(spark, tasks, records.read, topic_format, take, spark_columns(WRITTEN))
-        data_files = [data_file for (data_file,) in results]
+        write, tasks = run.events.writer().write if append else _discard, len(records.shares)
+        data_files, found = changes_in_tasks(spark, tasks, records.read, topic_format, write)
         if append:
             run.events.commit(data_files, segments, taken.digest)
         for number in batches:
@@ -486,7 +483,7 @@ class Topics(RecordSource):
         return appended.batch, [*pending.faults, *appended.faults]
 
 
-def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[str]:
     for _ in events:
         pass
     return iter(())

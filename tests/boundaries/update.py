@@ -5,7 +5,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, InitialDefault, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
-from cdc_lakehouse.decoders.task_errors import errors_of_tasks
+from cdc_lakehouse.decoders.tasks import errors_of_tasks
 from cdc_lakehouse.lake.current import keyed_events, update_tasks
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import (

@@ -17,7 +17,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables import record_files
 from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, RecordReader, record_reader
-from cdc_lakehouse.lake.tables.records import RecordCommits, RecordFiles, RecordRows, RecordTable
+from cdc_lakehouse.lake.tables.records import RecordCommits, RecordRows, RecordWriter
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 from tests.kit.lakes import lake_config
 
@@ -37,21 +37,21 @@ class Log:
         self.lake = Lake(lake_config(root))
         commits = RecordCommits(self.lake, "f")
         table = commits.create()
-        about = RecordTable.of(table, self.lake)
+        writer = RecordWriter.of(table, self.lake)
         for number, chunks in enumerate(files):
-            writer = RecordFiles(about, f"task-{number:05d}")
-            for chunk in chunks:
-                partition, batch = chunk[0][0], chunk[0][2]
-                whole = OffsetRange(partition, 0, 1 << 40, 0)
-                columns = ([each[n] for each in chunk] for n in (1, 4))
-                offsets, values = columns
-                times = [(1, each[3]) for each in chunk]
-                messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
-                for date, rows in RecordRows("UTC", "day", batch, about.arrow).of(messages):
-                    writer.add(date, rows)
+            with writer.files(f"task-{number:05d}") as written:
+                for chunk in chunks:
+                    partition, batch = chunk[0][0], chunk[0][2]
+                    whole = OffsetRange(partition, 0, 1 << 40, 0)
+                    columns = ([each[n] for each in chunk] for n in (1, 4))
+                    offsets, values = columns
+                    times = [(1, each[3]) for each in chunk]
+                    messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
+                    for date, rows in RecordRows("UTC", "day", batch).of(messages):
+                        written.add(date, rows)
             table = self.lake.load(records_table("f"))
             assert table is not None
-            commits.commit(table, state_of(table), {}, writer.close(), {})
+            commits.commit(table, state_of(table), {}, written.written, {})
 
     def reader(self, wanted: list[PartitionRecords], tasks: int = 1) -> RecordReader:
         return pickle.loads(pickle.dumps(record_reader(self.lake, "f", wanted, tasks)))

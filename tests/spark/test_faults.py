@@ -63,9 +63,9 @@ def test_what_ends_the_worker_holds_its_table_alone(
     for table in ("large", "other"):
         put(sink, table, 1, ("I", 12, 2, 2), index=2)
     sink.checkpoint(19)
-    work, form = update_job.run_tasks, FILE_FORMATS["csv"]
+    work, form = update_job.update_with_blocks, FILE_FORMATS["csv"]
 
-    def run_tasks(properties: Any, batches: Any) -> Any:
+    def update(properties: Any, batches: Any) -> Any:
         kept = list(batches)
         if any(b"d.large" in plan for batch in kept for plan in batch.column("plan").drop_null().to_pylist()):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -79,7 +79,7 @@ def test_what_ends_the_worker_holds_its_table_alone(
     with monkeypatch.context() as patch:
         let_spark_do_all(patch)
         if of == "rows":
-            patch.setattr(update_job, "run_tasks", run_tasks)
+            patch.setattr(update_job, "update_with_blocks", update)
         else:
             patch.setitem(FILE_FORMATS, "csv", replace(form, decode=decode))  # pyright: ignore[reportArgumentType]
         done = run_all(lake.run())

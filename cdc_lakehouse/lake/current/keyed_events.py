@@ -33,7 +33,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType, Form
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, image_of, spark_columns
-from cdc_lakehouse.decoders.task_errors import TaskError
+from cdc_lakehouse.decoders.tasks import errors_to_driver
 from cdc_lakehouse.duckdb_sql import query
 from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.catalog import Lake
@@ -400,8 +400,8 @@ def read_keyed_events(
     reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
 ) -> Iterator[pa.Table]:
     """The events of some spans, with the columns of `KEYED_EVENTS`, and as `key_deletes` the keys that events of the
-    segments `decoded_again` had earlier. Raises `TaskError`, and errors of lack of memory unchanged: the values of one
-    table can be the cause (see `isolation`)."""
+    segments `decoded_again` had earlier. Raises `TransientError`, and errors of lack of memory unchanged: the values of
+    one table can be the cause (see `isolation`)."""
     if not spans:
         return
     names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
@@ -412,7 +412,7 @@ def read_keyed_events(
             for events in each.read(names, *between):
                 yield keyed_spans.keyed(connection, events)
     except (OSError, duckdb.IOException) as error:
-        raise TaskError(TransientError(f"files of events cannot be read: {error}", advice="run again")) from error
+        raise TransientError(f"files of events cannot be read: {error}", advice="run again") from error
 
 
 def all_keyed_events(
@@ -440,7 +440,7 @@ class EventShuffle:
         shares = reader.shares(max(1, min(most, len(files))))
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with sql.database() as connection:
+            with sql.database() as connection, errors_to_driver():
                 for batch in batches:
                     for number in batch.column(0).to_pylist():
                         found = read_keyed_events(shares[number], connection, self.spans, self.decoded_again)
@@ -450,7 +450,7 @@ class EventShuffle:
         return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
 
     def divided(self, connection: Any, keyed: pa.Table) -> pa.RecordBatch:
-        """Split keyed events into blocks, with the columns of `BLOCKS`. Raises `TaskError`."""
+        """Split keyed events into blocks, with the columns of `BLOCKS`. Raises `TransientError`."""
         tasks = self._tasks(connection, keyed)
         found, counts = np.unique(tasks, return_counts=True)
         if len(found) > 1:
@@ -523,7 +523,7 @@ def _local_disk() -> Iterator[None]:
         yield
     except OSError as error:
         advice = "make room there, or set spark.local.dir in lake.spark.conf to a larger disk"
-        raise TaskError(TransientError(f"Spark's local directory: {error}", advice=advice)) from error
+        raise TransientError(f"Spark's local directory: {error}", advice=advice) from error
 
 
 def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions) -> None:
@@ -533,7 +533,7 @@ def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions
 
 def events_of_blocks(rows: pa.Table) -> pa.Table:
     """Return the keyed events of blocks, which are rows with the columns of `BLOCKS`; rows without `events` and `file`
-    are skipped. Raises `TaskError`."""
+    are skipped. Raises `TransientError`."""
     sources = [events.as_buffer() for events in rows.column("events").drop_null()]
     files = rows.filter(rows.column("file").is_valid())
     with _local_disk():

@@ -1,17 +1,16 @@
 """The work of a task on its current-state tables: type rows, write them to a data file, and find the positions of the
 rows that they replace.
 
-A task works on columns, in DuckDB and Arrow, and commits nothing: files of a failed task are never read. It returns its
-results to the driver as a few rows."""
+A task works on columns, in DuckDB and Arrow, and commits nothing: files of a failed task are never read."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import json
+import operator
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -25,9 +24,9 @@ from pyroaring import BitMap64
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
-from cdc_lakehouse.decoders.task_errors import TaskError
+from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
@@ -81,12 +80,11 @@ TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
 """The input of tasks, by their number: a row with a pickled `plan` for each table, and blocks of events (see
 `keyed_events`)."""
 
-RESULTS: Final = pa.schema(
-    [("table_no", pa.int32()), ("kind", pa.string()), ("text", pa.string()), ("data", pa.binary())]
-)
-"""What tasks give: see `TaskResult`."""
-
 _BATCH_ROWS: Final = 131_072
+_DOES_NOT_FIT: Final = (
+    "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
+    "that is missing (virtual generated columns can be named in virtual_columns)"
+)
 _NO_ROOM: Final = (
     "memory ran out while the table was updated. The next run tries again; where it comes again, its values or its "
     "changes of one run are too large for this machine"
@@ -104,21 +102,56 @@ class RowCounts(NamedTuple):
     older: int
 
 
-class TaskResult(NamedTuple):
-    """One thing that a task found, by `kind`:
+NO_ROWS: Final = RowCounts(0, 0, 0, 0, 0)
 
-    - `file`: a data file that it wrote; text is Iceberg's JSON of it
-    - `deleted`: rows that are replaced or deleted; text is the path of their data file, data a bitmap of positions
-    - `counts`: text is JSON of `RowCounts`
-    - `colliding`: keys of it may be one in the lake; nothing was done, since all of its events have to be read
-    - `rejected`: a row that cannot be used; text is JSON: segment, line, after, count, and why (of the first)
-    - `failed`: why the table cannot be updated
+
+@dataclass
+class UpdatedTable:
+    """What came of a table, or of the part of it that a task updates.
+
+    files, rewritten: data files of new and of rewritten rows as JSON for Iceberg's `ContentFileParser`. deleted: the
+      positions of deleted and replaced rows, by the path of their file.
+    rejections: rows that cannot be used, as in `summarized`. failure: why the table cannot be updated.
+    collides: keys of it may be one in the lake; nothing was written, because all of its events have to be read.
     """
 
     table_no: int
-    kind: str
-    text: str | None = None
-    data: bytes | None = None
+    name: TableName
+    files: list[str] = field(default_factory=list[str])
+    rewritten: list[str] = field(default_factory=list[str])
+    deleted: dict[str, BitMap64] = field(default_factory=dict[str, BitMap64])
+    counts: RowCounts = NO_ROWS
+    rejections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    failure: str | None = None
+    collides: bool = False
+
+    def add(self, part: UpdatedTable) -> None:
+        self.files += part.files
+        self.rewritten += part.rewritten
+        self.deleted = _union(self.deleted, part.deleted)
+        self.counts = RowCounts(*map(operator.add, self.counts, part.counts))
+        self.rejections += part.rejections
+        self.failure = part.failure or self.failure
+        self.collides = self.collides or part.collides
+
+    @property
+    def misfit(self) -> str | None:
+        """What does not fit in an unusable row."""
+        return next((why for row in summarized(self.rejections) if (why := row["why"])), None)
+
+    @functools.cached_property
+    def rejected(self) -> tuple[Rejected, ...]:
+        """The rows that could not be used."""
+        return tuple(_as_rejected(row, self.name) for row in summarized(self.rejections))
+
+
+def _as_rejected(row: Mapping[str, Any], name: TableName) -> Rejected:
+    # The first of the uncounted rows keeps its line, even though the next run may leave out others.
+    count, why = row["count"], row["why"]
+    more = f" (and {count - 1} further rows of the segment, not listed one by one)" if count > 1 else ""
+    message = f"{_DOES_NOT_FIT}{f': {why}' if why else ''}{more}"
+    raw = row["after"].encode()
+    return Rejected(row["segment"], row["line"], BAD_VALUE, message, raw, name.database, name.table, count)
 
 
 @dataclass(frozen=True)
@@ -175,6 +208,9 @@ class TableUpdate:
     recomputed: RecomputedKeys | None = None
     tells_collisions: bool = False
 
+    def updated(self, failure: str | None = None) -> UpdatedTable:
+        return UpdatedTable(self.table_no, [*self.target.versions.values()][-1].name, failure=failure)
+
     def stored_value(self, column: schema.Column, target: Target | None = None) -> str:
         """Return the value of a column in an existing row (`f<field id>`, as in `read_rows`): the current one, or that
         of another target."""
@@ -194,55 +230,50 @@ class FileRewrite:
 
     update: TableUpdate
     file: StoredFile
-    deleted: bytes
+    deleted: BitMap64
 
 
-def pickled(plan: TableUpdate | FileRewrite) -> bytes:
-    return pickle.dumps(plan)
-
-
-def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Carry out the updates of one task: takes rows of `TASK_ROWS`, yields rows of `RESULTS`. `properties` are those of
-    PyIceberg's FileIO."""
+def update_with_blocks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[UpdatedTable]:
+    """Carry out the updates of one task: takes rows of `TASK_ROWS`. `properties` are those of PyIceberg's FileIO."""
     read = list(batches)
-    if not read:
-        return
-    rows = pa.Table.from_batches(read)
-    plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
-    yield from update_tables(properties, plans, events_of_blocks(rows))
+    if read:
+        rows = pa.Table.from_batches(read)
+        plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
+        yield from update_tables(properties, plans, events_of_blocks(rows))
 
 
 def update_tables(
     properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table
-) -> Iterator[pa.RecordBatch]:
-    """Do the work of `run_tasks`, from plans and keyed events (columns of `KEYED_EVENTS`)."""
+) -> Iterator[UpdatedTable]:
+    """Carry out plans with keyed events (columns of `KEYED_EVENTS`)."""
     with sql.database() as connection:
         for plan in plans:
-            results = _results(plan, connection, properties, changes)
-            yield pa.RecordBatch.from_pylist([each._asdict() for each in results], RESULTS)
+            yield _updated(plan, connection, properties, changes)
 
 
-def _results(
+def _updated(
     plan: TableUpdate | FileRewrite, connection: Any, properties: Mapping[str, str], changes: pa.Table
-) -> list[TaskResult]:
+) -> UpdatedTable:
     update = plan.update if isinstance(plan, FileRewrite) else plan
-    task = _Task(update, connection, load_file_io(dict(properties), update.location))
+    task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
     try:
         if isinstance(plan, FileRewrite):
-            return list(task.rewrite(plan.file, BitMap64.deserialize(plan.deleted)))
-        return list(task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no)))
+            task.rewrite(plan.file, plan.deleted, found)
+        else:
+            task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no), found)
     except FileNotFoundError as error:
-        return [TaskResult(update.table_no, "failed", f"a file of the table is not there: {error}")]
+        return update.updated(f"a file of the table is not there: {error}")
     except (MemoryError, duckdb.OutOfMemoryException) as error:
         # It may be what this table holds, and it may pass.
-        return [TaskResult(update.table_no, "failed", f"{_NO_ROOM}: {in_one_line(error)}")]
+        return update.updated(f"{_NO_ROOM}: {in_one_line(error)}")
     except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
         fault = error if isinstance(error, TransientError) else engine_fault(error)
         if fault is not None:
             fault.table = fault.table or update.name
-            raise TaskError(fault) from error
-        reason = str(error) if isinstance(error, CdcError) else f"the table could not be written: {described(error)}"
-        return [TaskResult(update.table_no, "failed", reason)]
+            raise fault from error
+        known = isinstance(error, CdcError)
+        return update.updated(str(error) if known else f"the table could not be written: {described(error)}")
+    return found
 
 
 def fold_table(
@@ -278,28 +309,24 @@ class _Task:
     def _query(self, query: str, **relations: Any) -> pa.Table:
         return sql.query(self._connection, query, **relations)
 
-    def update(self, events: pa.Table) -> Iterator[TaskResult]:
+    def update(self, events: pa.Table, found: UpdatedTable) -> None:
         """Update the table with the task's keyed events of it."""
-        number = self._update.table_no
         if self._update.recomputed is not None:
             events = self._of_recomputed(events, self._update.recomputed)
         elif self._update.tells_collisions and self._may_collide(events):
-            yield TaskResult(number, "colliding")
+            found.collides = True
             return
         done, rejected, older = self._decided(events)
-        yield from self._rejected(rejected)
+        found.rejections += self._rejected(rejected)
         if rejected and not self._update.skips_rejected:
             return
         rows = self._rows(done)
         if rows.num_rows:
-            yield TaskResult(number, "file", self._write(rows))
+            found.files.append(self._write(rows))
         keys = pa.concat_tables([each.latest for each in done])
         zeros = sum(pc.sum(each.typed.values.column("zero_dates")).as_py() or 0 for each in done)
-        counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, older)
-        yield TaskResult(number, "counts", json.dumps(counts._asdict()))
-        deleted = functools.reduce(_union, (each.replaced for each in done), self._emptied())
-        for path, positions in deleted.items():
-            yield TaskResult(number, "deleted", path, positions.serialize())
+        found.counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, older)
+        found.deleted = functools.reduce(_union, (each.replaced for each in done), self._emptied())
 
     def rows(self, events: pa.Table) -> pa.Table:
         """Return the rows that keyed events leave in a table without stored rows."""
@@ -441,7 +468,7 @@ class _Task:
         before = base.drop_columns(keys).take(place)
         return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
 
-    def _rejected(self, events: Iterable[pa.Table]) -> list[TaskResult]:
+    def _rejected(self, events: Iterable[pa.Table]) -> list[dict[str, Any]]:
         update, found = self._update, [row for rows in events for row in rows.to_pylist()]
         found.sort(key=lambda row: (row["segment"], row["line"]))
         reasons = [
@@ -458,7 +485,7 @@ class _Task:
             {"segment": row["segment"], "line": row["line"], "after": row["image"], "count": 1, "why": why}
             for row, why in itertools.zip_longest(found, reasons)
         ]
-        return [TaskResult(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
+        return summarized(found)
 
     def _named(self, typed: TypedRows) -> pa.Table:
         """Return typed rows with the columns of the table."""
@@ -616,7 +643,7 @@ class _Task:
             for number in np.unique(files).tolist()
         }
 
-    def rewrite(self, file: StoredFile, deleted: BitMap64) -> Iterator[TaskResult]:
+    def rewrite(self, file: StoredFile, deleted: BitMap64, found: UpdatedTable) -> None:
         """Write the file's remaining rows with the current values of their columns."""
         update, stored = self._update, self._update.stored
         assert stored is not None
@@ -640,7 +667,7 @@ class _Task:
                 if written.waiting >= ROW_GROUP_BYTES:
                     written.flush()
         if written is not None:
-            yield TaskResult(update.table_no, "file", written.close())
+            found.rewritten.append(written.close())
 
 
 def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -656,10 +683,6 @@ def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             beyond[row["segment"]] = {**row}
     return [*found, *beyond.values()]
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _union(first: dict[str, BitMap64], second: Mapping[str, BitMap64]) -> dict[str, BitMap64]:

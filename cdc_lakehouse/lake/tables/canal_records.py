@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Final
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression, Or
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from cdc_lakehouse.config import FeedConfig
@@ -22,7 +21,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.canal_positions import STUCK
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, state_of
-from cdc_lakehouse.lake.tables.records import RecordCommits, RecordFiles, RecordRows, RecordTable, offsets_summary
+from cdc_lakehouse.lake.tables.records import RecordCommits, RecordRows, RecordWriter, offsets_summary
 from cdc_lakehouse.lake.tables.small_table import between, missing
 from cdc_lakehouse.sources.canal.client import Round
 from cdc_lakehouse.sources.canal.positions import EntryStream, KnownEntries, PlacedEntry
@@ -66,7 +65,7 @@ class EntryRecords:
             return 0
         table = table or self._commits.create()
         start = self._state.landed.end(self._partition) or 0
-        files, dates = self._write(RecordTable.of(table, self._lake), new, start)
+        files, dates = self._write(RecordWriter.of(table, self._lake), new, start)
         self._commit(table, new, start, files, dates)
         return len(new)
 
@@ -79,28 +78,21 @@ class EntryRecords:
                 table, self._state, properties, [], offsets_summary(LandedBatch(self.batch.number, ()))
             )
 
-    def _write(self, table: RecordTable, new: Sequence[_Landing], start: int) -> tuple[list[DataFile], set[str]]:
+    def _write(self, writer: RecordWriter, new: Sequence[_Landing], start: int) -> tuple[list[str], set[str]]:
         """Write new entries; return the files, and the feed dates in them."""
         first_of_run = self.batch.segments[0].start if self.batch.segments else start
         whole = OffsetRange(self._partition, first_of_run, start + len(new), 0)
-        rows = RecordRows(self._source.time_zone, self._source.date_separator, self.batch.number, table.arrow)
-        files = RecordFiles(table, f"batch-{self.batch.number}-{uuid.uuid4()}")
+        rows = RecordRows(self._source.time_zone, self._source.date_separator, self.batch.number)
         dates: set[str] = set()
-        try:
+        with writer.files(f"batch-{self.batch.number}-{uuid.uuid4()}") as files:
             for first in range(0, len(new), _AT_ONCE):
                 for date, batch in rows.of(_messages(whole, new[first : first + _AT_ONCE], start + first)):
                     files.add(date, batch)
                     if date is not None:
                         dates.add(date)
-            written = files.close()
-        except BaseException:
-            files.discard()
-            raise
-        return written, dates
+        return files.written, dates
 
-    def _commit(
-        self, table: Table, new: Sequence[_Landing], start: int, files: Sequence[DataFile], dates: set[str]
-    ) -> None:
+    def _commit(self, table: Table, new: Sequence[_Landing], start: int, files: Sequence[str], dates: set[str]) -> None:
         end, size = start + len(new), sum(len(entry.value) + len(key) for entry, key in new)
         name = OffsetRange(self._partition, start, end, 0).segment
         landed = LandedSegment(name, self._partition, start, end, len(new), size, tuple(sorted(dates)))

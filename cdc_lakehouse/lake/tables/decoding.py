@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.decoders.arrow import rows_of
 from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS, SYNTHETIC, SYNTHETIC_EVENTS
 from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats.dump_values import DumpContext
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
-from cdc_lakehouse.decoders.task_errors import errors_to_driver
+from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import EventWriter
@@ -35,8 +33,6 @@ _REQUEST: Final = 1024 * 1024
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_SEGMENTS: Final = 64
 _GROUP_BYTES: Final = 128 * 1024 * 1024
-_RESULTS: Final = "data_file string, found binary"
-"""A row is a data file, or what a task returns beside its files: the rejected records and the line counts."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +75,15 @@ def decode_segments(
     `read` yields segments with their contents in tasks; `decode` yields batches with the columns of
     `event_schema.DECODED` for a DuckDB connection, a content and a file's context."""
     by_path = {file.ref.path: file for file in files}
-    decode_refs = functools.partial(_decode, read, decode, by_path, writer)
+    work = functools.partial(_decode, read, decode, by_path, writer)
+    segments = [file.ref for file in files]
+    is_small = fits_driver([segment.size for segment in segments])
+    groups = [segments] if is_small else _groups(segments, spark.sparkContext.defaultParallelism)
     found = DecodedFiles()
-    results = _rows_of_segments(spark, [file.ref for file in files], decode_refs)
-    for data_file, beside in results:
-        if data_file is not None:
-            found.data_files.append(data_file)
-        else:
-            listed, lines = pickle.loads(beside)
-            found.rejected += listed
-            found.lines |= lines
+    for each in run_tasks(None if is_small else spark, groups, work):
+        found.data_files += each.data_files
+        found.rejected += each.rejected
+        found.lines |= each.lines
     return found
 
 
@@ -98,33 +93,32 @@ def _decode(
     files: Mapping[str, SegmentFile],
     writer: EventWriter | None,
     segments: Sequence[SegmentRef],
-) -> Iterator[pa.RecordBatch]:
-    rejected: list[Rejected] = []
-    lines: dict[str, int] = {}
+) -> Iterator[DecodedFiles]:
+    """Decode the segments of a task, one after the other."""
+    found = DecodedFiles()
 
     def events() -> Iterator[pa.RecordBatch]:
-        with database() as connection, errors_to_driver():
+        with database() as connection:
             for ref, content in read(segments):
                 file = files[ref.path]
                 bad = _Rejections(file)
-                lines[file.segment] = 0
+                found.lines[file.segment] = 0
                 for batch in _of_file(file, decode(connection, content, file.context)):
                     sound = batch
-                    lines[file.segment] += batch.num_rows
+                    found.lines[file.segment] += batch.num_rows
                     if batch.column(_PROBLEM).null_count < batch.num_rows:
                         bad.add(batch.filter(batch.column(_PROBLEM).is_valid()))
                         sound = batch.filter(batch.column(_PROBLEM).is_null())
                     if sound.num_rows:
                         yield _events(sound, file)
-                rejected.extend(bad.listed())
+                found.rejected += bad.listed()
 
     if writer is None:
         for _ in events():
             pass
     else:
-        for written in writer.write(events()):
-            yield _results(written.column(0).to_pylist(), None)
-    yield _results([None], pickle.dumps((rejected, lines)))
+        found.data_files += writer.write(events())
+    yield found
 
 
 def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -138,11 +132,6 @@ def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 _PROBLEM: Final = DECODED.get_field_index("problem")
-
-
-def _results(data_files: list[str | None], found: bytes | None) -> pa.RecordBatch:
-    columns: list[Any] = [pa.array(data_files, pa.string()), pa.array([found] * len(data_files), pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, names=["data_file", "found"])
 
 
 def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
@@ -197,25 +186,6 @@ class _Rejections:
 
     def listed(self) -> list[Rejected]:
         return self._first if self._more is None else [*self._first, self._more]
-
-
-def _rows_of_segments(
-    spark: SparkSession,
-    segments: Sequence[SegmentRef],
-    decode: Callable[[Sequence[SegmentRef]], Iterator[pa.RecordBatch]],
-) -> Sequence[tuple[Any, ...]]:
-    """Return the rows that `decode` gives for segments. A task decodes several, one after the other; few and small ones
-    are read in the driver."""
-    if fits_driver([segment.size for segment in segments]):
-        return list(rows_of(decode(segments)))
-    groups = _groups(segments, spark.sparkContext.defaultParallelism)
-
-    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from decode(groups[number])
-
-    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, _RESULTS).collect()
 
 
 def fits_driver(sizes: Sequence[int]) -> bool:

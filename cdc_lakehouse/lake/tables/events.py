@@ -20,7 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -36,27 +36,17 @@ from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import (
     POSITION,
-    ROW_GROUP_BYTES,
-    DataFileWriter,
-    GatheringWriter,
+    DatedFiles,
     StoredFile,
     column,
     delete_rows,
     live_files,
     may_contain,
-    new_path,
     read_rows,
 )
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
 
-WRITTEN: Final = pa.schema([("data_file", pa.string())])
-"""The rows that tasks return for the files that they wrote: JSON for Iceberg's `ContentFileParser`."""
-
-_BUFFERED_BYTES: Final = 2 * ROW_GROUP_BYTES
-"""The limit for all dates together."""
-_FILE_BYTES: Final = 512 * 1024 * 1024
-"""The size of events in memory; on disk they take a third or less."""
 _PLAIN: Final = ("before", "after", "commit_ts", "line")
 """Columns whose values hardly repeat."""
 _REPEATED: Final = ("schema_name", "table_name", "segment", "feed_date")
@@ -73,31 +63,16 @@ class EventWriter:
     properties: Mapping[str, str]
     io: Mapping[str, str]
 
-    def write(self, events: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write events (columns of `NEW_EVENTS`, and `synthetic` if present) to data files of one feed date each; yield
-        the files (columns of `WRITTEN`)."""
+    def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
+        """Write events (columns of `NEW_EVENTS`, and `synthetic` if present) to data files of one feed date each;
+        return the files as JSON for Iceberg's `ContentFileParser`."""
         io = load_file_io(dict(self.io), self.location)
-        files: dict[str | None, GatheringWriter] = {}
-        buffered = 0
-        for batch in events:
-            for date, rows in _by_date(batch):
-                file = files.get(date)
-                if file is None:
-                    file = files[date] = GatheringWriter(self._open(io, date))
-                buffered += file.add(rows)
-                if file.waiting >= ROW_GROUP_BYTES:
-                    buffered -= file.flush()
-                if file.written >= _FILE_BYTES:
-                    buffered -= file.waiting
-                    yield _written(files.pop(date).close())
-            if buffered >= _BUFFERED_BYTES:
-                buffered -= sum(file.flush() for file in files.values())
-        for file in files.values():
-            yield _written(file.close())
-
-    def _open(self, io: FileIO, date: str | None) -> DataFileWriter:
-        path = new_path(self.location, self.properties, ".parquet")
-        return DataFileWriter(io, path, self.schema, self.properties, (date,), _PLAIN, _REPEATED)
+        of_table = (self.location, self.schema, self.properties)
+        with DatedFiles(io, *of_table, plain=_PLAIN, repeated=_REPEATED) as files:
+            for batch in events:
+                for date, rows in _by_date(batch):
+                    files.add(date, rows)
+        return files.written
 
 
 def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table]]:
@@ -118,10 +93,6 @@ def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table]]:
 
 
 _MICROS: Final = EVENTS.field("commit_time").type
-
-
-def _written(data_file: str) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"data_file": [data_file]}, schema=WRITTEN)
 
 
 # --- Reading ---
@@ -359,14 +330,6 @@ class Events:
         """The batches in the table, as this run found and left them."""
         return Appended.of(self._lake.load(self.identifier))
 
-    def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
-        """Write events (columns of `NEW_EVENTS`, and `synthetic`) in this process; return the files for `commit`."""
-        return [path for files in self.writer().write(events) for path in files.column("data_file").to_pylist()]
-
-    def write_in_tasks(self, events: DataFrame) -> list[str]:
-        """Write events in tasks; otherwise like `write`."""
-        return _written_by(events, self.writer())
-
     def commit(self, data_files: Sequence[str], segments: Sequence[Segment], settings: str | None = None) -> None:
         """Add what tasks wrote of a batch's segments, in the place of the earlier events of those that have such; of a
         file whose content is another one, in the place of those with a commit-ts that it has, too.
@@ -454,10 +417,6 @@ class Events:
 
     def _load(self) -> Table:
         return self._lake.existing(self.identifier)
-
-
-def _written_by(events: DataFrame, writer: EventWriter) -> list[str]:
-    return [row["data_file"] for row in events.mapInArrow(writer.write, spark_columns(WRITTEN)).collect()]
 
 
 def _transactions(table: Table, data_files: Iterable[str], segments: pa.Array) -> pa.Table:

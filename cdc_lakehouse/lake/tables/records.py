@@ -5,10 +5,8 @@ the batch's number and ranges in the snapshot's summary. It is committed on top 
 only one of two runs lands the same ranges. Whatever ends a run, a range has landed completely, together with the
 position after it, or not at all.
 
-Data files of `records`: messages as rows, written where they are read, in Spark's tasks or in this process.
-
-PyArrow writes columns to Parquet through PyIceberg, which takes a third of the CPU time of Spark's writer for rows. The
-messages are not interpreted; bytes stay bytes. The files are unused until the driver commits them (see `records`).
+Messages are written as rows where they are read, in Spark's tasks or in this process. They are not interpreted; bytes
+stay bytes. The files are unused until the driver commits them, for which it needs no JVM.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import contextlib
 import datetime
 import itertools
 import json
-import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,13 +26,11 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.io.fileformat import FileFormatFactory, FileFormatWriter
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey, PartitionSpec
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -52,9 +47,11 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc_lakehouse.config import DateSeparator, FeedConfig, StorageConfig
 from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
+from cdc_lakehouse.lake.files import DatedFiles, as_data_file
 from cdc_lakehouse.lake.names import FIRST_BATCH, OFFSETS, REMOVED_UPTO, of_batch
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, records_table, state_of
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, split_ranges, useful_task_count
@@ -87,7 +84,7 @@ _LAST_SECOND: Final = 253_370_764_800
 _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 10}
 
 
-Dated = tuple[str | None, pa.RecordBatch]
+Dated = tuple[str | None, pa.Table]
 
 
 @dataclass(frozen=True)
@@ -98,10 +95,9 @@ class RecordRows:
     time_zone: str
     date_separator: DateSeparator
     batch: int
-    schema: pa.Schema = field(default=_ARROW)
 
     def of(self, messages: Messages) -> Iterator[Dated]:
-        """Yield the rows of each feed date, with the columns of `schema`."""
+        """Yield the rows of each feed date, with the columns of `SCHEMA`."""
         flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
         types, times = flat[::2], flat[1::2]
         dated = (types > 0) & (times >= 0) & (times < _LAST_SECOND * 1000)
@@ -123,13 +119,13 @@ class RecordRows:
             "batch": self.batch,
         }
         rows = pa.RecordBatch.from_arrays(
-            [_array(columns[each.name], each.type, count) for each in self.schema], schema=self.schema
+            [_array(columns[each.name], each.type, count) for each in _ARROW], schema=_ARROW
         )
         if len(dates) == 1:
-            yield dates[0], rows
+            yield dates[0], pa.Table.from_batches([rows])
         else:
             for number, date in enumerate(dates):
-                yield date, rows.filter(pa.array(which == number))
+                yield date, pa.Table.from_batches([rows]).filter(pa.array(which == number))
 
     def _dates(
         self, seconds: np.ndarray[Any, Any], dated: np.ndarray[Any, Any]
@@ -160,137 +156,44 @@ def _or_none(headers: Sequence[Headers | None]) -> list[Headers | None]:
     return [each or None for each in headers] if any(headers) else [None] * len(headers)
 
 
-_ROW_GROUP_BYTES: Final = 64 << 20
-_FILE_BYTES: Final = 1 << 30
-"""The size in memory, before encoding: a quarter or less of it on disk."""
 _DATES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True)
-class RecordTable:
-    """The table as tasks need it. It is sent to tasks together with the warehouse's credentials."""
+class RecordWriter:
+    """Writes data files of the table in tasks. It is sent to them together with the warehouse's credentials."""
 
     location: str
-    properties: Mapping[str, str]
     schema: Schema
-    spec: PartitionSpec
+    properties: Mapping[str, str]
     warehouse: str
     storage: StorageConfig
     io: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def of(cls, table: Table, lake: Lake) -> RecordTable:
-        properties, io = dict(table.properties), dict(table.io.properties)
-        where = (lake.config.warehouse, lake.storage)
-        return cls(table.location(), properties, table.schema(), table.spec(), *where, io)
+    def of(cls, table: Table, lake: Lake) -> RecordWriter:
+        where, io = (lake.config.warehouse, lake.storage), dict(table.io.properties)
+        return cls(table.location(), table.schema(), dict(table.properties), *where, io)
 
-    @property
-    def arrow(self) -> pa.Schema:
-        return schema_to_pyarrow(self.schema)
+    def files(self, name: str) -> DatedFiles:
+        """Return new files. `name` is part of their names and must be unique to the task."""
+        return DatedFiles(
+            self._open_io(), self.location, self.schema, self.properties,
+            plain=("offset", "key", "value"), repeated=("feed_date", "topic", "timestamp_type", "segment"),
+            most_open=_DATES_AT_ONCE, name=name,
+        )  # fmt: skip
 
-    def open_io(self) -> FileIO:
+    def delete(self, files: Iterable[str]) -> None:
+        """Delete files that no commit references or will reference."""
+        io = self._open_io()
+        for file in files:
+            with contextlib.suppress(OSError):
+                io.delete(as_data_file(file).file_path)
+
+    def _open_io(self) -> FileIO:
         """Open the FileIO with the credentials that the configuration gives in this process now: those sent with the
         task may have expired."""
         return load_file_io({**self.io, **pyiceberg_file_io(self.warehouse, self.storage).pyiceberg}, self.location)
-
-    def delete(self, files: Iterable[DataFile]) -> None:
-        """Delete files that no commit references or will reference."""
-        io = self.open_io()
-        for file in files:
-            with contextlib.suppress(OSError):
-                io.delete(file.file_path)
-
-
-class RecordFiles:
-    """The data files of one task of a batch: at any time one open file for each of a few feed dates. The rows in memory
-    are at most those of a row group."""
-
-    def __init__(self, table: RecordTable, name: str) -> None:
-        """`name` is part of the files' names and must be unique to the task."""
-        self._table = table
-        self._io = table.open_io()
-        self._locations = load_location_provider(table.location, dict(table.properties))
-        self._name = name
-        self._open: dict[str | None, _File] = {}
-        self._held = 0
-        self._paths: list[str] = []
-        self._written: list[DataFile] = []
-
-    def add(self, date: str | None, rows: pa.RecordBatch) -> None:
-        if date not in self._open:
-            if len(self._open) >= _DATES_AT_ONCE:
-                self._close(next(iter(self._open)))  # The one that was opened first: dates come in order.
-            self._open[date] = self._new(date)
-        file = self._open[date]
-        file.held.append(rows)
-        self._held += rows.nbytes
-        if self._held >= _ROW_GROUP_BYTES:
-            self._held = 0
-            for each in self._open.values():
-                each.write()
-            if file.bytes >= _FILE_BYTES:
-                self._close(date)
-
-    def close(self) -> list[DataFile]:
-        """Close all files and return them."""
-        for date in list(self._open):
-            self._close(date)
-        return self._written
-
-    def discard(self) -> None:
-        """Delete all files."""
-        for file in self._open.values():
-            if file.bytes:
-                with contextlib.suppress(OSError):
-                    file.writer.close()
-        for path in self._paths:
-            with contextlib.suppress(OSError):
-                self._io.delete(path)
-
-    def _new(self, date: str | None) -> _File:
-        key = PartitionKey(
-            [PartitionFieldValue(self._table.spec.fields[0], date)], self._table.spec, self._table.schema
-        )
-        path = self._locations.new_data_location(f"{self._name}-{len(self._paths):05d}.parquet", key)
-        self._paths.append(path)
-        model = FileFormatFactory.get(FileFormat.PARQUET)
-        output = self._io.new_output(path)
-        return _File(path, key, model.create_writer(output, self._table.schema, dict(self._table.properties)))
-
-    def _close(self, date: str | None) -> None:
-        file = self._open.pop(date)
-        file.write()
-        statistics = file.writer.close()
-        self._written.append(
-            DataFile.from_args(
-                content=DataFileContent.DATA,
-                file_path=file.path,
-                file_format=FileFormat.PARQUET,
-                partition=file.key.partition,
-                file_size_in_bytes=len(self._io.new_input(file.path)),
-                sort_order_id=None,
-                spec_id=self._table.spec.spec_id,
-                equality_ids=None,
-                key_metadata=None,
-                **statistics.to_serialized_dict(),
-            )
-        )
-
-
-@dataclass
-class _File:
-    path: str
-    key: PartitionKey
-    writer: FileFormatWriter
-    held: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
-    bytes: int = 0
-
-    def write(self) -> None:
-        """Write the collected rows as a row group."""
-        if self.held:
-            rows, self.held = pa.Table.from_batches(self.held), []
-            self.bytes += rows.nbytes
-            self.writer.write(rows)
 
 
 @dataclass
@@ -309,7 +212,7 @@ class ReadGroup:
     """The ranges that a task has read, the files with their records, and the errors."""
 
     ranges: list[ReadRange]
-    files: list[DataFile]
+    files: list[str]
     faults: list[CdcError]
 
 
@@ -319,45 +222,23 @@ class RecordTask:
 
     client: KafkaClient
     rows: RecordRows
-    table: RecordTable
+    writer: RecordWriter
     name: str
 
-    def run(self, number: int, ranges: Sequence[OffsetRange]) -> ReadGroup:
+    def run(self, numbered: tuple[int, Sequence[OffsetRange]]) -> Iterator[ReadGroup]:
+        number, ranges = numbered
         found = {each: ReadRange(each, each.start) for each in ranges}
         reader = RangeReader(self.client, ranges)
-        files = RecordFiles(self.table, f"{self.name}-{number:05d}")
-        try:
+        with self.writer.files(f"{self.name}-{number:05d}") as files:
             for messages in reader.messages():
                 _count(found[messages.range], messages)
                 for date, rows in self.rows.of(messages):
                     files.add(date, rows)
                     if date is not None:
                         found[messages.range].dates.add(date)
-            written = files.close()
-        except BaseException:
-            files.discard()
-            raise
         for each, end in reader.ends.items():
             found[each].end = end
-        return ReadGroup(list(found.values()), written, reader.faults)
-
-
-def run_tasks(
-    task: RecordTask, groups: Sequence[Sequence[OffsetRange]], spark: Callable[[], SparkSession]
-) -> list[ReadGroup]:
-    """Run a task for each group of ranges; Spark is started when there are several."""
-    if len(groups) == 1:
-        return [task.run(0, groups[0])]
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                group = pickle.dumps(task.run(number, groups[number]))
-                yield pa.RecordBatch.from_arrays([pa.array([group], pa.binary())], names=["read"])
-
-    frame = spark().range(0, len(groups), 1, len(groups)).mapInArrow(run, "read binary")
-    answers: list[Any] = frame.collect()
-    return [pickle.loads(answer["read"]) for answer in answers]
+        yield ReadGroup(list(found.values()), files.written, reader.faults)
 
 
 def _count(read: ReadRange, messages: Messages) -> None:
@@ -452,12 +333,12 @@ class RecordCommits:
         table: Table,
         before: LandedState,
         properties: Mapping[str, str],
-        files: Sequence[DataFile],
+        files: Sequence[str],
         summary: Mapping[str, str],
     ) -> None:
         """Commit files, properties and summary together. Raises `ConcurrentRunError` when another run has landed
         something since `before`; the files are then deleted."""
-        about = RecordTable.of(table, self._lake)
+        writer = RecordWriter.of(table, self._lake)
         for _ in range(_TRIES):
             try:
                 with table.transaction() as transaction:
@@ -465,7 +346,7 @@ class RecordCommits:
                     # Even without a file: the snapshot shows whether another run has landed something.
                     with update.merge_append() as append:
                         for file in files:
-                            append.append_data_file(file)
+                            append.append_data_file(as_data_file(file))
                     transaction.set_properties(dict(properties))
                 return
             except CommitFailedException:
@@ -473,7 +354,7 @@ class RecordCommits:
                 table = table.refresh()
                 if state_of(table) != before:
                     break
-        about.delete(files)
+        writer.delete(files)
         raise self.too_late()
 
     def too_late(self) -> ConcurrentRunError:
@@ -526,7 +407,7 @@ class Records:
         if not ranges and state.after(pending, None) == state:
             return Appended(LandedBatch(batch, ()))
         table = table or self._commits.create()
-        landed = self._read(RecordTable.of(table, self._lake), ranges, state, batch)
+        landed = self._read(RecordWriter.of(table, self._lake), ranges, state, batch)
         now = LandedBatch(batch, landed.segments)
         after = state.after(pending, now if now.segments else None)
         if after != state:
@@ -539,28 +420,28 @@ class Records:
         if batch <= state.last.number or any((state.landed.end(partition) or 0) > start for partition, start in starts):
             raise self._commits.too_late()
 
-    def _read(self, table: RecordTable, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
+    def _read(self, writer: RecordWriter, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
         if not ranges:
             return _Landed((), (), ())
         tasks = useful_task_count(ranges, state.landed)
         if tasks > 1:
             tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
-        rows = RecordRows(self._source.time_zone, self._source.date_separator, batch, table.arrow)
-        task = RecordTask(self._client, rows, table, f"batch-{batch}-{uuid.uuid4()}")
-        groups = run_tasks(task, split_ranges(ranges, state.landed, tasks), self._spark)
-        landed, surplus = _without_surplus(groups)
-        table.delete(surplus)
+        rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
+        task = RecordTask(self._client, rows, writer, f"batch-{batch}-{uuid.uuid4()}")
+        shares = [*enumerate(split_ranges(ranges, state.landed, tasks))]
+        landed, surplus = _without_surplus(run_tasks(self._spark() if len(shares) > 1 else None, shares, task.run))
+        writer.delete(surplus)
         return landed
 
 
 @dataclass(frozen=True)
 class _Landed:
     segments: tuple[LandedSegment, ...]
-    files: tuple[DataFile, ...]
+    files: tuple[str, ...]
     faults: tuple[CdcError, ...]
 
 
-def _without_surplus(groups: Sequence[ReadGroup]) -> tuple[_Landed, list[DataFile]]:
+def _without_surplus(groups: Sequence[ReadGroup]) -> tuple[_Landed, list[str]]:
     """Separate what can land from the files of parts that follow an incomplete part: each part of a range is a
     group."""
     segments: list[LandedSegment] = []
