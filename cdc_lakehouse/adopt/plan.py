@@ -13,8 +13,8 @@ from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
+from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import quote
-from cdc_lakehouse.lake.table_operations import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.pipeline.apply import converted_columns, target_of
 from cdc_lakehouse.pipeline.changes import format_refusal, is_purged
 from cdc_lakehouse.pipeline.dump import DumpSource, PendingLoad

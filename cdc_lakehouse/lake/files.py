@@ -3,11 +3,10 @@
 Columns are addressed by field id everywhere: a file keeps the names that it was written with, and the table's columns
 may have been renamed since. Nothing here needs a JVM; `iceberg_java.TableTransaction` adds written files to the table.
 
-Position deletes of Iceberg v2: the deleted rows of a data file, as their positions in a Parquet file.
-
-The project writes one such file for each data file, as it does for vectors: a writer that deletes further rows writes a
-file that also holds the earlier rows, and removes the earlier file in the same commit. Other writers add files
-instead.
+The deleted rows of a data file are a bitmap of positions in a Puffin file (the deletion vectors of Iceberg v3), or
+positions in a Parquet file (v2). A data file has at most one vector, and the project writes one file of positions for
+each: a writer that deletes further rows writes one that also holds the earlier rows, and removes the earlier one in the
+same commit. Other writers add files of positions instead.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import datetime
 import json
 import struct
 import uuid
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +46,7 @@ from pyiceberg.manifest import (
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.puffin import MAGIC_BYTES
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
@@ -67,22 +68,162 @@ from pyroaring import BitMap64
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.duckdb_sql import by_name
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.deletes import (
-    FIRST_SPEC,
-    StoredVector,
-    content_file_json,
-    place_in_file,
-    read_vector,
-    write_vectors,
-)
+
+# A file of a table as JSON for Iceberg's `ContentFileParser`: so it goes from where it was written to the commit.
+
+FIRST_SPEC: Final = 0
+"""The partition spec of every table that the project makes; no other spec is ever added."""
+
+
+def content_file_json(
+    path: str,
+    file_format: str,
+    *,
+    file_size: int,
+    rows: int,
+    deletes_of: str | None = None,
+    spec_id: int = FIRST_SPEC,
+    partition: Sequence[str | None] = (),
+    others: Mapping[str, Any] | None = None,
+) -> str:
+    """A data file, or a file of positions that are deleted of another one (`deletes_of`). `file_size` is in bytes.
+    `others` are further fields, by their names there."""
+    deletes = {} if deletes_of is None else {"content": "position-deletes", "referenced-data-file": deletes_of}
+    file = {
+        "spec-id": spec_id,
+        "content": "data",
+        "file-path": path,
+        "file-format": file_format,
+        "partition": list(partition),
+        "file-size-in-bytes": file_size,
+        "record-count": rows,
+    }
+    return json.dumps({**file, **deletes, **(others or {})}, ensure_ascii=False)
+
+
+_BLOB_TYPE: Final = "deletion-vector-v1"
+_BLOB_MAGIC: Final = b"\xd1\xd3\x39\x64"
+_LENGTH_BYTES: Final = 4
+_CRC_BYTES: Final = 4
+# Iceberg's reserved field for a row's position in its file.
+_POSITION_FIELD_ID: Final = 2147483645
+# The file takes the snapshot and the sequence number of the commit that adds it.
+_INHERITED: Final = -1
+_NO_FLAGS: Final = bytes(4)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVector:
+    """A deletion vector of a table.
+
+    offset, size: position and length of its blob in the Puffin file at `path`, in bytes. cardinality: deleted rows.
+    content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove it from the table.
+    """
+
+    path: str
+    offset: int
+    size: int
+    cardinality: int
+    content_file: str
+
+
+def read_vector(io: FileIO, stored: StoredVector) -> BitMap64:
+    """Return the positions of the deleted rows, from 0. Only the vector's own bytes are read.
+
+    Raises StoredFormError when they are not a deletion vector, or are damaged.
+    """
+    with io.new_input(stored.path).open() as file:
+        file.seek(stored.offset)
+        blob = file.read(stored.size)
+    positions = _decode(blob, stored)
+    if len(positions) != stored.cardinality:
+        raise _damaged(stored, f"it has {len(positions)} rows, not {stored.cardinality}")
+    return positions
+
+
+def write_vectors(
+    io: FileIO, path: str, vectors: Mapping[str, BitMap64], partitions: Mapping[str, Sequence[str | None]] | None = None
+) -> list[str]:
+    """Write one Puffin file with the vectors of one commit. `vectors` maps the path of a data file to its deleted
+    positions; `partitions` maps it to its partition's values, for partitioned tables.
+
+    Returns the delete file of each vector as JSON for Iceberg's `ContentFileParser`. A data file without deleted rows
+    gets none; when no file has any, nothing is written.
+    """
+    vectors = {data_file: positions for data_file, positions in vectors.items() if positions}
+    if not vectors:
+        return []
+    content = bytearray(MAGIC_BYTES)
+    blobs: list[dict[str, Any]] = []
+    for data_file, positions in vectors.items():
+        blob = _encode(positions)
+        blobs.append(_blob_metadata(data_file, len(positions), offset=len(content), size=len(blob)))
+        content += blob
+    content += _footer(blobs)
+    with io.new_output(path).create(overwrite=True) as file:
+        file.write(bytes(content))
+    return [
+        content_file_json(
+            path,
+            "puffin",
+            file_size=len(content),
+            rows=len(positions),
+            deletes_of=data_file,
+            partition=(partitions or {}).get(data_file, ()),
+            others=place_in_file(blob["offset"], blob["length"]),
+        )
+        for (data_file, positions), blob in zip(vectors.items(), blobs, strict=True)
+    ]
+
+
+def place_in_file(offset: int, size: int) -> dict[str, int]:
+    """Return the place of a vector in its file, as fields of its JSON."""
+    return {"content-offset": offset, "content-size-in-bytes": size}
+
+
+def _encode(positions: BitMap64) -> bytes:
+    compact = positions.copy()
+    compact.run_optimize()
+    body = _BLOB_MAGIC + compact.serialize()
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body + zlib.crc32(body).to_bytes(_CRC_BYTES, "big")
+
+
+def _decode(blob: bytes, stored: StoredVector) -> BitMap64:
+    length = int.from_bytes(blob[:_LENGTH_BYTES], "big")
+    if len(blob) != stored.size or len(blob) != _LENGTH_BYTES + length + _CRC_BYTES:
+        raise _damaged(stored, "its length is another")
+    body, crc = blob[_LENGTH_BYTES:-_CRC_BYTES], blob[-_CRC_BYTES:]
+    if not body.startswith(_BLOB_MAGIC):
+        raise _damaged(stored, "it is no deletion vector")
+    if zlib.crc32(body).to_bytes(_CRC_BYTES, "big") != crc:
+        raise _damaged(stored, "its checksum is another")
+    try:
+        return BitMap64.deserialize(body[len(_BLOB_MAGIC) :])
+    except ValueError as error:
+        raise _damaged(stored, "its bitmap cannot be read") from error
+
+
+def _blob_metadata(data_file: str, cardinality: int, *, offset: int, size: int) -> dict[str, Any]:
+    return {
+        "type": _BLOB_TYPE,
+        "fields": [_POSITION_FIELD_ID],
+        "snapshot-id": _INHERITED,
+        "sequence-number": _INHERITED,
+        "offset": offset,
+        "length": size,
+        "properties": {"referenced-data-file": data_file, "cardinality": str(cardinality)},
+    }
+
+
+def _footer(blobs: list[dict[str, Any]]) -> bytes:
+    payload = json.dumps({"blobs": blobs, "properties": {"created-by": "cdc_lakehouse"}}).encode()
+    return MAGIC_BYTES + payload + len(payload).to_bytes(4, "little") + _NO_FLAGS + MAGIC_BYTES
+
 
 DATA_FILE: Final = NestedField(2147483546, "file_path", StringType(), required=True)
 POSITION_FIELD: Final = NestedField(2147483545, "pos", LongType(), required=True)
 POSITION_DELETE_COLUMNS: Final = Schema(DATA_FILE, POSITION_FIELD)
 """Iceberg's reserved fields; rows are sorted by both."""
-
-BATCH_ROWS: Final = 1 << 17
-"""The number of rows that are read and written at a time: each row holds the whole path of its data file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +245,7 @@ def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMa
     names = [DATA_FILE.name, POSITION_FIELD.name]
     try:
         with io.new_input(stored.path).open() as stream, pq.ParquetFile(stream) as parquet:
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=names, use_threads=False):
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
                 own = batch.filter(pc.field(DATA_FILE.name) == data_file)
                 found.update(own.column(POSITION_FIELD.name).to_pylist())
     except (pa.ArrowInvalid, KeyError) as error:
@@ -114,9 +255,12 @@ def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMa
     return found
 
 
-def _damaged(stored: StoredPositions, why: str) -> StoredFormError:
+def _damaged(stored: StoredDeletes, why: str) -> StoredFormError:
+    vector = (
+        f"the deletion vector at {stored.path}, offset {stored.offset}," if isinstance(stored, StoredVector) else ""
+    )
     return StoredFormError(
-        f"the position deletes at {stored.path} cannot be used: {why}",
+        f"{vector or f'the position deletes at {stored.path}'} cannot be used: {why}",
         advice="restore the file, or make the table anew with `cdc-lakehouse rebuild`",
     )
 
@@ -922,7 +1066,7 @@ def write_positions(io: FileIO, path: str, file: StoredFile, positions: BitMap64
     own[TableProperties.DEFAULT_WRITE_METRICS_MODE] = "full"
     writer = DataFileWriter(io, path, POSITION_DELETE_COLUMNS, own, file.partition)
     numbers = np.frombuffer(positions.to_array(), np.uint64).astype(np.int64)
-    for start in range(0, len(numbers), BATCH_ROWS):
-        part = numbers[start : start + BATCH_ROWS]
+    for start in range(0, len(numbers), _BATCH_ROWS):
+        part = numbers[start : start + _BATCH_ROWS]
         writer.write(pa.table({DATA_FILE.name: pa.repeat(file.path, len(part)), POSITION_FIELD.name: pa.array(part)}))
     return writer.close(deletes_of=file.path)

@@ -10,6 +10,7 @@ import datetime
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, assert_never
 
@@ -19,16 +20,56 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import CatalogUnreachableError, TransientError
 from cdc_lakehouse.lake.names import CATALOG, Identifier
-from cdc_lakehouse.lake.table_operations import (
-    NO_TAG_CHANGES,
-    Add,
-    Drop,
-    Move,
-    Rename,
-    SchemaOperation,
-    TagChanges,
-    Widen,
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Add a column. `default` is the Iceberg initial default as a Python value, None for NULL."""
+
+    name: str
+    type: str
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Widen:
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Move a column after another column, or to the front."""
+
+    name: str
+    after: str | None
+
+
+SchemaOperation = Add | Drop | Rename | Widen | Move
+
+
+@dataclass(frozen=True, slots=True)
+class TagChanges:
+    """The changes of tags in one commit: new and moved tags with their snapshots, and the names of removed ones."""
+
+    added: Mapping[str, int] = field(default_factory=dict[str, int])
+    moved: Mapping[str, int] = field(default_factory=dict[str, int])
+    removed: tuple[str, ...] = ()
+
+
+NO_TAG_CHANGES: Final = TagChanges()
+
 
 _FEW_MANIFESTS: Final = 16
 """The number of manifests up to which one thread reads them all: handing them to other threads would take as long."""

@@ -46,8 +46,7 @@ from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETI
 from cdc_lakehouse.decoders.tasks import errors_of_tasks
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import system_table
-from cdc_lakehouse.lake.current.key_texts import TableKey
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, TableKey, commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.tables.checkpoints import delete_superseded, removal_of

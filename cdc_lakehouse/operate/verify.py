@@ -37,14 +37,13 @@ from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType, Form, form_o
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, quoted
 from cdc_lakehouse.config import VerifyConfig
-from cdc_lakehouse.decoders.formats.dump_values import CellError, DumpColumn, DumpContext, SqlNumber
+from cdc_lakehouse.decoders.formats.dump import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.errors import CdcError, PermanentError
 from cdc_lakehouse.lake.current.keyed_events import KeyColumn, keys_changed_above
-from cdc_lakehouse.lake.current.row_texts import in_row, number_of_digits, row_text
-from cdc_lakehouse.lake.current.row_texts import value_text as lake_text
 from cdc_lakehouse.lake.current.tables import CurrentTables, iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import lake_name
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, in_row, number_of_digits, row_text
+from cdc_lakehouse.lake.current.value_parsing import value_text as lake_text
 from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.files import live_files, read_rows
 from cdc_lakehouse.lake.names import FEED, INCARNATION

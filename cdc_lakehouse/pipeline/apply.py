@@ -43,9 +43,8 @@ from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, Up
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
-from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
+from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, TableTransaction, TagChanges
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
-from cdc_lakehouse.lake.table_operations import NO_TAG_CHANGES, TagChanges
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.pipeline.changes import EventEstimates, News, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.canal_positions import find_binlog_position, find_stuck
-from cdc_lakehouse.lake.tables.canal_records import EntryRecords
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords, find_binlog_position, find_stuck
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.source import JoinPoint

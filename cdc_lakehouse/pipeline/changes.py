@@ -15,8 +15,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
-from cdc_lakehouse.lake.current.key_texts import TableKey
-from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, TableKey
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, lake_name
 from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys

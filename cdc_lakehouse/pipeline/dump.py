@@ -19,8 +19,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.formats.dump import decode_rows
-from cdc_lakehouse.decoders.formats.dump_values import DumpContext
+from cdc_lakehouse.decoders.formats.dump import DumpContext, decode_rows
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, NOT_LOOKED_AT, PROBLEMS, Rejected
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments

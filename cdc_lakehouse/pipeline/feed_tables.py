@@ -127,7 +127,7 @@ def key_before_version(feed: FeedConfig, life: Incarnation, version: TableVersio
 
 def key_changes(feed: FeedConfig, life: Incarnation) -> list[TableVersion]:
     """Return the versions from which on rows are identified by other columns, or by other values of the same ones after
-    a type conversion. When the values stay, other texts of them are not another key (`lake.current.key_texts`)."""
+    a type conversion. When the values stay, other texts of them are not another key (`keyed_events.TableKey`)."""
     return [
         version
         for version in life.versions[1:]

@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.tasks import SPARK_ERRORS
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.isolation import run_isolated
+from cdc_lakehouse.lake.spark import run_isolated
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segment, moved_segment

@@ -39,7 +39,7 @@ from cdc_lakehouse.decoders.event_schema import row_images as images_of_columns
 from cdc_lakehouse.decoders.tasks import errors_of_tasks, errors_to_driver, results_of
 from cdc_lakehouse.errors import PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.key_texts import TableKey
+from cdc_lakehouse.lake.current.keyed_events import TableKey
 from cdc_lakehouse.lake.current.keyed_events import (
     EventShuffle,
     KeyedSpan,
@@ -63,7 +63,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     without_emptied,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.isolation import run_isolated
+from cdc_lakehouse.lake.spark import run_isolated
 from cdc_lakehouse.lake.tables.events import EventReader
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,

@@ -31,8 +31,14 @@ from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.decoding import fits_driver
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
-from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
-from cdc_lakehouse.lake.tables.records import Records, first_batch, records_frame, removed_upto
+from cdc_lakehouse.lake.tables.records import (
+    PartitionRecords,
+    Records,
+    first_batch,
+    record_reader,
+    records_frame,
+    removed_upto,
+)
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext

@@ -10,8 +10,7 @@ import pytest
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.canal_positions import FoundPosition, commit_ts_of, find_binlog_position
-from cdc_lakehouse.lake.tables.canal_records import EntryRecords
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords, FoundPosition, commit_ts_of, find_binlog_position
 from cdc_lakehouse.sources.canal.client import Round
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire

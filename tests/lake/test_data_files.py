@@ -45,12 +45,12 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
 from cdc_lakehouse.lake import files
-from cdc_lakehouse.lake.deletes import StoredVector, read_vector, write_vectors
 from cdc_lakehouse.lake.files import (
     DataFileWriter,
     StoredDeletes,
     StoredFile,
     StoredPositions,
+    StoredVector,
     column,
     delete_rows,
     live_files,
@@ -58,8 +58,10 @@ from cdc_lakehouse.lake.files import (
     read_deleted,
     read_positions,
     read_rows,
+    read_vector,
     write_file,
     write_positions,
+    write_vectors,
 )
 
 IO = PyArrowFileIO()
@@ -191,7 +193,7 @@ def test_deletes_are_read_alike_and_take_over_earlier_ones(
         version, gone = versions[number == len(deleted)], gone | positions
         wanted = BitMap64(positions)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(files, "BATCH_ROWS", max(7, len(gone) // 3))
+            patched.setattr(files, "_BATCH_ROWS", max(7, len(gone) // 3))
             added, replaced = delete_rows(
                 IO, str(directory), _PROPERTIES, version, [file, other], {name: wanted, other.path: BitMap64()}
             )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.lake.current import schema_plan
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn, Plan, plan_evolution
-from cdc_lakehouse.lake.table_operations import SchemaOperation
+from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 
 META = "_commit_ts"
 TYPES = ["int", "long", "string", "decimal(10,2)", "decimal(12,2)", "timestamp"]

@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables import record_files
+from cdc_lakehouse.lake.tables import records as table
 from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
-from cdc_lakehouse.lake.tables.record_files import PartitionRecords, RecordReader, record_reader
-from cdc_lakehouse.lake.tables.records import RecordCommits, RecordRows, RecordWriter
+from cdc_lakehouse.lake.tables.records import (
+    PartitionRecords,
+    RecordCommits,
+    RecordReader,
+    RecordRows,
+    RecordWriter,
+    record_reader,
+)
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 from tests.kit.lakes import lake_config
 
@@ -36,8 +42,7 @@ class Log:
     def __init__(self, root: Path, files: list[list[Chunk]]) -> None:
         self.lake = Lake(lake_config(root))
         commits = RecordCommits(self.lake, "f")
-        table = commits.create()
-        writer = RecordWriter.of(table, self.lake)
+        writer = RecordWriter.of(commits.create(), self.lake)
         for number, chunks in enumerate(files):
             with writer.files(f"task-{number:05d}") as written:
                 for chunk in chunks:
@@ -49,9 +54,8 @@ class Log:
                     messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
                     for date, rows in RecordRows("UTC", "day", batch).of(messages):
                         written.add(date, rows)
-            table = self.lake.load(records_table("f"))
-            assert table is not None
-            commits.commit(table, state_of(table), {}, written.written, {})
+            now = self.lake.existing(records_table("f"))
+            commits.commit(now, state_of(now), {}, written.written, {})
 
     def reader(self, wanted: list[PartitionRecords], tasks: int = 1) -> RecordReader:
         return pickle.loads(pickle.dumps(record_reader(self.lake, "f", wanted, tasks)))
@@ -143,7 +147,7 @@ def test_each_partition_comes_whole_and_in_order(
         for each in wanted
     }
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_files, "_BATCH_BYTES", batch_bytes)
+        patch.setattr(table, "_BATCH_BYTES", batch_bytes)
         reader = Log(Path(directory), files).reader(wanted, tasks)
         assert len(reader.shares) <= tasks
         assert read(reader) == expected

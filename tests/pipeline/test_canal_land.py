@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import SourceUnreachableError
-from cdc_lakehouse.lake.tables.canal_positions import landed_position
+from cdc_lakehouse.lake.tables.canal_records import landed_position
 from cdc_lakehouse.pipeline import canal
 from cdc_lakehouse.pipeline.source import open_monitor
 from cdc_lakehouse.sources.canal.client import CanalClient

@@ -17,8 +17,14 @@ from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.record_files import PartitionRecords
-from cdc_lakehouse.lake.tables.records import RecordCommits, files_before, first_batch, remove_before, removed_upto
+from cdc_lakehouse.lake.tables.records import (
+    PartitionRecords,
+    RecordCommits,
+    files_before,
+    first_batch,
+    remove_before,
+    removed_upto,
+)
 from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.holds import find_holds

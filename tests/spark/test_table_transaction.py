@@ -20,11 +20,26 @@ from cdc_lakehouse.errors import StoredFormError, TransientError
 from cdc_lakehouse.lake import iceberg_java
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import FORMAT_VERSION, TABLE_PROPERTIES
-from cdc_lakehouse.lake.deletes import write_vectors
-from cdc_lakehouse.lake.files import StoredFile, live_files, may_contain, read_deleted, read_rows, write_file
-from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
+from cdc_lakehouse.lake.files import (
+    StoredFile,
+    live_files,
+    may_contain,
+    read_deleted,
+    read_rows,
+    write_file,
+    write_vectors,
+)
+from cdc_lakehouse.lake.iceberg_java import (
+    Add,
+    Drop,
+    IcebergJavaApi,
+    Move,
+    Rename,
+    SchemaOperation,
+    TableTransaction,
+    Widen,
+)
 from cdc_lakehouse.lake.names import Identifier, quote
-from cdc_lakehouse.lake.table_operations import Add, Drop, Move, Rename, SchemaOperation, Widen
 from tests.kit.lakes import lake_config
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdc_lakehouse.changelog.mysql_types import promotable
-from cdc_lakehouse.lake.table_operations import Add, Drop, Move, Rename, SchemaOperation, Widen
+from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 
 
 @dataclass(frozen=True, slots=True)

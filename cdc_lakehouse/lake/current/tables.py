@@ -42,6 +42,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
+from cdc_lakehouse.lake.iceberg_java import TagChanges
 from cdc_lakehouse.lake.names import (
     APPLIED_BATCH,
     APPLIED_TS,
@@ -61,7 +62,6 @@ from cdc_lakehouse.lake.names import (
     path_part,
     summary_of,
 )
-from cdc_lakehouse.lake.table_operations import TagChanges
 
 FORMAT_VERSION: Final = "format-version"
 _OWN_PLACE: Final = re.compile(r"-([0-9a-f]{12})/metadata/[^/]+$")

@@ -32,7 +32,7 @@ from cdc_lakehouse.lake.current.update_tasks import (
     update_tables,
     update_with_blocks,
 )
-from cdc_lakehouse.lake.isolation import run_isolated
+from cdc_lakehouse.lake.spark import run_isolated
 from cdc_lakehouse.lake.tables.events import EventReader
 
 _TASK_EVENTS: Final = 500_000

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS, SYNTHETIC, SYNTHETIC_EVENTS
 from cdc_lakehouse.decoders.format import FileContext
-from cdc_lakehouse.decoders.formats.dump_values import DumpContext
+from cdc_lakehouse.decoders.formats.dump import DumpContext
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.duckdb_sql import database
