@@ -27,7 +27,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, expression_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table, Transaction
@@ -37,6 +37,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, _FastAppendFiles, _
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.files import as_data_file, new_path, write_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -157,7 +158,7 @@ class SmallTable:
             # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
             added = [pa.concat_tables(kept, promote_options="permissive")] if kept else []
             added += [new] if len(new) else []
-            files = [f for each in added for f in _dataframe_to_data_files(transaction.table_metadata, each, table.io)]
+            files = [_written(transaction.table_metadata, table.io, each) for each in added]
             with _new_snapshot(transaction, table.io, replaces=bool(gone)) as snapshot:
                 if gone:
                     snapshot.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
@@ -236,6 +237,11 @@ def _new_snapshot(transaction: Transaction, io: FileIO, *, replaces: bool) -> _O
     if not replaces:
         return transaction.update_snapshot().fast_append()
     return _Overwrite(Operation.OVERWRITE, transaction, io)
+
+
+def _written(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> DataFile:
+    path = new_path(metadata.location, metadata.properties, ".parquet")
+    return as_data_file(write_file(io, path, metadata.schema(), rows, metadata.properties))
 
 
 def _rewritten(
