@@ -7,30 +7,28 @@ from cdc_lakehouse.changelog.schema import Column, InitialDefault, TableName, Ta
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.decoders.tasks import errors_of_tasks
 from cdc_lakehouse.lake.current import keyed_events, update_tasks
-from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import (
     KEYED_EVENTS,
     EventShuffle,
     KeyedSpan,
     KeyedSpans,
+    TableKey,
     commit_ts_range,
     events_of_blocks,
     read_keyed_events,
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, image_of, initial_value, lake_name, row_images
-from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable, UpdateJob
-from cdc_lakehouse.lake.current.update_job import _add as add_result
+from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdateJob
 from cdc_lakehouse.lake.current.update_tasks import (
     TASK_ROWS,
     FileRewrite,
     RecomputedKeys,
     StoredTable,
     TableUpdate,
-    TaskResult,
-    pickled,
-    run_tasks,
+    UpdatedTable,
     summarized,
     update_tables,
+    update_with_blocks,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.files import StoredFile, write_file

@@ -14,6 +14,7 @@ With `@ moves = COLUMNS` results are the rows that are live, as images of the ta
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -53,21 +54,18 @@ from tests.boundaries.update import (
     TableUpdate,
     TableVersion,
     Target,
-    TaskResult,
     UpdatedTable,
     UpdateJob,
     ValueFormat,
-    add_result,
     duckdb_sql,
     image_text,
     lake_name,
-    pickled,
     read_keyed_events,
     row_stage,
-    run_tasks,
     summarized,
     update_tables,
     update_tasks,
+    update_with_blocks,
     write_file,
 )
 from tests.changelog.statements import declared
@@ -125,11 +123,10 @@ def event(line: str, number: int) -> tuple[bool, dict[str, Any]]:
     }  # fmt: skip
 
 
-def task_results(plan: TableUpdate | FileRewrite, *blocks: pa.Table) -> list[TaskResult]:
-    planned = pa.Table.from_pylist([{"plan": pickled(plan)}], TASK_ROWS)
+def task_results(plan: TableUpdate | FileRewrite, *blocks: pa.Table) -> list[UpdatedTable]:
+    planned = pa.Table.from_pylist([{"plan": pickle.dumps(plan)}], TASK_ROWS)
     rows = pa.concat_tables([planned, *blocks], promote_options="default")
-    found = run_tasks({}, rows.combine_chunks().to_batches())
-    return [TaskResult(**result) for batch in found for result in batch.to_pylist()]
+    return pickle.loads(pickle.dumps([*update_with_blocks({}, rows.combine_chunks().to_batches())]))
 
 
 @dataclass
@@ -185,7 +182,8 @@ class Play:
             yield " ".join(["counts", *(f"{n} {name}" for name, n in self.found.counts._asdict().items() if n)])
 
     def is_stopped(self, found: UpdatedTable) -> bool:
-        return bool(found.failure or found.collides or (found.rejections and not found.update.skips_rejected))
+        is_held = self.settings.get("policy") == "hold"
+        return bool(found.failure or found.collides or (found.rejections and is_held))
 
     def schema(self, version: TableVersion) -> Schema:
         kinds = ((c, PrimitiveType.model_validate(self.format.type_of(c.type))) for c in version.columns)
@@ -256,7 +254,7 @@ class Play:
 
     def by_tasks(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
         """Two tasks, whose events come in blocks, through files or not, and one that writes existing rows again."""
-        update, found = table.update, UpdatedTable(table.update)
+        update, found = table.update, table.update.updated()
         redecoded = update.recomputed.segments if update.recomputed else frozenset[str]()
         blocks = list[pa.RecordBatch]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
@@ -266,11 +264,11 @@ class Play:
         for task in (0, 1):
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
             for result in task_results(update, *own):
-                add_result(result, found)
+                found.add(result)
         if table.rewrites and update.stored and found.failure is None and not found.collides:
-            gone = found.deleted.get(update.stored.files[0].path, BitMap64()).serialize()
-            written_again = task_results(FileRewrite(update, update.stored.files[0], gone))
-            found.rewritten = [result.text or "" for result in written_again if result.kind == "file"]
+            gone = found.deleted.get(update.stored.files[0].path, BitMap64())
+            for result in task_results(FileRewrite(update, update.stored.files[0], gone)):
+                found.add(result)
         return found
 
     def live(self) -> Iterator[str]:
@@ -419,13 +417,12 @@ def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: p
         keyed += read_keyed_events(reader, connection(), [replace(span, table_no=number) for span in table.spans])
         plans.append(replace(table.update, table_no=number))
     with_room(monkeypatch, "30MB")
-    results = [
-        TaskResult(**row) for rows in update_tables({}, plans, pa.concat_tables(keyed)) for row in rows.to_pylist()
-    ]
-    found = {(each.table_no, each.kind): each.text or "" for each in results if each.kind != "counts"}
-    assert list(found) == [(0, "file"), (1, "failed"), (2, "file")]
-    assert found[1, "failed"].startswith("memory ran out while the table was updated. The next run tries again")
-    assert [row["v"] for row in play.read([found[2, "file"]])] == ["xx"]
+    found = [*update_tables({}, plans, pa.concat_tables(keyed))]
+    assert [(each.table_no, len(each.files), each.failure is None) for each in found] == [
+        (0, 1, True), (1, 0, False), (2, 1, True),
+    ]  # fmt: skip
+    assert (found[1].failure or "").startswith("memory ran out while the table was updated. The next run tries again")
+    assert [row["v"] for row in play.read(found[2].files)] == ["xx"]
 
 
 @pytest.mark.parametrize(
