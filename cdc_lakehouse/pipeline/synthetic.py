@@ -39,10 +39,10 @@ from cdc_lakehouse.decoders.event_schema import row_images as images_of_columns
 from cdc_lakehouse.decoders.tasks import errors_of_tasks, errors_to_driver, results_of
 from cdc_lakehouse.errors import PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import TableKey
 from cdc_lakehouse.lake.current.keyed_events import (
     EventShuffle,
     KeyedSpan,
+    TableKey,
     all_keyed_events,
     commit_ts_range,
     events_of_blocks,
@@ -525,7 +525,9 @@ class SyntheticWriter:
                 _require_partition(move, readers[number], number, exchanged)
             columns = spark_columns(SYNTHETIC_EVENTS)
             events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
-            self._commit_move(move, results_of(functools.reduce(DataFrame.unionAll, events), self._events.writer().write))
+            self._commit_move(
+                move, results_of(functools.reduce(DataFrame.unionAll, events), self._events.writer().write)
+            )
         finally:
             for frame in rows:
                 frame.unpersist()
