@@ -18,14 +18,14 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_911, 16),
     "cdc_lakehouse/commands": (3_771, 21),
     "cdc_lakehouse/config": (2_010, 8),
-    "cdc_lakehouse/decoders": (6_327, 24),
-    "cdc_lakehouse/lake": (11_151, 40),
-    "cdc_lakehouse/operate": (2_641, 8),
-    "cdc_lakehouse/pipeline": (6_520, 19),
+    "cdc_lakehouse/decoders": (6_299, 23),
+    "cdc_lakehouse/lake": (10_908, 33),
+    "cdc_lakehouse/operate": (2_639, 8),
+    "cdc_lakehouse/pipeline": (6_500, 19),
     "cdc_lakehouse/sample": (915, 3),
     "cdc_lakehouse/sources": (6_752, 31),
     "cdc_lakehouse/*.py": (795, 6),
-    "tests": (37_825, 256),
+    "tests": (37_845, 256),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
