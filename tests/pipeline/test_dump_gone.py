@@ -1,4 +1,5 @@
-"""A dump that is gone, or is another one, before all of it was loaded: in the steps that need no JVM."""
+"""A dump that is gone, or is another one, before all of it was loaded: in the steps that need no JVM. Cases are steps
+of runs; their results are what each `load` shows (`Play`)."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from cdc_lakehouse.pipeline.landing import loads_of
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, load
 from tests.kit import dumps
+from tests.kit.case_files import Case, read_cases
 from tests.kit.dumps import TSO
 from tests.pipeline import Sink, lake_in
 
@@ -61,24 +63,22 @@ class Events:
         return DecodedFiles(names, [], dict.fromkeys(names, 1))
 
 
-class Loading:
-    """A feed of a sink, which begins with a dump of tables with a row a file."""
+class Play:
+    """A feed of a sink, which begins with a dump of tables with two rows in a file each; positions count from the first
+    dump's. `load` (`load TABLE`: again) shows the batches in `events`, the tables that are loaded and from where, files
+    whose rows were read, and what waits; `kill TABLE` ends before the commit of its batch, `kill-committed` right after
+    it, `kill-unrecorded` before its tables are recorded; `first` says that nothing was published yet."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, *tables: str) -> None:
-        self.directory = directory / "dump"
-        self.events = Events()
-        self.write(*(tables or ("a", "b")))
-        initial = {"type": "dumpling", "uri": str(self.directory), "start_ts": 1}
-        self.lake = lake_in(directory, source={"initial": initial})
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.directory, self.events, self.begun, self.results = directory / "dump", Events(), True, list[str]()
+        self.monkeypatch = monkeypatch
+        self.lake = lake_in(
+            directory, source={"initial": {"type": "dumpling", "uri": str(self.directory), "start_ts": 1}}
+        )
+        self.do_dump("0", "a", "b")
         Sink(self.lake.sink, checkpoint=10)
-        self.begun = True
         monkeypatch.setattr(dump, "decode_segments", self.events.decode)
         monkeypatch.setattr(FeedRun, "spark", None)
-
-    def write(self, *tables: str, tso: int = TSO) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)
-        made = [dumps.DumpTable("d", name, {"id": "int PRIMARY KEY"}, [(1,), (2,)]) for name in tables]
-        dumps.dumpling(self.directory, made, rows_per_file=1, status=dumps.dumpling_status("tidb-binlog", tso))
 
     def run(self, again: Sequence[str] = ()) -> FeedRun:
         run = self.lake.run(reload_tables=frozenset(again))
@@ -87,139 +87,75 @@ class Loading:
             vars(run).update(last_cut=SimpleNamespace(checkpoint_ts=TSO))
         return run
 
-    def load(self, *again: str) -> tuple[Segment, ...]:
-        return Steps(self.run(again)).upto(load).segments
+    def do_dump(self, at: str, *tables: str) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        made = [dumps.DumpTable("d", name, {"id": "int PRIMARY KEY"}, [(1,), (2,)]) for name in tables]
+        status = dumps.dumpling_status("tidb-binlog", TSO + int(at))
+        dumps.dumpling(self.directory, made, rows_per_file=1, status=status)
 
-    def kill(self, *again: str, committed: bool = True) -> None:
-        """A run that ends before or right after the commit of its batch."""
+    def do_remove(self, file: str = "") -> None:
+        _ = (self.directory / f"d.{file}.csv").unlink() if file else shutil.rmtree(self.directory)
 
+    def do_first(self, *_: str) -> None:
+        self.begun = not self.begun
+
+    def do_exclude(self, *tables: str) -> None:
+        self.lake.configure(tables={"exclude": [f"d.{table}" for table in tables]})
+
+    def _killed(self, run: FeedRun) -> None:
         def ends(*_: object) -> None:
             raise Killed
 
-        run = self.run(again)
         vars(run.segments)["mark_decoded"] = ends
-        if not committed:
-            vars(run).update(events=SimpleNamespace(ensure=ends))
         with pytest.raises(Killed):
             Steps(run).upto(load)
 
-    def quarantined(self) -> list[tuple[str, str]]:
-        rows = self.lake.run().quarantine.open()
-        return sorted((row.error_class, f"{row.table} {row.segment.rpartition('/')[2]}") for row in rows)
+    def do_kill_committed(self, *again: str) -> None:
+        self._killed(self.run([f"d.{table}" for table in again]))
 
-    def held(self) -> dict[str, str]:
+    def do_kill(self, *again: str) -> None:
+        def ends() -> None:
+            raise Killed
+
+        run = self.run([f"d.{table}" for table in again])
+        vars(run).update(events=SimpleNamespace(ensure=ends))
+        self._killed(run)
+
+    def do_kill_unrecorded(self) -> None:
+        steps = Steps(self.run())
+        with self.monkeypatch.context() as patch:
+            patch.setattr("cdc_lakehouse.pipeline.steps._evolve", lambda *_: (_ for _ in ()).throw(Killed))
+            with pytest.raises(Killed):
+                steps.upto(load)
+
+    def do_load(self, *again: str) -> None:
+        self.events.read.clear()
+        try:
+            marked = Steps(self.run([f"d.{table}" for table in again])).upto(load).segments
+        except SourceError as error:
+            self.results.append(self.shown(f"SourceError: {error}"))
+            return
         run = self.lake.run()
-        return {
-            id.rpartition("@")[0]: why
-            for id, why in find_holds(run, run.history.history.incarnations(), LATER).reasons.items()
-        }
+        waiting = sum(map(len, run.segments.undecoded(DUMP).values()))
+        loads = ", ".join(f"{name.table} at {at - TSO}" for name, at in loads_of(run.history).items())
+        counts = f"{len(marked)} files loaded, {len(self.events.read)} read, {waiting} wait"
+        self.results.append(f"{counts}; {loads}; {len(self.events.batches)} batches")
+        rows = sorted(
+            (row.error_class, f"{row.table} {row.segment.rpartition('/')[2]}") for row in run.quarantine.open()
+        )
+        self.results += [f"  {kind} {what}".rstrip() for kind, what in rows]
+        for id, why in find_holds(run, run.history.history.incarnations(), LATER).reasons.items():
+            self.results.append(self.shown(f"  held {id.rpartition('@')[0]}: {why.partition('. What is mended')[0]}"))
 
-    def undecoded(self) -> int:
-        return sum(map(len, self.lake.run().segments.undecoded(DUMP).values()))
-
-    def loads(self) -> dict[str, int]:
-        return {str(name): at for name, at in loads_of(self.lake.run().history).items()}
-
-
-@pytest.fixture
-def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
-    return Loading(tmp_path, monkeypatch)
+    def shown(self, text: str) -> str:
+        return text.replace(str(self.directory), "DUMP").replace(f"feed {self.lake.name}", "feed FEED")
 
 
-def test_what_is_in_events_is_marked_when_the_dump_is_gone(loading: Loading) -> None:
-    loading.load()
-    assert loading.loads() == {"d.a": TSO, "d.b": TSO} and not loading.quarantined()
-    loading.write("a", "b", tso=LATER)
-    loading.kill("d.a")
-    shutil.rmtree(loading.directory)
-    loading.events.read.clear()
-    marked = loading.load()
-    assert [segment.events for segment in marked] == [1, 1] and loading.undecoded() == 0
-    assert not loading.events.read and len(loading.events.batches) == 2
-    assert loading.quarantined() == [
-        ("BadTableOfDump", "a "),
-        ("NotLookedAt", "a d.a.000000000.csv"),
-        ("NotLookedAt", "a d.a.000000001.csv"),
-    ]
-    assert list(loading.held()) == ["d.a"], "the others go on"
-    assert "restore the dump" in loading.held()["d.a"]
-    assert loading.load() == ()
-
-    # With the dump there again the load comes to its end.
-    loading.write("a", "b", tso=LATER)
-    loading.load()
-    assert loading.loads() == {"d.a": LATER, "d.b": TSO}
-    assert {kind for kind, _ in loading.quarantined()} == {"NotLookedAt"}
-
-
-def test_rows_that_are_missing_hold_their_table_alone(loading: Loading) -> None:
-    loading.load()
-    loading.write("a", "b", tso=LATER)
-    loading.kill("d.a", committed=False)
-    shutil.rmtree(loading.directory)
-    for _ in range(2):
-        assert loading.load() == () and loading.undecoded() == 2
-        assert loading.quarantined() == [
-            ("BadTableOfDump", "a "),
-            ("UnreadableSegment", "a d.a.000000000.csv"),
-            ("UnreadableSegment", "a d.a.000000001.csv"),
-        ]
-        assert list(loading.held()) == ["d.a"]
-    assert "has no metadata file" in loading.held()["d.a"] and "source.initial.uri" in loading.held()["d.a"]
-
-    # Another dump is a way out.
-    loading.write("a", "b", tso=LATER + 1000)
-    assert len(loading.load("d.a")) == 4
-    assert loading.undecoded() == 0 and not loading.quarantined() and not loading.held()
-    assert loading.loads() == {"d.a": LATER + 1000, "d.b": TSO}
-
-
-def test_files_that_are_missing_hold_their_table_alone(loading: Loading) -> None:
-    """In the first load, too."""
-    loading.kill(committed=False)
-    (loading.directory / "d.a.000000001.csv").unlink()
-    assert len(loading.load()) == 3 and loading.undecoded() == 1
-    assert loading.quarantined() == [("UnreadableSegment", "a d.a.000000001.csv")]
-    assert list(loading.held()) == ["d.a"]
-    loading.write("a", "b")
-    assert len(loading.load()) == 1
-    assert not loading.undecoded() and not loading.quarantined()
-
-
-@pytest.mark.parametrize("committed", [False, True])
-def test_a_first_load_goes_on_from_another_dump(loading: Loading, committed: bool) -> None:
-    loading.kill(committed=committed)
-    shutil.rmtree(loading.directory)
-    loading.begun = False
-    with pytest.raises(SourceError, match=r"4 files of the dump at .* no metadata file.* restore the dump"):
-        loading.load()
-    loading.begun = True
-    loading.write("a", "b", tso=LATER)
-    loading.load()
-    assert loading.undecoded() == 0 and not loading.quarantined()
-    assert loading.loads() == {"d.a": LATER, "d.b": LATER}
-    landed = {name for names in loading.events.batches.values() for name in names if f"/{LATER}/" in name}
-    assert len(landed) == 4, "all rows of the new one"
-
-
-def test_a_first_load_that_ended_before_its_tables_were_recorded_takes_no_rows_from_another_dump_for_granted(
-    loading: Loading, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/dump_gone.txt"), ids=str)
+def test_load_of_a_dump_that_changes_goes_on_or_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case, update: bool
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("cdc_lakehouse.pipeline.steps._evolve", lambda *_: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            loading.load()
-    assert loading.undecoded() == 0 and not loading.loads()
-    loading.write("a", "b", tso=LATER)
-    assert len(loading.load()) == 4
-    assert loading.loads() == {"d.a": LATER, "d.b": LATER}
-
-
-def test_a_table_that_was_never_loaded_needs_the_dump(loading: Loading) -> None:
-    """It would begin empty."""
-    loading.lake.configure(tables={"exclude": ["d.b"]})
-    loading.load()
-    loading.lake.configure(tables={})
-    shutil.rmtree(loading.directory)
-    with pytest.raises(SourceError, match="no metadata file"):
-        loading.load()
+    play = Play(tmp_path, monkeypatch)
+    for step in (step.split() for line in case.own for step in line.split(" ; ")):
+        getattr(play, f"do_{step[0].replace('-', '_')}")(*step[1:])
+    case.compare(play.results, update=update)
