@@ -20,6 +20,8 @@ class CdcError(Exception):
     """
 
     default_advice: ClassVar[str | None] = None
+    code: ClassVar[str]
+    """Stays the same when the text changes. docs/reference/errors.md has an anchor for each."""
 
     def __init__(
         self,
@@ -42,6 +44,11 @@ class CdcError(Exception):
     def __str__(self) -> str:
         where = [f"{place} {value}" for place in _PLACES if (value := getattr(self, place)) is not None]
         return self._with_advice(self.message if not where else f"{self.message} [{', '.join(where)}]")
+
+    @property
+    def coded(self) -> str:
+        """The text with the class's code at its end: for people, who look the code up."""
+        return f"{self} ({self.code})"
 
     @property
     def advised(self) -> str:
@@ -69,102 +76,134 @@ def in_one_line(error: Exception) -> str:
 class PermanentError(CdcError):
     """Trying again gives the same error."""
 
+    code = "CDC-001"
+
 
 class TransientError(CdcError):
     """Trying again may work."""
+
+    code = "CDC-002"
 
 
 class ConfigurationError(PermanentError):
     """`lakehouse.yaml` is missing, not YAML, or says something that is not allowed."""
 
+    code = "CDC-101"
+
 
 class SourceUnreachableError(TransientError):
     """The source of a feed (bucket, directory, broker) cannot be reached or read."""
 
+    code = "CDC-201"
     default_advice = "see whether it runs and can be reached from here; the next run tries again"
 
 
 class CatalogUnreachableError(TransientError):
     """The catalog does not answer, or another process keeps it locked."""
 
+    code = "CDC-301"
+
 
 class WarehouseUnreachableError(TransientError):
     """The store of the warehouse does not answer, or a file of it cannot be read at the moment."""
+
+    code = "CDC-302"
 
 
 class WarehouseFullError(TransientError):
     """There is no room for more files in the warehouse."""
 
+    code = "CDC-303"
     default_advice = "make room there"
 
 
 class EngineError(TransientError):
     """Spark, its JVM or one of its workers failed, or ended."""
 
+    code = "CDC-401"
+
 
 class SourceError(PermanentError):
     """The source answers, but its content cannot be used: the feed waits until that is corrected."""
+
+    code = "CDC-202"
 
 
 class DumpError(SourceError):
     """A dump is incomplete, or is not as its tool writes it."""
 
+    code = "CDC-207"
     default_advice = "copy the whole dump again, or dump again into an empty directory"
 
 
 class CheckpointError(SourceError):
     """The source's checkpoint-ts is missing, unreadable, or went backwards."""
 
+    code = "CDC-205"
     default_advice = "see that the changefeed runs and nothing else writes this file: TiCDC writes it again by itself"
 
 
 class SchemaFileError(PermanentError):
     """A schema file is not JSON, does not match its checksum, or lacks what it must have."""
 
+    code = "CDC-206"
     default_advice = "restore the file as TiCDC wrote it"
 
 
 class DdlError(PermanentError):
     """A DDL statement cannot be understood or cannot be applied. `changelog.ddl.lexer.DdlSyntaxError` says where."""
 
+    code = "CDC-208"
+
 
 class TableHeldError(PermanentError):
     """A table cannot be updated and stays at its last good cut."""
+
+    code = "CDC-501"
 
 
 class UnreadableTableError(PermanentError):
     """An Iceberg table in the catalog cannot be read: its metadata file is missing or damaged."""
 
+    code = "CDC-304"
+
 
 class QuarantineLimitError(PermanentError):
     """More rows of a batch cannot be used than the policy allows."""
+
+    code = "CDC-502"
 
 
 class StoredFormError(PermanentError):
     """Data in the lake was stored in a form that this release does not know."""
 
+    code = "CDC-305"
     default_advice = "run the newer release of cdc_lakehouse that wrote it"
 
 
 class ConcurrentRunError(TransientError):
     """Another run of the same feed is active."""
 
+    code = "CDC-402"
     default_advice = "wait for it to end, then run again"
 
 
 class AlertNotSentError(TransientError):
     """A receiver of alerts did not take a message."""
 
+    code = "CDC-601"
     default_advice = "see whether the receiver is up, and its settings below `alerts` are right"
 
 
 class ObjectMissingError(SourceError):
     """An object that should be in the source is not there."""
 
+    code = "CDC-203"
     default_advice = "put it back where it was; the next run reads it"
 
 
 class ObjectChangedError(SourceError):
     """An object is no longer the one that was listed, or changes while it is read."""
 
+    code = "CDC-204"
     default_advice = "run again once nothing writes to it any more"

@@ -225,22 +225,23 @@ def errors_page() -> str:
         [
             "A message says what happened, where, and what to do. After a permanent error a run is not repeated",
             "until something changes. After a transient error it is tried again, with longer and longer waits.",
+            "Every message ends with a code, such as `(CDC-201)`, which stays the same when the words change.",
             "[Troubleshooting](../troubleshooting.md) has the messages that people meet most often.",
         ],
-        table(["error", "kind", "meaning", "what to do"], [_error_row(each) for each in error_kinds()]),
+        table(["code", "error", "kind", "meaning", "what to do"], [_error_row(each) for each in error_kinds()]),
     )
 
 
 def error_kinds() -> list[type[errors.CdcError]]:
     found = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.CdcError)]
-    roots = (errors.CdcError, errors.PermanentError, errors.TransientError)
-    return sorted((each for each in found if each not in roots), key=lambda each: each.__name__)
+    return sorted((each for each in found if each is not errors.CdcError), key=lambda each: each.code)
 
 
 def _error_row(kind: type[errors.CdcError]) -> list[str]:
     lasting = "permanent" if issubclass(kind, errors.PermanentError) else "transient"
     meaning = " ".join((inspect.getdoc(kind) or "").split())
-    return [f"`{kind.__name__}`", lasting, meaning, kind.default_advice or "as the message says"]
+    anchor = f'<a id="{kind.code.lower()}"></a>{kind.code}'
+    return [anchor, f"`{kind.__name__}`", lasting, meaning, kind.default_advice or "as the message says"]
 
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {

@@ -142,3 +142,11 @@ def test_every_error_says_what_to_do() -> None:
                 silent.setdefault((kind, path), []).append(f"{path}:{call.lineno}: {ast.unparse(call)}")
     assert {place: calls for place, calls in silent.items() if place not in ADVISED_ELSEWHERE} == {}
     assert silent.keys() == ADVISED_ELSEWHERE.keys(), "a place gives advice by now"
+
+
+def test_codes_stay_with_their_error_and_are_in_the_reference() -> None:
+    codes = {kind.code: kind for kind in KINDS if kind is not CdcError}
+    assert len(codes) == len(KINDS) - 1 and codes["CDC-201"] is errors.SourceUnreachableError
+    page = (Path(__file__).parents[1] / "docs/reference/errors.md").read_text(encoding="utf-8")
+    assert all(f'<a id="{code.lower()}"></a>{code} | `{kind.__name__}`' in page for code, kind in codes.items())
+    assert SourceError("broken", table="d.t", advice="mend it").coded == "broken [table d.t]: mend it (CDC-202)"

@@ -186,7 +186,7 @@ def _tried(name: str, part: Callable[[], Finding]) -> Finding:
     except CdcError as error:
         advice = error.advice
         error.advice = None
-        return Finding(name, "failed", str(error), advice)
+        return Finding(name, "failed", error.coded, advice)
     except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
         fault = engine_fault(error)
         return Finding(name, "failed", described(fault or error), (fault and fault.advice) or _REFUSED)

@@ -113,8 +113,8 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableN
                 return dg.SkipReason(backfill)
             decision, state = poll_source(context.instance, lake, feed, source, context.cursor)
         except CdcError as error:
-            context.log.error(str(error))
-            return dg.SkipReason(str(error))
+            context.log.error(error.coded)
+            return dg.SkipReason(error.coded)
         for fault in () if state is None else state.faults:
             context.log.error(str(fault))
         if state is None or decision.run_key is None:

@@ -118,7 +118,7 @@ def _acknowledge(client: CanalClient, batch: Batch) -> None:
     try:
         client.ack(batch)
     except CanalRedeliveryError as error:
-        say(f"cdc-lakehouse: {error}", err=True)
+        say(f"cdc-lakehouse: {error.coded}", err=True)
 
 
 def _batches(client: CanalClient, seconds: float | None) -> Iterator[Batch]:
@@ -130,7 +130,7 @@ def _batches(client: CanalClient, seconds: float | None) -> Iterator[Batch]:
         try:
             batch = client.get(wait_seconds=wait)
         except CanalRedeliveryError as error:
-            say(f"cdc-lakehouse: {error}", err=True)
+            say(f"cdc-lakehouse: {error.coded}", err=True)
             continue
         if batch is not None:
             yield batch

@@ -66,7 +66,7 @@ def exits(command: Callable[_Options, int]) -> Callable[_Options, NoReturn]:
         try:
             code = command(*args, **options)
         except CdcError as error:
-            say(f"cdc-lakehouse: {error}", err=True)
+            say(f"cdc-lakehouse: {error.coded}", err=True)
             code = exit_code(error)
         sys.exit(code)
 

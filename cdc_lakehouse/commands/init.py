@@ -155,7 +155,7 @@ def _asked(question: str, check: Callable[[str], _Answer], default: str | None =
         try:
             return check(click.prompt(question, default=default, show_default=bool(default)))
         except CdcError as error:
-            say(f"  {error}", err=True)
+            say(f"  {error.coded}", err=True)
 
 
 def _checked_warehouse(uri: str) -> str:

@@ -154,7 +154,7 @@ class _Feeds(Collector):
         try:
             found = [(signal.name, *each) for signal in SIGNALS for each in signal.values(state)]
         except CdcError as error:
-            say(f"feed {feed.name}: {error}", err=True)
+            say(f"feed {feed.name}: {error.coded}", err=True)
             found = [("freshness_limit_seconds", None, feed.freshness_minutes * 60), ("up", None, 0)]
         else:
             found.append(("up", None, 1))

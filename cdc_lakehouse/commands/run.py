@@ -364,7 +364,7 @@ class _Runner:
         try:
             return self.run(feed, **options)
         except CdcError as error:
-            return RunResult(feed.name, error=str(error), error_class=type(error).__name__, exit_code=exit_code(error))
+            return RunResult(feed.name, error=error.coded, error_class=type(error).__name__, exit_code=exit_code(error))
 
     def run(
         self,

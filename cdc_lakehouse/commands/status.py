@@ -115,7 +115,7 @@ def _status(state: FeedState, failed: list[dict[str, Any]]) -> dict[str, Any]:
         "discarded": state.quarantine.count("discarded"),
         "contradictions": state.contradictions,
         "warnings": state.warnings,
-        "error": None if source.error is None else str(source.error),
+        "error": None if source.error is None else source.error.coded,
         "attention": [*attention, *_briefs(state, "stale")],
     }
 

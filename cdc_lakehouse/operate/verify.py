@@ -494,7 +494,7 @@ def verify_feed(
                 progress.add()
             return VerifyResult(feed.name, cut.checkpoint_ts, database.version, tuple(tables), held)
     except CdcError as error:
-        return VerifyResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
+        return VerifyResult(feed.name, cut.checkpoint_ts, None, (), held, error.coded)
 
 
 def _verified(
