@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from cdc_lakehouse.changelog.positions import lag_seconds, utc_now
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
@@ -35,7 +36,7 @@ from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
 from cdc_lakehouse.operate.signals import find_problems
-from cdc_lakehouse.operate.state import FeedState, health_document
+from cdc_lakehouse.operate.state import FeedState, TableHealth, health_document
 from cdc_lakehouse.pipeline.progress import ReadingProgress, reading_of, time_span
 from cdc_lakehouse.pipeline.source import SourceStatus
 
@@ -43,20 +44,36 @@ from cdc_lakehouse.pipeline.source import SourceStatus
 @click.command()
 @feed_option
 @click.option("--check", "checks", is_flag=True, help="For monitoring: exit code 1 if something needs attention.")
+@click.option("--held", is_flag=True, help="Only the tables that are held.")
+@click.option("--late", is_flag=True, help="Only the tables that are older than their freshness_minutes.")
+@click.option("--table", "names", multiple=True, metavar="DATABASE.TABLE", help="Only this table; several times.")
+@click.option("--files", is_flag=True, help="The files of each table too, from its metadata.")
+@click.option("--quiet", "-q", is_flag=True, help="Only what needs attention.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 @configured
-def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_json: bool) -> int:
-    """Show the state of each feed: checkpoints, lag, tables, what is held and quarantined.
+def command(
+    config: LakehouseConfig,
+    feed_name: str | None,
+    checks: bool,
+    held: bool,
+    late: bool,
+    names: tuple[str, ...],
+    files: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Show the state of each feed: what needs attention, checkpoints, lag, tables, what is held and quarantined.
 
     Exit code 0: shown. 3: a source cannot be reached. With --check 1 in the place of both where a table is held, rows
     are quarantined, a source cannot be used, the last run failed, nothing is published, or the cut is older than
-    freshness_minutes; the text ends with what it is. Runs are those of the Dagster instance of DAGSTER_HOME, or beside
+    freshness_minutes. Runs are those of the Dagster instance of DAGSTER_HOME, or beside
     the configuration.
 
     \b
     Examples:
       cdc-lakehouse status
-      cdc-lakehouse status --feed shop --check
+      cdc-lakehouse status --check --quiet
+      cdc-lakehouse status --held
     """
     now = utc_now()
     lake = Lake(config.lake, config.storage)
@@ -64,17 +81,29 @@ def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_jso
     # The sources first: what is published meanwhile is not behind them.
     unreachable = any(isinstance(state.source.error, SourceUnreachableError) for state in states)
     failed = _failed_runs([state.feed.name for state in states])
-    statuses = [_status(state, failed.get(state.feed.name, [])) for state in states]
+    statuses = [_status(state, failed.get(state.feed.name, []), files=files) for state in states]
+    freshness = {state.feed.name: state.feed.freshness_minutes * 60 for state in states}
+    for status in statuses:
+        status["tables"] = [
+            table
+            for table in status["tables"]
+            if (not held or table["held"] is not None)
+            and (not late or table["stale"] or (table["lag_seconds"] or 0) > freshness[status["feed"]])
+            and (not names or f"{table['database']}.{table['table']}" in names)
+        ]
+        status["held"] = {name: why for name, why in status["held"].items() if not names or name in names}
     if as_json:
         print_json({"feeds": statuses})
+    elif quiet:
+        say("\n".join(line for status in statuses for line in _attention(status)))
     else:
-        say("\n\n".join(_text(status, checks=checks) for status in statuses))
+        say("\n\n".join(_text(status, files=files) for status in statuses))
     if checks:
         return HELD if any(status["attention"] for status in statuses) else DONE
     return UNREACHABLE if unreachable else DONE
 
 
-def _status(state: FeedState, failed: list[dict[str, Any]]) -> dict[str, Any]:
+def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> dict[str, Any]:
     """Return the status as the command prints it in JSON. A checkpoint-ts is a TSO, a lag is in seconds; what does not
     exist, or a source does not have, is None.
 
@@ -85,7 +114,8 @@ def _status(state: FeedState, failed: list[dict[str, Any]]) -> dict[str, Any]:
       progress of reading the database, for a feed that begins with it.
     tables: those of the published cut and the held ones. `checkpoint_ts` is of the last cut that has the table, None
       for a held one that never was in a cut; `held` is the reason; `stale` says whether it is older than its own
-      freshness_minutes; `health` is of the table now, None when it does not exist or cannot be read.
+      freshness_minutes; `health` is of the table's files now, None without --files, and when the table
+      does not exist or cannot be read.
     last_run: the run that held the feed last; `ended_at` is None while it goes on.
     failed_runs: the last runs of the feed and of its own jobs (`job`) that failed; `next_try_at` is when the sensor
       retries one, if it does.
@@ -109,7 +139,7 @@ def _status(state: FeedState, failed: list[dict[str, Any]]) -> dict[str, Any]:
         "initial": _initial(state),
         "last_run": _last_run(state),
         "failed_runs": failed,
-        "tables": _tables(state),
+        "tables": _tables(state, state.health if files else {}),
         "held": {str(table): reason for table, reason in state.held.items()},
         "quarantined": state.quarantine.count(),
         "discarded": state.quarantine.count("discarded"),
@@ -171,7 +201,7 @@ def _iso(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
-def _tables(state: FeedState) -> list[dict[str, Any]]:
+def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -> list[dict[str, Any]]:
     stale = {name for name, _, _ in state.stale_tables()}
     return [
         {
@@ -182,7 +212,7 @@ def _tables(state: FeedState) -> list[dict[str, Any]]:
             "lag_seconds": state.lag_of(name),
             "held": state.held.get(name),
             "stale": name in stale,
-            "health": None if (health := state.health[name]) is None else health_document(health),
+            "health": None if (health := healths.get(name)) is None else health_document(health),
         }
         for name, row in state.tables.items()
     ]
@@ -213,9 +243,14 @@ def _initial(state: FeedState) -> dict[str, Any] | None:
     }
 
 
-def _text(status: dict[str, Any], *, checks: bool) -> str:
+def _attention(status: dict[str, Any]) -> list[str]:
+    """Return what needs a person, one line each; none where nothing does."""
+    return [bad(f"feed {status['feed']}: {each}") for each in status["attention"]]
+
+
+def _text(status: dict[str, Any], *, files: bool) -> str:
     lines = [
-        (bad if status["attention"] else good)(f"feed {status['feed']}"),
+        *(_attention(status) or [good(f"feed {status['feed']}: all is well")]),
         f"  source     {_source(status)}",
         f"  published  {_moment(status['published_checkpoint_ts'], status['published_lag_seconds'])}",
     ]
@@ -232,13 +267,10 @@ def _text(status: dict[str, Any], *, checks: bool) -> str:
     if status["contradictions"]:
         lines.append(f"             {OPTION_CONFLICT_ADVICE}")
     if status["tables"]:
-        header = ["table", "rows", "behind", "files", "KiB a file", "deleted", "compacted"]
-        rows = grid(header, [_table_row(table) for table in status["tables"]])
+        header = ["table", "rows", "behind", *(["files", "KiB a file", "deleted", "compacted"] if files else [])]
+        rows = grid(header, [_table_row(table)[: len(header)] for table in status["tables"]])
         lines += ["", *rows[:2], *map(_coloured, rows[2:], status["tables"])]
     problems = problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
-    if checks:
-        problems += ["", *(bad(f"  check: {each}") for each in status["attention"])]
-        problems += [] if status["attention"] else [good("  check: all is well")]
     return "\n".join([*lines, *problems])
 
 

@@ -40,11 +40,11 @@ def test_terminal_shows_problems_in_colour(lake: TestLake, monkeypatch: pytest.M
         return [line[5:].split()[0] for line in lines if line.startswith(colour)]
 
     publish(lake, {"a": 1, "b": 1}, at=before(now, 3))
-    assert first_words(GREEN, "--check") == ["feed", "check:"]
+    assert first_words(GREEN, "--check") == ["feed"]
     assert first_words(RED, "--check") == first_words(YELLOW, "--check") == []
     lake.configure(tables={"settings": {"d.a": {"freshness_minutes": 1}}})
     publish(lake, {"a": 1, "b": 1}, {"d.x": "bad"}, at=before(now, 3))
-    assert first_words(RED) == ["feed", "d.x", "d.x:"] and first_words(YELLOW) == ["d.a"]
+    assert first_words(RED) == ["feed", "feed", "d.x", "d.x:"] and first_words(YELLOW) == ["d.a"]
     assert "\x1b" not in call("status", config=lake.config_path).stdout
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in call("status", terminal=True, config=lake.config_path).stdout

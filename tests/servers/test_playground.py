@@ -37,7 +37,7 @@ def test_playground_has_the_rows_of_its_mysql(
     address, url = start_canal().address, f"mysql://reader:reader@127.0.0.1:{binlog.port}"
     shop = Writer(binlog, "shop")
     shop.run("DROP DATABASE IF EXISTS shop", f"DROP USER IF EXISTS {READER}", *statements("shop.sql"), "USE shop")
-    load = Load(new_lake, shop, address, {"type": "database", "url": url})
+    load = Load(new_lake, shop, address, {"type": "database", "url": url.replace(":reader@", "@")})
     lake, own = load.feed.lake, load.feed.lake.feed
     unused = ("ICEBERG_PG_USERNAME", "ICEBERG_PG_PASSWORD", "ICEBERG_PG_HOST", "ICEBERG_PG_PORT", "ICEBERG_PG_DB",
               "S3_ENDPOINT", "S3_ACCESS_KEY", "S3_SECRET_KEY")  # fmt: skip
