@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (1_033, 5),
     "cdc_lakehouse/assets": (2_426, 10),
     "cdc_lakehouse/changelog": (5_911, 16),
-    "cdc_lakehouse/commands": (3_771, 21),
+    "cdc_lakehouse/commands": (3_803, 21),
     "cdc_lakehouse/config": (2_010, 8),
     "cdc_lakehouse/decoders": (6_299, 23),
     "cdc_lakehouse/lake": (10_908, 33),
@@ -24,8 +24,8 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (6_500, 19),
     "cdc_lakehouse/sample": (915, 3),
     "cdc_lakehouse/sources": (6_752, 31),
-    "cdc_lakehouse/*.py": (795, 6),
-    "tests": (37_694, 255),
+    "cdc_lakehouse/*.py": (834, 6),
+    "tests": (37_702, 255),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
