@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.json import columns
 from cdc_lakehouse.decoders.json.columns import RowForm, read_rows
 from tests.decoders.test_file_properties import damaged
 from tests.kit.duckdb_sql import connection
@@ -70,21 +68,6 @@ def test_a_row_that_is_shorter_than_a_form() -> None:
     for rows in ([{"a": "1", "a long name": "2"}], [{"a": "1", "b": "2"}], [{"a": "1", "a long name": "2"}]):
         sound, of_form = read_rows(connection(), pa.array([*map(written, rows)], pa.binary()), forms)
         assert sound.all() and (of_form >= 0).all()
-
-
-def test_rows_of_one_form_are_not_parsed() -> None:
-    rows = [{"id": str(number), "name": f"é {number}", "note": None if number % 3 else ""} for number in range(1000)]
-    forms: list[RowForm] = []
-    parsed: list[int] = []
-    asked = columns.are_flat
-
-    def are_flat(connection: Any, objects: pa.Array, flat: Any) -> Any:
-        parsed.append(len(objects))
-        return asked(connection, objects, flat)
-
-    with patch.object(columns, "are_flat", are_flat):
-        assert (read_rows(connection(), pa.array([*map(written, rows)], pa.binary()), forms)[1] >= 0).all()
-    assert (len(forms), sum(parsed)) == (2, 2)
 
 
 @pytest.mark.parametrize("before", range(4))

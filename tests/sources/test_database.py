@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.boundaries.sources import (
     session_statements,
     wait_for_commits,
 )
-from tests.kit.case_files import Case, read_cases
+from tests.kit.case_files import Case, evaluated, read_cases
 
 
 def table(statement: str, rows: int = 0) -> TableDefinition:
@@ -86,77 +87,30 @@ class Server:
         return found.pop(0) if isinstance(found, list) else found
 
 
-def test_tidb_gives_a_tso_and_is_read_as_of_one() -> None:
-    server: Any = Server("8.0.11-TiDB-v8.5.0", rows=[("449590000000000001",)])
-    assert position_of(server).tso == 449590000000000001
-    assert server.asked == ["BEGIN", "SELECT @@tidb_current_ts", "ROLLBACK"]
-    assert begin_statements(452912345678901234, is_tidb=True) == ("SET @@tidb_snapshot = '452912345678901234'",)
-    assert end_statements(is_tidb=True) == ("SET @@tidb_snapshot = ''",)
-    assert "SET SESSION time_zone = '+00:00'" in session_statements(is_tidb=True)
-    # TiDB refuses the statement, and writes nothing in a session with a snapshot.
-    assert "SET SESSION TRANSACTION READ ONLY" not in session_statements(is_tidb=True)
-
-
-@pytest.mark.parametrize(
-    ("version", "replica", "server_id", "statements"),
-    [
-        ("8.0.36", (), 7, ["SHOW MASTER STATUS", "SHOW SLAVE STATUS"]),
-        ("8.4.0", (), 7, ["SHOW BINARY LOG STATUS", "SHOW REPLICA STATUS"]),
-        ("9.1.0", [("of another",)], None, ["SHOW BINARY LOG STATUS", "SHOW REPLICA STATUS"]),
-        ("11.4.2-MariaDB", SourceError("denied"), None, ["SHOW MASTER STATUS", "SHOW SLAVE STATUS"]),
-    ],
-)
-def test_position_is_asked_in_the_words_of_a_version(
-    version: str, replica: Any, server_id: int | None, statements: list[str]
-) -> None:
+def position(version: str, **answers: Any) -> str:
     """The server's id only where it writes all that is in its binlog."""
-    server: Any = Server(version, rows=[("binlog.000007", "154", "", "", "")], replica=replica, server_id="7")
+    server: Any = Server(version, **{"rows": [("binlog.000007", "154", "", "", "")], "server_id": "7", **answers})
     found = position_of(server)
-    assert (str(found), found.server_id) == ("binlog.000007, 154", server_id)
-    assert server.asked == statements
+    return f"{found.tso or found} of server {found.server_id}: {'; '.join(server.asked)}"
 
 
-def test_server_without_a_binlog_is_refused() -> None:
-    server: Any = Server("8.0.36", rows=[])
-    with pytest.raises(SourceError, match="writes no binlog"):
-        position_of(server)
-
-
-@pytest.mark.parametrize(
-    ("keys", "estimated", "bounds", "asked"),
-    [
-        (range(1, 101), 100, [30, 60, 90], 1),
-        # As after a table has just been filled: the statistics do not know it yet.
-        (range(1, 101), 0, [30, 60, 90], 5),
-        (range(0, 100_000, 1000), 0, [29_000, 59_000, 89_000], 5),
-        ([], 1000, [], 1),
-        (range(1, 31), 0, [], 1),
-        ([5, 1_000_000], 2, [], 2),
-    ],
-)
-def test_ranges_need_no_statistics(keys: Sequence[int], estimated: int, bounds: list[int], asked: int) -> None:
+def ranges(keys: Sequence[int], estimated: int) -> str:
     server: Any = Server("8.0.36", keys)
     found = ranges_of(server, table("CREATE TABLE t (id INT PRIMARY KEY)", estimated), 30)
-    assert [each.upper for each in found] == [*((str(bound),) for bound in bounds), None]
-    assert [each.lower for each in found] == [None, *((str(bound),) for bound in bounds)]
-    assert len(server.asked) == asked
+    assert [each.lower for each in found[1:]] == [each.upper for each in found[:-1]]
+    assert (found[0].lower, found[-1].upper) == (None, None)
+    return f"{' '.join(str(*each.upper) for each in found[:-1] if each.upper)}, asked {len(server.asked)} times"
 
 
-def test_transactions_that_are_committing_are_waited_for() -> None:
-    """Those that were there at the beginning, not those that come after."""
-    one, other = "3e11fa47-71ca-11e1-9e33-c80aa9429562:23#10", "3e11fa47-71ca-11e1-9e33-c80aa9429562:25#12"
-    answers = [f"{one}:24#11", f"{one}", f"{one}", other, "never asked"]
-    server: Any = Server("8.0.36", gtid_mode="ON", gtid_owned=answers)
-    wait_for_commits(server)
-    assert answers == ["never asked"]
-
-
-def test_server_that_lists_no_commits_is_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    server: Any = Server("5.7.44", gtid_mode="OFF")
-    wait_for_commits(server)
-    assert slept == [2]
-    server = Server("5.7.44", gtid_mode="OFF", rpl_semi_sync_master_enabled="ON")
-    with pytest.raises(SourceError, match="semi-synchronous"):
+def waited(**answers: Any) -> str:
+    server: Any = Server("8.0.36", **answers)
+    with patch("time.sleep") as slept:
         wait_for_commits(server)
+    return f"left {answers.get('gtid_owned')}, slept {[call.args[0] for call in slept.call_args_list]}"
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases" / "servers.txt"), ids=str)
+def test_server_is_asked_in_the_words_of_its_version(case: Case, update: bool) -> None:
+    names = {"position": position, "ranges": ranges, "waited": waited, "SourceError": SourceError}
+    names |= {"begin": begin_statements, "end": end_statements, "session": session_statements}
+    case.compare(evaluated(case, names), update=update)

@@ -201,22 +201,16 @@ def test_tasks_share_all_ranges(offsets: Offsets, sizes: dict[str, float | None]
 
 
 @pytest.mark.parametrize(
-    ("starts", "end", "record_bytes", "tasks", "lengths"),
-    [
-        ([1000], 2_001_000, 250.0, 4, [500_000] * 4),
-        # Large records are worth a task.
-        ([0], 1000, 250.0, 3, [1000]),
-        ([0], 1000, 400_000.0, 3, [333, 333, 334]),
-        # Small partitions are one task.
-        ([0] * 50, 100, 250.0, 4, [100 * 50]),
-    ],
-)
+    ("partitions", "records", "record_bytes", "tasks", "lengths"),
+    # Large records are worth a task; small partitions are one task.
+    [(1, 2_000_000, 250.0, 4, [500_000] * 4), (1, 1000, 250.0, 3, [1000]), (1, 1000, 4e5, 3, [333, 333, 334]),
+     (50, 100, 250.0, 4, [5000])],
+)  # fmt: skip
 def test_tasks_have_enough_to_do(
-    starts: list[int], end: int, record_bytes: float, tasks: int, lengths: list[int]
+    partitions: int, records: int, record_bytes: float, tasks: int, lengths: list[int]
 ) -> None:
-    wholes = [OffsetRange(LogPartition("a", number), start, end, 10**9) for number, start in enumerate(starts)]
-    groups = split_ranges(wholes, landed({"a": record_bytes}), tasks)
-    assert [sum(map(len, group)) for group in groups] == lengths
+    wholes = [OffsetRange(LogPartition("a", number), 7, 7 + records, 10**9) for number in range(partitions)]
+    assert [sum(map(len, group)) for group in split_ranges(wholes, landed({"a": record_bytes}), tasks)] == lengths
 
 
 def test_names_of_segments_sort_by_offset() -> None:
