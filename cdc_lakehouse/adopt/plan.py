@@ -9,9 +9,8 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion, as_lines, column_changes
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import UnreadableTableError
-from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
-from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
+from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import quote

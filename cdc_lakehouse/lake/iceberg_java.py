@@ -1,4 +1,5 @@
-"""Iceberg's own table API, called through the session's JVM for what Spark SQL cannot express.
+"""Iceberg's own table API, called through the session's JVM for what Spark SQL cannot express; and the operations on a
+schema and tags that plans say.
 
 It changes schemas with initial defaults, and commits schema, rows, deleted rows and properties of a table in one
 transaction. This is the only module that calls Iceberg in the JVM.
@@ -217,7 +218,7 @@ class IcebergJavaApi:
         return self._types[name]
 
     def _literal(self, value: Any, type_name: str) -> Any:
-        """Return an Iceberg literal for a Python value, in the form that `schema_plan.Add` holds. Raises ValueError for
+        """Return an Iceberg literal for a Python value, in the form that `Add` holds. Raises ValueError for
         a value that the type cannot hold: Iceberg itself would treat it as no default."""
         of = self._static("expressions.Literal", "of")
         match value:

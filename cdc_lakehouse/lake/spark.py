@@ -518,6 +518,9 @@ if __name__ == "__main__":
     main(sys.argv[1:])
 
 
+# A row that takes all memory ends the worker that has it, or fails its query, and the error does not say which row or
+# table it was. So a job is isolated at the item at which it fails: one table, or one file, does not end a run for all.
+
 _Item = TypeVar("_Item")
 
 

@@ -50,8 +50,7 @@ from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, Key
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.tables.checkpoints import delete_superseded, removal_of
-from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
-from cdc_lakehouse.lake.tables.records import files_before, first_batch, remove_before
+from cdc_lakehouse.lake.tables.records import files_before, first_batch, records_table, remove_before, state_of
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
     FILE,

@@ -27,7 +27,6 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
-from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import (
     CurrentTables,
     TableState,
@@ -37,9 +36,8 @@ from cdc_lakehouse.lake.current.tables import (
     shown_state,
     tags_of,
 )
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns, lake_name
-from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdateJob
-from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, UpdatedTable
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, Target, lake_columns, lake_name, plan_evolution
+from cdc_lakehouse.lake.current.update_tasks import PlannedTable, StoredTable, TableUpdate, UpdatedTable, UpdateJob
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files

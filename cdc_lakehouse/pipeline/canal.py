@@ -11,7 +11,7 @@ from typing import Final
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords, find_binlog_position, find_stuck
-from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch
+from cdc_lakehouse.lake.tables.records import LandedBatch
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.source import JoinPoint
 from cdc_lakehouse.pipeline.topics import RecordSource

@@ -25,9 +25,8 @@ from cdc_lakehouse.config import LakehouseConfig, load
 from cdc_lakehouse.config.reporting import guess
 from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_tag, end_of_day, row_count, tags_of
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, lake_columns
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, LakeColumn, lake_columns
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, fold_table
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.spark import build_session

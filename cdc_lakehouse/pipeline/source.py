@@ -24,7 +24,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.canal_records import find_stuck, landed_position
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
-from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
+from cdc_lakehouse.lake.tables.records import landed_offsets
 from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import Kind, Segment, Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals

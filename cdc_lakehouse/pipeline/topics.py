@@ -30,11 +30,15 @@ from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.decoding import fits_driver
-from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.records import (
+    LandedBatch,
+    LandedSegment,
+    LandedState,
     PartitionRecords,
     Records,
     first_batch,
+    landed_offsets,
+    last_batch,
     record_reader,
     records_frame,
     removed_upto,

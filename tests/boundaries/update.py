@@ -18,14 +18,15 @@ from cdc_lakehouse.lake.current.keyed_events import (
     read_keyed_events,
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, image_of, initial_value, lake_name, row_images
-from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdateJob
 from cdc_lakehouse.lake.current.update_tasks import (
     TASK_ROWS,
     FileRewrite,
+    PlannedTable,
     RecomputedKeys,
     StoredTable,
     TableUpdate,
     UpdatedTable,
+    UpdateJob,
     summarized,
     update_tables,
     update_with_blocks,

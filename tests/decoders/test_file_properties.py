@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import event_schema, problems
-from cdc_lakehouse.decoders.json.forms import lines_of
+from cdc_lakehouse.decoders.formats.ticdc_canal_json import lines_of
 from cdc_lakehouse.decoders.text import Dialect, StrictReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation

@@ -8,7 +8,7 @@ import pytest
 
 _IN_DRIVER: Final = {
     "cdc_lakehouse.lake.tables.decoding._DRIVER_SEGMENTS": 0,
-    "cdc_lakehouse.lake.current.update_job._DRIVER_ROWS": -1,
+    "cdc_lakehouse.lake.current.update_tasks._DRIVER_ROWS": -1,
     "cdc_lakehouse.pipeline.synthetic._DRIVER_EVENTS": -1,
 }
 """The limits, and what makes all work go through jobs."""
@@ -22,4 +22,4 @@ def let_spark_do_all(patch: pytest.MonkeyPatch) -> None:
 
 def divide_tables(patch: pytest.MonkeyPatch) -> None:
     """A table with two events has several tasks, as a large one has."""
-    patch.setattr("cdc_lakehouse.lake.current.update_job._SMALL_TASK_EVENTS", 1)
+    patch.setattr("cdc_lakehouse.lake.current.update_tasks._SMALL_TASK_EVENTS", 1)

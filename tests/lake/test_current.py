@@ -12,8 +12,8 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.tables import CurrentTables, schema_fingerprint
+from cdc_lakehouse.lake.current.typed_rows import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier
 from tests.changelog.statements import history

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.lake.current import schema_plan
-from cdc_lakehouse.lake.current.schema_plan import LakeColumn, Plan, plan_evolution
+from cdc_lakehouse.lake.current import typed_rows
+from cdc_lakehouse.lake.current.typed_rows import LakeColumn, Plan, plan_evolution
 from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 
 META = "_commit_ts"
@@ -37,18 +37,18 @@ def carried_out(columns: list[Stored], operations: tuple[SchemaOperation, ...]) 
 
     for operation in operations:
         match operation:
-            case schema_plan.Add(name, type):
+            case typed_rows.Add(name, type):
                 # Iceberg takes no name that stands before the step; Spark makes no difference in case.
                 assert name.lower() not in {known.lower() for known in fields}
                 found.append(Stored(max(each.field for each in [*columns, *found]) + 1, name, type))
-            case schema_plan.Drop(name):
+            case typed_rows.Drop(name):
                 del found[place(name)]
-            case schema_plan.Rename(name, new_name):
+            case typed_rows.Rename(name, new_name):
                 found[place(name)] = replace(found[place(name)], name=new_name)
-            case schema_plan.Widen(name, type):
+            case typed_rows.Widen(name, type):
                 assert (found[place(name)].type, type) in WIDENS
                 found[place(name)] = replace(found[place(name)], type=type)
-            case schema_plan.Move(name, after):
+            case typed_rows.Move(name, after):
                 moved = found.pop([column.name for column in found].index(name))
                 names = [column.name for column in found]
                 found.insert(0 if after is None else names.index(after) + 1, moved)
@@ -95,5 +95,5 @@ def test_default_is_of_new_columns_where_the_format_has_any() -> None:
         (target[:1], True, [("b", 5)], ()),
     ):
         plan = plan_evolution(current, target, ["a"], defaults=defaults)
-        added = [(add.name, add.default) for step in plan.steps for add in step if isinstance(add, schema_plan.Add)]
+        added = [(add.name, add.default) for step in plan.steps for add in step if isinstance(add, typed_rows.Add)]
         assert (added, plan.rewritten) == (expected, rewritten)

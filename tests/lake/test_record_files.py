@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables import records as table
-from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
 from cdc_lakehouse.lake.tables.records import (
     PartitionRecords,
     RecordCommits,
@@ -23,6 +22,8 @@ from cdc_lakehouse.lake.tables.records import (
     RecordRows,
     RecordWriter,
     record_reader,
+    records_table,
+    state_of,
 )
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 from tests.kit.lakes import lake_config

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.landed_offsets import LandedState
+from cdc_lakehouse.lake.tables.records import LandedState
 from cdc_lakehouse.lake.tables.segments import Appended, Segment
 from cdc_lakehouse.pipeline import topics as topic_source
 from cdc_lakehouse.sources.kafka import Bounds, Topic

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables import records as record_writer
-from cdc_lakehouse.lake.tables.landed_offsets import last_batch
-from cdc_lakehouse.lake.tables.records import RecordTask, records_frame
+from cdc_lakehouse.lake.tables.records import RecordTask, last_batch, records_frame
 from cdc_lakehouse.sources.kafka import reading
 from tests.kit.kafka import with_timeout
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit

@@ -11,8 +11,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, landed_offsets, last_batch
-from cdc_lakehouse.lake.tables.records import Appended, Records
+from cdc_lakehouse.lake.tables.records import Appended, LandedBatch, Records, landed_offsets, last_batch
 from cdc_lakehouse.sources.kafka import KafkaClient, choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import OffsetRange, Pending
 from tests.kit.kafka import with_timeout

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake.current import update_job
+from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.spark import spark_settings, use_catalog
 from tests import LONG
 from tests.kit import data_sets as packed
@@ -108,7 +108,7 @@ def test_a_table_with_more_events_than_a_task_takes(
 ) -> None:
     """Then it is divided by key among several."""
     # The one has hundreds of events, the other a few.
-    monkeypatch.setattr(update_job, "_TASK_EVENTS", 20 if "random" in truth.dataset.name else 2)
+    monkeypatch.setattr(update_tasks, "_TASK_EVENTS", 20 if "random" in truth.dataset.name else 2)
     lake = new_lake(source=truth.source)
     for stage in range(len(truth.stages)):
         apply_stage(truth.dataset, stage, lake.sink)

@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import EngineError, WarehouseFullError
-from cdc_lakehouse.lake.current import update_job, update_tasks
+from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.pipeline import synthetic
@@ -63,7 +63,7 @@ def test_what_ends_the_worker_holds_its_table_alone(
     for table in ("large", "other"):
         put(sink, table, 1, ("I", 12, 2, 2), index=2)
     sink.checkpoint(19)
-    work, form = update_job.update_with_blocks, FILE_FORMATS["csv"]
+    work, form = update_tasks.update_with_blocks, FILE_FORMATS["csv"]
 
     def update(properties: Any, batches: Any) -> Any:
         kept = list(batches)
@@ -79,7 +79,7 @@ def test_what_ends_the_worker_holds_its_table_alone(
     with monkeypatch.context() as patch:
         let_spark_do_all(patch)
         if of == "rows":
-            patch.setattr(update_job, "update_with_blocks", update)
+            patch.setattr(update_tasks, "update_with_blocks", update)
         else:
             patch.setitem(FILE_FORMATS, "csv", replace(form, decode=decode))  # pyright: ignore[reportArgumentType]
         done = run_all(lake.run())

@@ -3,6 +3,10 @@
 Nothing is looked up or grouped here. A task gets all events of its keys and finds the latest of each
 (`latest_changes`).
 
+Events of one key can write it in several ways: a dump `1.00` and Canal `1.0`, or two versions of a table the same label
+of an ENUM as two numbers. Then the key's text is made from the value, under the event's own version. Keys whose types
+have one text for each value keep the events' texts, which costs nothing. Collations are ignored here.
+
 Read the events of a job, each file once, and send them to the tasks that apply them.
 
 The events that a reader has for a task are a block: keyed events (`KEYED_EVENTS`) as an Arrow stream,

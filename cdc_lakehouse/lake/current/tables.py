@@ -39,7 +39,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import CutsConfig, FeedConfig
 from cdc_lakehouse.errors import CdcError, UnreadableTableError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.schema_plan import LakeColumn
+from cdc_lakehouse.lake.current.typed_rows import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.iceberg_java import TagChanges

@@ -25,15 +25,18 @@ from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
-from cdc_lakehouse.lake.tables.landed_offsets import (
+from cdc_lakehouse.lake.tables.records import (
     LandedBatch,
     LandedSegment,
     LandedState,
+    RecordCommits,
+    RecordRows,
+    RecordWriter,
     landed_offsets,
+    offsets_summary,
     records_table,
     state_of,
 )
-from cdc_lakehouse.lake.tables.records import RecordCommits, RecordRows, RecordWriter, offsets_summary
 from cdc_lakehouse.lake.tables.small_table import between, equal, missing
 from cdc_lakehouse.sources.canal.client import Round
 from cdc_lakehouse.sources.canal.positions import (
