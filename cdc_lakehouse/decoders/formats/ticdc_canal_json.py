@@ -15,7 +15,7 @@ which begins with the size of the text as a varint: one that began with `{`, as 
 TiCDC's messages have more.
 
 A file has one message of one row per line. Lines and messages have one strict reader; lines that equal one that was
-read by it, except for their rows and the digits of their numbers, are read together (see `json.forms`).
+read by it, except for their rows and the digits of their numbers, are read together (see `Form`).
 
 Source of the facts: TiCDC's documentation of the protocol, its code, and the descriptions of both compressions.
 
