@@ -335,10 +335,8 @@ class RecordSource(abc.ABC):
             tombstones.update(finds.tombstones)
         for each in not_sent_before:
             others[each.segment] -= each.count
-        return [replace(each, others=others[each.segment], tombstones=tombstones[each.segment]) for each in segments], [
-            *bad,
-            *not_sent_before,
-        ]
+        counted = [replace(s, others=others[s.segment], tombstones=tombstones[s.segment]) for s in segments]
+        return counted, [*bad, *not_sent_before]
 
     def resolve_redelivered(self) -> None:
         return  # Redelivered messages are recognized when they are decoded.
