@@ -184,6 +184,7 @@ def test_schema_rows_deletes_and_properties_are_one_commit(new_table: Callable[.
     assert snapshot.parent_snapshot_id == first
     assert snapshot.schema_id == after.current_schema_id
     assert table.begin().commit(removed_properties=["cdc.columns"], properties={"cdc.applied-ts": "43"}) is None
+    assert table.table.metadata.schemas == after.schemas
     properties = table.table.properties
     assert (properties["cdc.applied-ts"], properties.get("cdc.columns"), table.snapshot_id) == ("43", None, second)
 
@@ -345,29 +346,6 @@ def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_
     assert table.rows() == [{"id": 1, "name": "n1", "k": None}]
 
 
-def test_with_nothing_to_do_nothing_is_committed(new_table: Callable[..., TransactedTable]) -> None:
-    table = new_table()
-    table.append(numbered(1))
-    before = table.table.metadata_location
-    transaction = table.begin()
-    transaction.change_schema([[], []])
-    assert transaction.commit(summary={"cdc.batch": "1"}) is None
-    assert table.begin().commit() is None
-    assert table.table.metadata_location == before
-
-
-def test_a_transaction_with_properties_alone_leaves_the_schemas_alone(
-    new_table: Callable[..., TransactedTable],
-) -> None:
-    table = new_table()
-    table.append(numbered(1))
-    before = table.table.metadata
-    table.begin().commit(properties={"p": "1"})
-    after = table.table.metadata
-    assert (after.schemas, after.current_schema_id) == (before.schemas, before.current_schema_id)
-    assert after.snapshots == before.snapshots
-
-
 COMMITS: dict[str, Callable[[TransactedTable, TableTransaction], dict[str, Any]]] = {
     "rows": lambda table, _: {"data_files": [table.write(numbered(2))]},
     "deletes": lambda table, _: {"delete_files": table.delete(lambda row: row["id"] == 1)[0]},
@@ -506,30 +484,6 @@ def test_readers_find_each_value_in_its_file_alone(new_table: Callable[..., Tran
             likely = [file for file in files if may_contain(file, field, value, value)]
             # A file with NULLs alone has no bounds, and the bounds of texts are those of their first 16 characters.
             assert len(likely) == (3 if short == "s" and number else 2), (short, value)
-
-
-def test_planning_in_the_jvm_skips_files_by_their_bounds(new_table: Callable[..., TransactedTable]) -> None:
-    table = new_table(("id", "long"), ("s p.d", "string"))
-    table.append(*([{"id": n, "s p.d": f"{n:02}" * 20} for n in range(start, start + 10)] for start in (0, 10, 20)))
-    context: Any = table.spark.sparkContext
-    expressions = context._jvm.org.apache.iceberg.expressions.Expressions
-    java = table.api.load(table.identifier)
-    for condition, count in (
-        (expressions.equal("id", 15), 1),
-        (expressions.greaterThan("id", 9), 2),
-        (expressions.isNull("id"), 0),
-        (expressions.equal("s p.d", "15" * 20), 1),
-        (expressions.startsWith("s p.d", "0"), 1),
-    ):
-        planned = java.newScan().filter(condition).planFiles()
-        assert sum(1 for _ in _iterated(planned)) == count
-        planned.close()
-
-
-def _iterated(planned: Any) -> Iterable[Any]:
-    iterator = planned.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
 
 
 def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTable]) -> None:
