@@ -16,7 +16,6 @@ from cdc_lakehouse.decoders.formats import canal_entries
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
-from tests.canal_fold import Cell, Fold, in_order, server_rows
 from tests.canal_truth import differences
 from tests.servers.mysql import MySqlServer
 
@@ -50,8 +49,8 @@ class Writer:
         self.run(f"INSERT INTO marks.m VALUES ({number})")
         return number
 
-    def rows(self, table: str) -> tuple[list[list[str]], list[list[Cell]]]:
-        """Columns as name, type and kind, and the rows as `tests.canal_fold` has them of a server."""
+    def rows(self, table: str) -> tuple[list[list[str]], list[list[dict[str, str | None]]]]:
+        """Columns as name, type and kind; of each value its `text`, null where it is not one, and what HEX() gives."""
         # Without decoders: values stay the server's text.
         connection = self.mysql.connect(conv=pymysql.converters.encoders)
         with connection, connection.cursor() as cursor:
@@ -90,27 +89,21 @@ class Reader:
     """Keeps each entry once, by its place in the binlog."""
 
     entries: dict[tuple[str, int], bytes] = field(default_factory=dict[tuple[str, int], bytes])
-    again: int = 0
-    """Entries that came more than once."""
-    redeliveries: int = 0
 
     def keep(self, entries: tuple[bytes, ...]) -> None:
         for entry in entries:
-            place = place_of(entry)
-            self.again += place in self.entries
-            self.entries.setdefault(place, entry)
+            self.entries.setdefault(place_of(entry), entry)
 
-    def read(self, client: CanalClient, mark: int, *, size: int | None = None) -> None:
+    def read(self, client: CanalClient, mark: int) -> None:
         """Until the mark has come and is acknowledged."""
         while True:
             try:
-                batch = client.get(batch_size=size, wait_seconds=0.2)
+                batch = client.get(wait_seconds=0.2)
                 if batch is None:
                     continue
                 self.keep(batch.entries)
                 client.ack(batch)
             except CanalRedeliveryError:
-                self.redeliveries += 1
                 continue
             if holds(batch, mark):
                 return
@@ -146,22 +139,3 @@ def usable(entries: tuple[bytes, ...]) -> Iterator[Message]:
             yield canal_entries.decode_entry(entry)
         except MessageError:
             continue
-
-
-def check(fold: Fold, writer: Writer, *, left_out: tuple[str, ...] = ()) -> None:
-    """Every table of the database is in the fold as it is on the server."""
-    for table in writer.tables():
-        columns, rows = writer.rows(table)
-        names = [name for name, _, _ in columns]
-        assert fold.names(writer.database, table) == names
-        found = in_order(fold.shown(writer.database, table, columns))
-        wanted = in_order(server_rows(columns, rows))
-        assert len(found) == len(wanted), table
-        other = {
-            (name, str(mine), str(servers))
-            for row, server_row in zip(found, wanted, strict=True)
-            for name, mine, servers in zip(names, row, server_row, strict=True)
-            if mine != servers and name not in left_out
-        }
-        assert not other, table
-    assert {table for database, table in fold.tables if database == writer.database} == set(writer.tables())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline import progress
+from cdc_lakehouse.pipeline import database_progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.kills import KillAtCall
@@ -21,7 +21,7 @@ from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import StartCanal, executed
 from tests.servers.canal_reader import Writer
 from tests.servers.canal_workload import every_type
-from tests.servers.mysql_dumps import dump, dump_as_shell
+from tests.servers.mysql_dumps import dump
 from tests.servers.test_canal_feed import GEOMETRIES, VIRTUAL, CanalFeed, never
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
@@ -48,6 +48,13 @@ class Load:
     def catch_up(self) -> Steps:
         self.land()
         return self.run()
+
+    def check_nothing_to_do(self) -> None:
+        before = self.feed.lake.metadata()
+        assert self.run().loaded.commit_ts is None and self.feed.lake.metadata() == before
+
+    def check(self, done: Steps) -> None:
+        self.feed.check(done, left_out=(*GEOMETRIES, *VIRTUAL))
 
     def loaded(self) -> list[dict[str, Any]]:
         return [event for event in self.feed.lake.machinery("events") if event["op"] == "R"]
@@ -117,18 +124,17 @@ def fill(writer: Writer) -> None:
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("tool", ["mydumper", "mysqlshell"])
-def test_the_tables_that_were_there_and_what_is_written_meanwhile(
-    tool: str, writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
+def test_dump_and_what_is_written_meanwhile_are_true(
+    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
 ) -> None:
     writer.begin()
     fill(writer)
     root = tmp_path / "snapshot"
-    load = Load(new_lake, writer, start_canal().address, {"type": tool, "uri": str(root)})
+    load = Load(new_lake, writer, start_canal().address, {"type": "mydumper", "uri": str(root)})
     # Canal has seen these before the dump: they count for nothing behind it.
     writer.run("DROP TABLE gone", "INSERT INTO still VALUES (3, 'a')", "ALTER TABLE still ADD COLUMN w INT DEFAULT 5")
     with Writes(writer) as writes:
-        (dump if tool == "mydumper" else dump_as_shell)(writer.mysql, ["d"], root)
+        dump(writer.mysql, ["d"], root)
     assert writes.count
     writer.run(
         "DELETE FROM still WHERE id = 1", "UPDATE still SET w = 6 WHERE id = 2", "INSERT INTO bare VALUES (1)",
@@ -136,20 +142,18 @@ def test_the_tables_that_were_there_and_what_is_written_meanwhile(
         "CREATE TABLE later (id INT PRIMARY KEY)", "INSERT INTO later VALUES (1)",
     )  # fmt: skip
     done = load.catch_up()
-    load.feed.check(done)
+    load.check(done)
     assert done.loaded.commit_ts is not None and load.loaded()
     cuts = sorted({row["checkpoint_ts"] for row in load.feed.lake.machinery("checkpoints")})
     assert cuts[0] == done.loaded.commit_ts < cuts[1] and len(cuts) == 2
-    before = load.feed.lake.metadata()
-    assert load.run().loaded.commit_ts is None
-    assert load.feed.lake.metadata() == before
+    load.check_nothing_to_do()
 
 
 @pytest.mark.in_turn
-def test_a_canal_that_was_started_at_the_dump(
+def test_canal_started_at_a_dump_is_known_by_gtids(
     writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
 ) -> None:
-    """By its GTIDs: a dump of another server, whose binlog files are called alike, is told by them."""
+    """A dump of another server, whose binlog files are called alike, is refused."""
     writer.begin()
     fill(writer)
     root = tmp_path / "snapshot"
@@ -169,13 +173,14 @@ def test_a_canal_that_was_started_at_the_dump(
         load.run()
     assert not load.feed.lake.tables() and not load.loaded()
     metadata.write_text(whole)
-    load.feed.check(load.catch_up())
+    load.check(load.catch_up())
 
 
 @pytest.fixture
 def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> Load:
-    """With tables that Canal has not seen, but for one change."""
+    """With tables that Canal has not seen, but for one change; one has each type."""
     writer.begin()
+    every_type(writer)
     fill(writer)
     writer.run(
         "CREATE TABLE `ke%y` (`a%` VARCHAR(20) COLLATE utf8mb4_0900_ai_ci, b DECIMAL(8,2), c DATETIME, "
@@ -191,13 +196,24 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
 
 
 @pytest.mark.in_turn
-def test_a_table_that_cannot_be_read_does_not_stop_the_others(load: Load, writer: Writer) -> None:
-    """It is held, with what the server said, until it is loaded by itself."""
+def test_table_that_cannot_be_read_is_held_alone(load: Load, writer: Writer) -> None:
+    """With what the server said, until it is loaded by itself. Without the place in the log nothing is read."""
+    assert "nothing of it has landed" in (load.run().loaded.waits or "") and not load.root.exists()
+    writer.run(f"REVOKE REPLICATION CLIENT ON *.* FROM {READER}@'%'", f"ALTER USER {READER}@'%' IDENTIFIED BY 'hush'")
+    initial = load.feed.lake.feed.canal.initial
+    assert initial is not None and initial.url is not None
+    load.feed.configure(initial=initial.model_copy(update={"url": initial.url.replace("@", ":hush@")}))
+    load.land()
+    with pytest.raises(SourceError, match="grant the user REPLICATION CLIENT") as raised:
+        load.run()
+    assert "hush" not in str(raised.value) and "hush" not in repr(load.feed.lake.config)
+    assert not load.feed.lake.tables() and not load.loaded()
+    readable = ("t", "still", "bare", "gone", "ke%y", "types")
     writer.run(
-        f"REVOKE SELECT ON *.* FROM {READER}@'%'",
-        *(f"GRANT SELECT ON d.`{table}` TO {READER}@'%'" for table in ("t", "still", "bare", "gone", "ke%y")),
+        f"GRANT REPLICATION CLIENT ON *.* TO {READER}@'%'", f"REVOKE SELECT ON *.* FROM {READER}@'%'",
+        *(f"GRANT SELECT ON d.`{table}` TO {READER}@'%'" for table in readable),
         f"GRANT INSERT, SHOW VIEW ON d.bytes TO {READER}@'%'",
-    )
+    )  # fmt: skip
     done = load.catch_up()
     done = load.catch_up() if done.loaded.waits is not None else done
     ((table, reason),) = done.applied.held.items()
@@ -208,14 +224,14 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(load: Load, writer
     load.land()
     load.run(reload_tables=frozenset({"d.bytes"}))
     writer.run("INSERT INTO bytes VALUES (x'fe', 8)")
-    load.feed.check(load.catch_up())
+    load.check(load.catch_up())
 
 
 @pytest.mark.in_turn
-def test_tables_are_read_while_they_change(
+def test_tables_that_change_are_loaded_true(
     load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(progress, "_READING_SECONDS", 0.1)
+    monkeypatch.setattr(database_progress, "_EVERY_SECONDS", 0.1)
     caplog.set_level("INFO", logger="cdc_lakehouse")
     load.land()
     with Writes(writer, 0.05) as writes:
@@ -225,15 +241,13 @@ def test_tables_are_read_while_they_change(
     assert " of about " in caplog.text and " ranges" in caplog.text
     writer.run("INSERT INTO bare VALUES (1)")
     done = load.catch_up()
-    load.feed.check(done)
+    load.check(done)
     read = load.document()
     assert read["position"] != read["until"] and len(load.loaded()) == sum(each["rows"] for each in read["tables"])
     assert min(len(load.files(table)) for table in ("t", "ke%y", "bytes")) > 2
     cuts = sorted({row["checkpoint_ts"] for row in load.feed.lake.machinery("checkpoints")})
     assert cuts[0] == done.loaded.commit_ts and min(event["commit_ts"] for event in load.loaded()) < cuts[0]
-    before = load.feed.lake.metadata()
-    assert load.run().loaded.commit_ts is None
-    assert load.feed.lake.metadata() == before
+    load.check_nothing_to_do()
     # Once more, of a table alone.
     writer.run("UPDATE still SET e = 'b'", "DELETE FROM still WHERE id = 7")
     load.land()
@@ -243,11 +257,11 @@ def test_tables_are_read_while_they_change(
     if again.loaded.waits is not None:
         again = load.run(reload_tables=frozenset({"d.still"}))
     assert [each["table"] for each in load.document(2)["tables"]] == ["still"] and again.loaded.commit_ts is not None
-    load.feed.check(load.run())
+    load.check(load.run())
 
 
 @pytest.mark.in_turn
-def test_statements_while_tables_are_read(load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statements_within_a_load_are_followed(load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the rows of a round are there, and before it is known that the tables are the same."""
     real, rounds = vars(DatabaseDump)["_read_ranges"], iter([
         ("ALTER TABLE t ADD COLUMN m INT NOT NULL DEFAULT 3, DROP COLUMN n", "UPDATE t SET m = id",
@@ -267,11 +281,11 @@ def test_statements_while_tables_are_read(load: Load, writer: Writer, monkeypatc
     positions = {each["table"]: each["position"]["log_offset"] for each in load.document()["tables"]}
     assert positions["bare"] < positions["t"] < positions["moved"] and "gone" not in positions
     writer.run("INSERT INTO bare VALUES (1)", "ALTER TABLE t DROP COLUMN v", "UPDATE moved SET w = 4")
-    load.feed.check(load.catch_up())
+    load.check(load.catch_up())
 
 
 @pytest.mark.in_turn
-def test_what_was_read_is_not_read_again(load: Load, writer: Writer) -> None:
+def test_killed_load_reads_no_range_again(load: Load, writer: Writer) -> None:
     load.land()
     with KillAtCall(DatabaseDump, "_end", 1, after=False)(load.feed.lake) as killed:
         load.run()
@@ -285,34 +299,7 @@ def test_what_was_read_is_not_read_again(load: Load, writer: Writer) -> None:
     load.land()
     load.run()
     writer.run("INSERT INTO bare VALUES (1)")
-    load.feed.check(load.catch_up())
+    load.check(load.catch_up())
     after = {path.relative_to(load.root) for path in load.root.rglob("*.done")}
     (new,) = after - names
     assert names < after and new.name.startswith("000000003-") and new.name != lost.name
-
-
-@pytest.mark.in_turn
-def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
-    writer.begin()
-    every_type(writer)
-    load = Load(new_lake, writer, start_canal().address, of_database(writer))
-    # Where the log begins is not known yet: nothing is read.
-    assert "nothing of it has landed" in (load.run().loaded.waits or "") and not load.root.exists()
-    writer.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    load.land()
-    load.run()
-    writer.run("INSERT INTO t VALUES (2)")
-    load.feed.check(load.catch_up(), left_out=(*GEOMETRIES, *VIRTUAL))
-
-
-def test_a_user_who_may_not_see_the_log(load: Load, writer: Writer) -> None:
-    writer.run(f"REVOKE REPLICATION CLIENT ON *.* FROM {READER}@'%'", f"ALTER USER {READER}@'%' IDENTIFIED BY 'hush'")
-    initial = load.feed.lake.feed.canal.initial
-    assert initial is not None and initial.url is not None
-    url = initial.url.replace("@", ":hush@")
-    load.feed.configure(initial=initial.model_copy(update={"url": url}))
-    load.land()
-    with pytest.raises(SourceError, match="grant the user REPLICATION CLIENT") as raised:
-        load.run()
-    assert "hush" not in str(raised.value) and "hush" not in repr(load.feed.lake.config)
-    assert not load.feed.lake.tables() and not load.loaded()

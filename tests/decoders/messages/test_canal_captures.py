@@ -1,4 +1,4 @@
-"""The same entries in three forms, from real servers: they say the same, and give the source's tables."""
+"""The same entries in three forms of real servers say the same. Their tables: tests/spark/test_canal_feed.py."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from cdc_lakehouse.decoders.formats import canal_entries, canal_json
 from cdc_lakehouse.decoders.formats.canal_json import lossy_columns
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_captures import SOURCES, capture
-from tests.canal_fold import Cell, Fold, in_order, server_rows
-
-DATABASE = "cdc"
 
 
 @cache
@@ -69,51 +66,6 @@ def test_transactions_end_as_often_as_the_source_committed(source: str) -> None:
     parts = parts_of(source)
     followers = {type(after) for before, after in itertools.pairwise(parts) if isinstance(before, RowChange)}
     assert followers == {RowChange, TransactionEnd} and not isinstance(parts[-1], RowChange)
-
-
-@each_source
-def test_the_fold_of_the_changes_is_what_the_source_has(source: str) -> None:
-    fold = Fold(from_server(source))
-    # Canal read MariaDB's table after its ALTER TABLE and so named the columns of older rows: `b` is under `n`.
-    wrongly_named = set() if source.startswith("mysql") else {"t_renamed"}
-    for name, expected in capture(source).tables.items():
-        table = name.removesuffix("_final")
-        if name != "t_all_initial" and table not in wrongly_named:
-            check(fold, table, expected)
-
-
-@each_source
-def test_values_of_every_type(source: str) -> None:
-    """Before the first UPDATE: extreme values, NULL, zero values."""
-    before = itertools.takewhile(
-        lambda message: all(not isinstance(part, RowChange) or part.op == "I" for part in message.parts),
-        from_server(source),
-    )
-    expected = capture(source).tables["t_all_initial"]
-    assert len(expected["columns"]) == 46 and len(expected["rows"]) == 4
-    check(Fold(before), "t_all", expected)
-
-
-def check(fold: Fold, table: str, expected: dict[str, Any]) -> None:
-    names = [column[0] for column in expected["columns"]]
-    assert fold.names(DATABASE, table) == names
-    # JSON is a LONGTEXT to MariaDB.
-    columns = [[name, text, "json" if name == "c_json" else kind] for name, text, kind in expected["columns"]]
-    rows = server_rows(columns, expected["rows"])
-    left_out = {n for n, name in enumerate(names) if name in ("c_latin", "c_gbk")}
-    found, wanted = ([without(row, left_out) for row in each] for each in (fold.shown(DATABASE, table, columns), rows))
-    if table == "t_renamed":
-        found, wanted = ([at_hand(row) for row in each] for each in (found, wanted))
-    assert in_order(found) == in_order(wanted)
-
-
-def without(row: list[Cell], places: set[int]) -> list[Cell]:
-    return [cell for place, cell in enumerate(row) if place not in places]
-
-
-def at_hand(row: list[Cell]) -> list[Cell]:
-    """Rows that were there before `d` was added have the moment of that statement in it, which no message tells."""
-    return without(row, {3}) if row[0]["text"] in ("1", "10", "12") else row
 
 
 @each_source
