@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline import database_progress
+from cdc_lakehouse.pipeline import progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.kills import KillAtCall
@@ -231,7 +231,7 @@ def test_table_that_cannot_be_read_is_held_alone(load: Load, writer: Writer) -> 
 def test_tables_that_change_are_loaded_true(
     load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(database_progress, "_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "_READING_SECONDS", 0.1)
     caplog.set_level("INFO", logger="cdc_lakehouse")
     load.land()
     with Writes(writer, 0.05) as writes:
