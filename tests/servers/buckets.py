@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import boto3
 from botocore.config import Config
@@ -61,22 +61,33 @@ class Mirror:
             del self._seen[name]
 
 
-class S3Bucket:
-    """With the credentials of the server's owner, who alone may write."""
+class _Bucket:
+    """What is written below `prefix`, if that is not empty."""
 
-    ACCESS, SECRET = "owner", "owner-secret-7f3a"
+    SCHEME: ClassVar[str]
 
     def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
-        self.name = f"bucket-{next(_NUMBERS)}"
-        self.endpoint = endpoint
-        self.prefix = prefix
-        self.client = s3_client(endpoint, self.ACCESS, self.SECRET)
-        self.client.create_bucket(Bucket=self.name)
-        self.storage = s3_storage(endpoint, self.ACCESS, self.SECRET)
+        self.name, self.endpoint, self.prefix = f"bucket-{next(_NUMBERS)}", endpoint, prefix
 
     @property
     def uri(self) -> str:
-        return f"s3://{self.name}/{self.prefix}" if self.prefix else f"s3://{self.name}"
+        return f"{self.SCHEME}://{self.name}" + (f"/{self.prefix}" if self.prefix else "")
+
+    def _key(self, path: str) -> str:
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+
+class S3Bucket(_Bucket):
+    """With the credentials of the server's owner, who alone may write."""
+
+    SCHEME = "s3"
+    ACCESS, SECRET = "owner", "owner-secret-7f3a"
+
+    def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
+        super().__init__(endpoint, prefix)
+        self.client = s3_client(endpoint, self.ACCESS, self.SECRET)
+        self.client.create_bucket(Bucket=self.name)
+        self.storage = s3_storage(endpoint, self.ACCESS, self.SECRET)
 
     def put(self, path: str, content: bytes) -> None:
         self.client.put_object(Bucket=self.name, Key=self._key(path), Body=content)
@@ -87,9 +98,6 @@ class S3Bucket:
     def keys(self) -> Iterator[str]:
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name):
             yield from (each["Key"] for each in page.get("Contents", ()))
-
-    def _key(self, path: str) -> str:
-        return f"{self.prefix}/{path}" if self.prefix else path
 
     def allow_reading(self, user: str) -> None:
         """What docs/security.md says that a source needs, and no more."""
@@ -129,17 +137,13 @@ def s3_storage(endpoint: str, access: str, secret: str) -> dict[str, Any]:
     return {"s3": {"endpoint": endpoint, "path_style": True, "region": "us-east-1", **keys}}
 
 
-class GcsBucket:
+class GcsBucket(_Bucket):
+    SCHEME = "gs"
+
     def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
-        self.name = f"bucket-{next(_NUMBERS)}"
-        self.prefix = prefix
-        self._endpoint = endpoint
+        super().__init__(endpoint, prefix)
         self._send("POST", "/storage/v1/b?project=test", json.dumps({"name": self.name}).encode(), "application/json")
         self.storage: dict[str, Any] = {"gs": {"endpoint": endpoint, "anonymous": True}}
-
-    @property
-    def uri(self) -> str:
-        return f"gs://{self.name}/{self.prefix}" if self.prefix else f"gs://{self.name}"
 
     def put(self, path: str, content: bytes) -> None:
         name = self._quoted(path)
@@ -149,32 +153,25 @@ class GcsBucket:
         self._send("DELETE", f"/storage/v1/b/{self.name}/o/{self._quoted(path)}")
 
     def _quoted(self, path: str) -> str:
-        return urllib.parse.quote(f"{self.prefix}/{path}" if self.prefix else path, safe="")
+        return urllib.parse.quote(self._key(path), safe="")
 
     def _send(self, method: str, path: str, body: bytes | None = None, kind: str = "application/octet-stream") -> None:
-        request = urllib.request.Request(
-            self._endpoint + path, data=body, method=method, headers={"Content-Type": kind}
-        )
+        request = urllib.request.Request(self.endpoint + path, data=body, method=method, headers={"Content-Type": kind})
         with urllib.request.urlopen(request, timeout=30):
             pass
 
 
-class AzureContainer:
+class AzureContainer(_Bucket):
+    SCHEME = "azure"
     ACCOUNT = "devstoreaccount1"
     # The key that every Azurite has.
     KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
     def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
-        self.name = f"container-{next(_NUMBERS)}"
-        self.prefix = prefix
-        self._endpoint = endpoint
+        super().__init__(endpoint, prefix)
         self._send("PUT", "", query="restype=container")
         settings = {"endpoint": endpoint, "account": self.ACCOUNT, "account_key": self.KEY}
         self.storage: dict[str, Any] = {"azure": settings}
-
-    @property
-    def uri(self) -> str:
-        return f"azure://{self.name}/{self.prefix}" if self.prefix else f"azure://{self.name}"
 
     def put(self, path: str, content: bytes) -> None:
         self._send("PUT", self._path(path), content)
@@ -183,7 +180,7 @@ class AzureContainer:
         self._send("DELETE", self._path(path))
 
     def _path(self, path: str) -> str:
-        return "/" + urllib.parse.quote(f"{self.prefix}/{path}" if self.prefix else path)
+        return "/" + urllib.parse.quote(self._key(path))
 
     def _send(self, method: str, path: str, body: bytes | None = None, query: str = "") -> None:
         """By hand, as a client takes no key with an empty part."""
@@ -198,6 +195,6 @@ class AzureContainer:
         headers |= {"Authorization": f"SharedKey {self.ACCOUNT}:{base64.b64encode(signed.digest()).decode()}"}
         if kind:
             headers |= {"Content-Type": kind}
-        url = f"{self._endpoint}/{self.name}{path}?{query}".rstrip("?")
+        url = f"{self.endpoint}/{self.name}{path}?{query}".rstrip("?")
         with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=30):
             pass

@@ -65,34 +65,40 @@ def check(bucket: S3Bucket, storage: StorageConfig) -> None:
         assert READER_SECRET not in shown and S3Bucket.SECRET not in shown
 
 
-def test_a_reader_reads_and_may_not_write(s3: S3Server, bucket: S3Bucket, reader: str) -> None:
-    check(bucket, s3_config(bucket, access_key_id=reader, secret_access_key=READER_SECRET))
-    with pytest.raises(botocore.exceptions.ClientError, match="AccessDenied"):
-        s3_client(s3.endpoint, reader, READER_SECRET).put_object(Bucket=bucket.name, Key="x", Body=b"")
-
-
-def test_by_the_environment(bucket: S3Bucket, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", reader)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", READER_SECRET)
-    check(bucket, s3_config(bucket))
-
-
-def test_by_a_profile(bucket: S3Bucket, reader: str, tmp_path: Path) -> None:
-    keys = f"aws_access_key_id={reader}\naws_secret_access_key={READER_SECRET}\n"
-    (tmp_path / "credentials").write_text(f"[cdc]\n{keys}")
-    check(bucket, s3_config(bucket, profile="cdc"))
-    with pytest.raises(ConfigurationError, match=r"\(none\) could not be found.*storage\.s3"):
-        open_store(bucket.uri, s3_config(bucket, profile="none"))
-
-
-def test_a_bucket_of_its_own(bucket: S3Bucket, reader: str) -> None:
+@pytest.mark.parametrize("by", ["keys", "environment", "profile", "bucket"])
+def test_credentials_of_a_reader_are_found(
+    by: str, s3: S3Server, bucket: S3Bucket, reader: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     own = {"access_key_id": reader, "secret_access_key": READER_SECRET}
-    check(bucket, s3_config(bucket, access_key_id="x", secret_access_key="y", buckets={bucket.name: own}))
+    settings: dict[str, Any] = {}
+    match by:
+        case "keys":
+            settings = own
+            with pytest.raises(botocore.exceptions.ClientError, match="AccessDenied"):
+                s3_client(s3.endpoint, reader, READER_SECRET).put_object(Bucket=bucket.name, Key="x", Body=b"")
+        case "environment":
+            for name, value in own.items():
+                monkeypatch.setenv(f"AWS_{name.upper()}", value)
+        case "profile":
+            keys = "".join(f"aws_{name}={value}\n" for name, value in own.items())
+            (tmp_path / "credentials").write_text(f"[cdc]\n{keys}")
+            settings = {"profile": "cdc"}
+        case _:
+            settings = {"access_key_id": "x", "secret_access_key": "y", "buckets": {bucket.name: own}}
+    check(bucket, s3_config(bucket, **settings))
+    other = S3Bucket(s3.endpoint)
+    words = rf"no permission to list the bucket '{other.name}' \(HTTP 403 AccessDenied\)"
+    if by != "bucket":
+        with pytest.raises(SourceError, match=words):
+            open_store(other.uri, s3_config(bucket, **settings)).check()
 
 
-def test_no_credentials(bucket: S3Bucket) -> None:
+def test_missing_credentials_are_reported(bucket: S3Bucket, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no credentials for S3 were found: set storage\.s3\.profile"):
         open_store(bucket.uri, s3_config(bucket))
+    (tmp_path / "credentials").write_text("[cdc]\n")
+    with pytest.raises(ConfigurationError, match=r"\(none\) could not be found.*storage\.s3"):
+        open_store(bucket.uri, s3_config(bucket, profile="none"))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,7 @@ def test_no_credentials(bucket: S3Bucket) -> None:
         ({"anonymous": True}, "no permission to list the bucket"),
     ],
 )
-def test_wrong_credentials(bucket: S3Bucket, settings: dict[str, Any], words: str) -> None:
+def test_wrong_credentials_are_reported_without_them(bucket: S3Bucket, settings: dict[str, Any], words: str) -> None:
     store = open_store(bucket.uri, s3_config(bucket, **settings))
     for call in (lambda: list(store.list()), lambda: store.read("metadata", limit=10), store.directories):
         with pytest.raises(SourceError) as told:
@@ -112,15 +118,6 @@ def test_wrong_credentials(bucket: S3Bucket, settings: dict[str, Any], words: st
         assert "wrong-secret" not in str(told.value) and "Signature=" not in str(told.value)
     with pytest.raises(SourceError, match=words):
         list(store.list())
-
-
-def test_a_reader_of_another_bucket(s3: S3Server, bucket: S3Bucket, reader: str) -> None:
-    other = S3Bucket(s3.endpoint)
-    storage = s3_config(bucket, access_key_id=reader, secret_access_key=READER_SECRET)
-    with pytest.raises(
-        SourceError, match=rf"no permission to list the bucket '{other.name}' \(HTTP 403 AccessDenied\)"
-    ):
-        open_store(other.uri, storage).check()
 
 
 # --- Roles: a token service that gives the owner's keys ---
@@ -188,7 +185,7 @@ def test_profile_with_role_assumes_it(
 # --- Azure and GCS ---
 
 
-def test_an_azure_sas_token_is_never_told(azure: str) -> None:
+def test_azure_refusals_do_not_show_the_token(azure: str) -> None:
     bucket = AzureContainer(azure)
     settings = {"endpoint": azure, "account": AzureContainer.ACCOUNT}
     signature = "sv=2021-08-06&sr=c&sp=rl&se=2020-01-01T00:00:00Z&sig=c2VjcmV0LXNpZ25hdHVyZQ%3D%3D"
@@ -199,16 +196,12 @@ def test_an_azure_sas_token_is_never_told(azure: str) -> None:
             call()
         assert "c2VjcmV0" not in str(told.value) and told.value.__cause__ is None and told.value.__suppress_context__
     assert "c2VjcmV0" not in repr(storage)
-
-
-def test_a_wrong_azure_key(azure: str) -> None:
-    bucket = AzureContainer(azure)
-    settings = {"endpoint": azure, "account": AzureContainer.ACCOUNT, "account_key": "d3Jvbmc="}
+    storage = StorageConfig.model_validate({"azure": {**settings, "account_key": "d3Jvbmc="}})
     with pytest.raises(SourceError, match=r"list the bucket.*HTTP 403.*storage\.azure"):
-        open_store(bucket.uri, StorageConfig.model_validate({"azure": settings})).check()
+        open_store(bucket.uri, storage).check()
 
 
-def test_a_key_file_that_is_none(tmp_path: Path) -> None:
+def test_unusable_key_file_is_reported_without_it(tmp_path: Path) -> None:
     for content in (None, json.dumps({"type": "x", "private_key": "hidden-key"})):
         path = tmp_path / "key.json"
         if content is not None:

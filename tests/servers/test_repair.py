@@ -13,8 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
@@ -22,23 +20,13 @@ from cdc_lakehouse.lake.files import live_files
 from tests.kit.hand_sinks import CREATE, CSV, T0, HandSink, row
 from tests.kit.lakes import TestLake
 from tests.servers.mysql import MySqlServer
-from tests.servers.verified import PASSWORD, USER
+from tests.servers.verified import PASSWORD, VerifiedSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 TABLE = (
     "CREATE TABLE t (id BIGINT, at DATETIME(3), v INT, s VARCHAR(50), ts TIMESTAMP NULL, b VARBINARY(10), "
     "e ENUM('a','b'), d DECIMAL(10,2), PRIMARY KEY (id, at))"
-)
-COLUMNS = (
-    SourceColumn("id", ColumnType.of("BIGINT", length=20), nullable=False, primary_key=True),
-    SourceColumn("at", ColumnType.of("DATETIME", scale=3), nullable=False, primary_key=True),
-    SourceColumn("v", ColumnType.of("INT", length=11)),
-    SourceColumn("s", ColumnType.of("VARCHAR", length=50)),
-    SourceColumn("ts", ColumnType.of("TIMESTAMP")),
-    SourceColumn("b", ColumnType.of("VARBINARY", length=10)),
-    SourceColumn("e", ColumnType.of("ENUM", elements=("a", "b"))),
-    SourceColumn("d", ColumnType.of("DECIMAL", length=10, scale=2)),
 )
 MOMENT = datetime.datetime(2026, 1, 1, 12, 0, 0, 250_000)  # noqa: DTZ001 - as the source has it
 # The csv has TIMESTAMP in the feed's zone, and bytes in base64.
@@ -49,33 +37,20 @@ def change(op: str, at: int, id: int, v: int) -> str:
     return row(op, "t", at, str(id), *(text.format(id=id, v=v) for text in LOGGED))
 
 
-class RepairedFeed:
+class RepairedFeed(VerifiedSource):
     """A sink made by hand that says what `logged` says of table `t`, and a MySQL that has `rows`."""
 
     def __init__(self, server: MySqlServer, lake_root: Path, directory: Path, spark: SparkSession) -> None:
-        self.connection = server.connect(autocommit=True)
-        self.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d CHARACTER SET utf8mb4", "USE d")
-        self.execute("SET SESSION time_zone = '+00:00'", TABLE)
-        self.execute(f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}'")
-        self.execute(f"GRANT SELECT ON d.* TO {USER}@'%'")
-        source = {**CSV, "time_zone": "Asia/Shanghai"}
-        self.url = f"mysql://{USER}:${{SOURCE_PASSWORD}}@127.0.0.1:{server.port}"
-        self.lake = TestLake(lake_root, directory, lambda: spark, source=source)
-        self.configure({"settings": {"d.t": {"format_version": 2}}})
+        super().__init__(server)
+        self.execute(TABLE)
+        self.lake = TestLake(lake_root, directory, lambda: spark, source={**CSV, "time_zone": "Asia/Shanghai"})
+        self.set_tables({"settings": {"d.t": {"format_version": 2}}})
         self.sink = HandSink(self.lake.sink)
-        self.sink.schema("t", 0, *COLUMNS, action=CREATE, query=TABLE)
+        self.sink.schema("t", 0, *self.columns("t"), action=CREATE, query=TABLE)
 
-    def configure(self, tables: dict[str, Any]) -> None:
+    def set_tables(self, tables: dict[str, Any]) -> None:
         self.lake.configure(tables=tables)
-        document = json.loads(self.lake.config_path.read_text())
-        document["feeds"][0]["verify"] = {"url": self.url}
-        self.lake.config_path.write_text(json.dumps(document))
-
-    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
-        with self.connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-            return list(cursor.fetchall())
+        self.configure(self.lake)
 
     def insert(self, id: int, v: int) -> None:
         self.execute(
@@ -121,7 +96,7 @@ def feed(
 
 
 @pytest.mark.in_turn
-def test_what_differs_is_put_right_and_stays_so(feed: RepairedFeed) -> None:
+def test_differences_are_repaired_and_stay_repaired(feed: RepairedFeed) -> None:
     feed.log(1, 10, *(change("I", n, n, n) for n in (1, 2, 3)))
     feed.lake.go_through()
     for id, v in ((1, 1), (2, 22), (4, 4)):
@@ -148,7 +123,7 @@ def test_what_differs_is_put_right_and_stays_so(feed: RepairedFeed) -> None:
     assert feed.deletes() == (2, {"StoredPositions"})
 
     # It goes on in format version 3.
-    feed.configure({})
+    feed.set_tables({})
     # A second repair of the same cut counts more than the first, also where it deletes.
     feed.execute("DELETE FROM t WHERE id = 4", "UPDATE t SET v = 23 WHERE id = 2")
     feed.insert(3, 33)

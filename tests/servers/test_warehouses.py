@@ -166,8 +166,10 @@ def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pyte
 
 
 @pytest.mark.in_turn
-def test_feed_is_killed_compacted_and_decoded_from_its_archive(warehouse: Make) -> None:
-    """In a warehouse on S3 as on a disk: what is there after each kill is continued, and all dates come again."""
+@pytest.mark.parametrize("warehouse", ["s3"], indirect=True)
+def test_feed_on_s3_is_killed_compacted_and_decoded_again(warehouse: Make) -> None:
+    """As one on a disk (`tests/scenarios/kills.txt`): what is there after each kill is continued, and all dates come
+    again, from the archive."""
     found = warehouse(source={**CSV, "archive": True}, maintenance={"min_small_files": 2, "keep_cut_hours": 1})
     lake, sink = found.lake, HandSink(found.lake.sink)
     for name in ("p", "u"):

@@ -39,24 +39,16 @@ _TYPE: TypeAdapter[PrimitiveType] = TypeAdapter(PrimitiveType)
 Row = dict[str, Any]
 
 
-class VerifiedFeed:
-    """A feed whose source is database `d` of the server, and whose lake has what `copy` brings there."""
+class VerifiedSource:
+    """Database `d` of a server, empty, with a user who may read it."""
 
-    def __init__(self, server: MySqlServer, directory: Path, **feed: Any) -> None:
-        self.server = server
-        self._settings = feed
-        self.lake: TestLake = lake_in(directory, **feed)
-        document = json.loads(self.lake.config_path.read_text())
-        url = f"mysql://{USER}:${{SOURCE_PASSWORD}}@127.0.0.1:{server.port}"
-        document["feeds"][0]["verify"] = {"url": url}
-        self.lake.config_path.write_text(json.dumps(document))
-        self.connection = server.connect(autocommit=True, conv=_CONVERSIONS)
+    def __init__(self, server: MySqlServer, **connection: Any) -> None:
+        self.connection = server.connect(autocommit=True, **connection)
+        self.address = f"127.0.0.1:{server.port}"
         self.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d CHARACTER SET utf8mb4", "USE d")
         self.execute("SET SESSION sql_mode = '', SESSION time_zone = '+00:00'")
         self.execute(f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}'")
         self.execute(f"GRANT SELECT ON d.* TO {USER}@'%'")
-        self._cut: dict[str, CutRow] = {}
-        self.checkpoint_ts = T0
 
     def execute(self, *statements: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         with self.connection.cursor() as cursor:
@@ -64,9 +56,43 @@ class VerifiedFeed:
                 cursor.execute(statement, values)
             return list(cursor.fetchall())
 
+    def columns(self, table: str) -> tuple[SourceColumn, ...]:
+        found = self.execute(
+            "SELECT column_name, column_type, is_nullable = 'YES', column_key = 'PRI', extra "
+            "FROM information_schema.columns WHERE table_schema = 'd' AND table_name = %s ORDER BY ordinal_position",
+            values=[table],
+        )
+        return tuple(
+            SourceColumn(
+                name,
+                parse_type(declared if isinstance(declared, str) else declared.decode()),
+                bool(nullable),
+                bool(key),
+                virtual="configured" if "VIRTUAL" in extra else None,
+            )
+            for name, declared, nullable, key, extra in found
+        )
+
+    def configure(self, lake: TestLake) -> None:
+        """A feed is verified against it, with the password of the environment's SOURCE_PASSWORD."""
+        document = json.loads(lake.config_path.read_text())
+        document["feeds"][0]["verify"] = {"url": f"mysql://{USER}:${{SOURCE_PASSWORD}}@{self.address}"}
+        lake.config_path.write_text(json.dumps(document))
+
+
+class VerifiedFeed(VerifiedSource):
+    """A feed of such a database, whose lake has what `copy` brings there."""
+
+    def __init__(self, server: MySqlServer, directory: Path, **feed: Any) -> None:
+        super().__init__(server, conv=_CONVERSIONS)
+        self.lake: TestLake = lake_in(directory, **feed)
+        self.configure(self.lake)
+        self._cut: dict[str, CutRow] = {}
+        self.checkpoint_ts = T0
+
     def copy(self, table: str, change: Callable[[list[Row]], None] = lambda rows: None) -> None:
         """The table's rows into the lake, after `change`; and a cut that has them."""
-        columns = self._columns(table)
+        columns = self.columns(table)
         run = self.lake.run()
         self.checkpoint_ts += 10
         if not any(version.name.table == table for version in run.history.history.versions):
@@ -126,23 +152,6 @@ class VerifiedFeed:
         rows = [CutRow(self.checkpoint_ts, "d", r.table, r.snapshot_id, r.row_count, NOON) for r in self._cut.values()]
         self.lake.run().checkpoints.publish(Cut(self.checkpoint_ts, held=held), rows)
 
-    def _columns(self, table: str) -> tuple[SourceColumn, ...]:
-        found = self.execute(
-            "SELECT column_name, column_type, is_nullable = 'YES', column_key = 'PRI', extra "
-            "FROM information_schema.columns WHERE table_schema = 'd' AND table_name = %s ORDER BY ordinal_position",
-            values=[table],
-        )
-        return tuple(
-            SourceColumn(
-                name,
-                parse_type(declared if isinstance(declared, str) else declared.decode()),
-                bool(nullable),
-                bool(key),
-                virtual="configured" if "VIRTUAL" in extra else None,
-            )
-            for name, declared, nullable, key, extra in found
-        )
-
     def verify(self, *options: str, code: int) -> list[Row]:
         """The tables of the result, by `verify --json`."""
         result = self.call("--json", *options)
@@ -153,11 +162,14 @@ class VerifiedFeed:
 
     @property
     def url(self) -> str:
-        return f"mysql://{USER}:{PASSWORD}@127.0.0.1:{self.server.port}"
+        return f"mysql://{USER}:{PASSWORD}@{self.address}"
 
     def call(self, *options: str, password: str = PASSWORD) -> Any:
         environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "SOURCE_PASSWORD": password}
-        return CliRunner(env=environment).invoke(main, ["verify", "--pause", "0", *options])
+        done = CliRunner(env=environment).invoke(main, ["verify", "--pause", "0", *options])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done
 
 
 _EVENT_TYPES = {
