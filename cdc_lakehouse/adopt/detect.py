@@ -16,30 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor_uri
 from cdc_lakehouse.config.sources import split_query, store_options
+from cdc_lakehouse.decoders import registry
 from cdc_lakehouse.decoders.format import Sample
-from cdc_lakehouse.decoders.registry import (
-    DEFAULT,
-    DEFAULT_PROTOCOL,
-    EXTENSIONS,
-    FILE_FORMATS,
-    detect_format,
-    detect_offset,
-    plain_values,
-)
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.directory import detect_dump
 from cdc_lakehouse.sources.kafka import read_topics, require_all
 from cdc_lakehouse.sources.kafka.reading import first_messages
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
-from cdc_lakehouse.sources.sink.paths import (
-    DEFAULT_SEPARATOR,
-    LOOKED_AT,
-    DetectedSink,
-    detect_sink,
-    read_checkpoint,
-    roots_below,
-)
+from cdc_lakehouse.sources.sink import paths
 
 _HEAD: Final = 4 << 20
 """Bytes of a file that are read."""
@@ -168,14 +153,14 @@ def _detect_sink(uri: str, base: Path) -> Detected:
         found.append(said)
         root = f"{root}/{_INCREMENTAL}"
         store = _open(root, storage, secrets)
-    seen = detect_sink(store, EXTENSIONS)
+    seen = paths.detect_sink(store, registry.EXTENSIONS)
     found.append(_checkpoint(store, root, seen))
     if not seen.whole:
-        found.append(f"the first {LOOKED_AT} of its objects were looked at")
+        found.append(f"the first {paths.LOOKED_AT} of its objects were looked at")
     source: dict[str, Any] = {"type": "storage_sink", "uri": root}
     unsure: list[str] = []
     _tell_layout(seen, source, found, unsure)
-    of_files = FILE_FORMATS[seen.protocol or DEFAULT_PROTOCOL].detect(_samples(store, seen))
+    of_files = registry.FILE_FORMATS[seen.protocol or registry.DEFAULT_PROTOCOL].detect(_samples(store, seen))
     source |= of_files.source
     unsure += of_files.unsure
     _tell_time_zone(of_files.offset, source, found, unsure)
@@ -188,12 +173,12 @@ def _detect_sink(uri: str, base: Path) -> Detected:
     return Detected(name, source, first, tuple(found), tuple(unsure), storage, secrets)
 
 
-def _checkpoint(store: ObjectStore, root: str, seen: DetectedSink) -> str:
+def _checkpoint(store: ObjectStore, root: str, seen: paths.DetectedSink) -> str:
     """Return a sentence on the sink's checkpoint-ts. Raises `SourceError` when a directory below is the sink."""
     try:
-        checkpoint = read_checkpoint(store, utc_now())
+        checkpoint = paths.read_checkpoint(store, utc_now())
     except SourceError as error:
-        below = roots_below(store)
+        below = paths.roots_below(store)
         if below:
             raise SourceError(f"{root} is no sink", advice=f"name one below it: {', '.join(below[:_SHOWN])}") from error
         if not seen.samples:
@@ -205,9 +190,9 @@ def _checkpoint(store: ObjectStore, root: str, seen: DetectedSink) -> str:
     return f"a sink with the checkpoint-ts {checkpoint} ({commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC)"
 
 
-def _tell_layout(seen: DetectedSink, source: dict[str, Any], found: list[str], unsure: list[str]) -> None:
-    source["protocol"] = seen.protocol or DEFAULT_PROTOCOL
-    source["date_separator"] = seen.separator or DEFAULT_SEPARATOR
+def _tell_layout(seen: paths.DetectedSink, source: dict[str, Any], found: list[str], unsure: list[str]) -> None:
+    source["protocol"] = seen.protocol or registry.DEFAULT_PROTOCOL
+    source["date_separator"] = seen.separator or paths.DEFAULT_SEPARATOR
     if seen.table_ids:
         source["use_table_id_as_path"] = True
     if seen.protocol is None:
@@ -218,7 +203,7 @@ def _tell_layout(seen: DetectedSink, source: dict[str, Any], found: list[str], u
         found.append(f"{len(seen.tables)} tables: {_some(f'{database}.{table}' for database, table in seen.tables)}")
 
 
-def _samples(store: ObjectStore, seen: DetectedSink) -> list[Sample]:
+def _samples(store: ObjectStore, seen: paths.DetectedSink) -> list[Sample]:
     samples: list[Sample] = []
     for file, directory in seen.samples:
         database, _, table = ("" if seen.table_ids else directory).partition("/")
@@ -247,7 +232,7 @@ def _detect_topics(uri: str) -> Detected:
     asked = _validated(
         KafkaSource,
         {
-            "type": "kafka", "format": DEFAULT, "bootstrap_servers": brokers,
+            "type": "kafka", "format": registry.DEFAULT, "bootstrap_servers": brokers,
             **({"topics": topics} if topics else {"topic_pattern": ".*"}),
         },
     )  # fmt: skip
@@ -258,11 +243,11 @@ def _detect_topics(uri: str) -> Detected:
         raise ConfigurationError(
             "the URI names no topic", advice=f"write {uri.rstrip('/')}/TOPIC,…; the brokers have {names or 'none'}"
         )
-    values, compressions = plain_values(first_messages(asked, known))
+    values, compressions = registry.plain_values(first_messages(asked, known))
     source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
     partitions = sum(len(topic.partitions) for topic in known)
     found, unsure = [f"{len(known)} topics with {partitions} partitions: {_some(topics)}"], list[str]()
-    detected = detect_format(values)
+    detected = registry.detect_format(values)
     if detected is None:
         unsure.append(
             f"the format does not show in {len(values)} messages: see docs/kafka.md for the formats" if values else
@@ -271,8 +256,8 @@ def _detect_topics(uri: str) -> Detected:
     else:
         found.append(f"messages of the format {detected['format']}")
     found += [f"values that TiCDC compresses with {name}" for name in compressions]
-    source |= detected or {"format": DEFAULT}
-    _tell_time_zone(detect_offset(values), source, found, unsure)
+    source |= detected or {"format": registry.DEFAULT}
+    _tell_time_zone(registry.detect_offset(values), source, found, unsure)
     return Detected(_feed_name(topics[0]), source, utc_now().date(), tuple(found), tuple(unsure))
 
 

@@ -310,17 +310,13 @@ class EventEstimates:
         self._new = _events_by_name(decoded.filter(pc.field("max_commit_ts") > after_ts))
 
     def of(self, changes: TableChanges) -> int:
-        counts = self._all if changes.reads_all_events or changes.state is None else self._new
-        return _count(counts, changes.life.names)
+        return self.of_names(changes.life.names, above=not changes.reads_all_events and changes.state is not None)
 
-    def of_names(self, names: Collection[TableName]) -> int:
-        """Return the number of all events of tables with these names."""
-        return _count(self._all, names)
-
-
-def _count(counts: Mapping[TableName | None, int], names: Collection[TableName]) -> int:
-    # Ranges of topics hold rows of many tables: all of them may belong to any one.
-    return sum(counts.get(name, 0) for name in (*names, None))
+    def of_names(self, names: Collection[TableName], *, above: bool = False) -> int:
+        """Return the number of events of tables with these names."""
+        counts = self._new if above else self._all
+        # Ranges of topics hold rows of many tables: all of them may belong to any one.
+        return sum(counts.get(name, 0) for name in (*names, None))
 
 
 def _events_by_name(rows: pa.Table) -> dict[TableName | None, int]:

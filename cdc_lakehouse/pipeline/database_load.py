@@ -22,31 +22,14 @@ from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import SourceError, in_one_line
-from cdc_lakehouse.pipeline.landing import require_no_gap
+from cdc_lakehouse.pipeline.context import require_no_gap
 from cdc_lakehouse.pipeline.progress import ProgressReporter
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database import reading
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements
 from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.dump import database as dumped
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
-from cdc_lakehouse.sources.dump.database import (
-    DUMP,
-    PLAN,
-    directory_of,
-    done_name,
-    has_document,
-    last_number,
-    list_dump,
-    part_name,
-    position_of_stored,
-    read_database_dump,
-    read_document,
-    read_ranges,
-    stored_document,
-    stored_dump,
-    stored_position,
-    stored_table,
-)
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -75,7 +58,7 @@ class _PlannedTable:
             "statement": definition.statement,
             "created": definition.created,
             "directory": self.directory,
-            "position": stored_position(self.position),
+            "position": dumped.stored_position(self.position),
             "estimated_rows": definition.estimated_rows,
             "ranges": [[each.lower, each.upper] for each in self.ranges],
         }
@@ -89,7 +72,7 @@ class _PlannedTable:
         return cls(
             TableDefinition(name, stored["statement"], stored["created"], stored.get("estimated_rows", 0)),
             stored["directory"],
-            position_of_stored(stored["position"]),
+            dumped.position_of_stored(stored["position"]),
             tuple(KeyRange(bound(lower), bound(upper)) for lower, upper in stored["ranges"]),
         )
 
@@ -106,10 +89,10 @@ class _Plan:
     tables: dict[TableName, _PlannedTable] = field(default_factory=dict[TableName, _PlannedTable])
 
     def stored(self) -> str:
-        return stored_document({
+        return dumped.stored_document({
             "wanted": self.wanted,
             "started": self.started,
-            "position": None if self.position is None else stored_position(self.position),
+            "position": None if self.position is None else dumped.stored_position(self.position),
             "begun": self.begun,
             "tables": [table.stored() for table in self.tables.values()],
         })  # fmt: skip
@@ -120,7 +103,7 @@ class _Plan:
         tables = [_PlannedTable.of_stored(each) for each in stored["tables"]]
         return cls(
             wanted=stored["wanted"], started=stored["started"],
-            position=None if position is None else position_of_stored(position), begun=stored["begun"],
+            position=None if position is None else dumped.position_of_stored(position), begun=stored["begun"],
             tables={table.definition.name: table for table in tables},
         )  # fmt: skip
 
@@ -157,30 +140,29 @@ class DatabaseDump:
         database cannot be read."""
         wanted = sorted(self._run.reload_tables) or [_ALL]
         number = self._number(wanted)
-        if not has_document(self._store, number, DUMP):
+        if not dumped.has_document(self._store, number, dumped.DUMP):
             self._make(number, wanted)
-        return read_database_dump(self._store, number)
+        return dumped.read_database_dump(self._store, number)
 
     def _number(self, wanted: Sequence[str]) -> int:
         """Return the number of the finished dump, or of the one to make or continue."""
-        numbers = last_number(self._store)
+        numbers = dumped.last_number(self._store)
         if not self._run.reload_tables:
-            finished = (number for number in range(numbers, 0, -1) if has_document(self._store, number, DUMP))
-            return next(finished, max(1, numbers))
-        if numbers and read_document(self._store, numbers, PLAN)["wanted"] == wanted and not self._is_used(numbers):
-            return numbers
-        return numbers + 1
+            ended = (n for n in range(numbers, 0, -1) if dumped.has_document(self._store, n, dumped.DUMP))
+            return next(ended, max(1, numbers))
+        planned = dumped.read_document(self._store, numbers, dumped.PLAN)["wanted"] if numbers else None
+        return numbers if planned == wanted and not self._is_used(numbers) else numbers + 1
 
     def _is_used(self, number: int) -> bool:
         """Whether files of a dump have landed."""
         segments = self._run.segments.rows.column("segment")
-        return bool(pc.any(pc.match_substring(segments, f"/{directory_of(number)}")).as_py())
+        return bool(pc.any(pc.match_substring(segments, f"/{dumped.directory_of(number)}")).as_py())
 
     def _make(self, number: int, wanted: list[str]) -> None:
         now = self._run.clock().isoformat(sep=" ", timespec="seconds")
         plan = _Plan(wanted, now)
-        if has_document(self._store, number, PLAN):
-            plan = _Plan.of_stored(read_document(self._store, number, PLAN))
+        if dumped.has_document(self._store, number, dumped.PLAN):
+            plan = _Plan.of_stored(dumped.read_document(self._store, number, dumped.PLAN))
         for _ in range(_MOST_ROUNDS):
             self._run.require_lease()
             with SourceDatabase(self._database, texts=True) as database:
@@ -224,8 +206,8 @@ class DatabaseDump:
             self._add(database, plan, position, same)
         plan.position = plan.position or position
         for table in [table for name, table in plan.tables.items() if name not in known]:
-            self._write(f"{directory_of(number)}{table.directory}schema.sql", f"{table.definition.statement};\n")
-        self._write(directory_of(number, PLAN), plan.stored())
+            self._write(f"{dumped.directory_of(number)}{table.directory}schema.sql", f"{table.definition.statement};\n")
+        self._write(dumped.directory_of(number, dumped.PLAN), plan.stored())
 
     def _definitions(self, database: SourceDatabase, plan: _Plan) -> Mapping[TableName, TableDefinition]:
         def takes(name: TableName) -> bool:
@@ -274,17 +256,18 @@ class DatabaseDump:
 
     def _finish(self, plan: _Plan, number: int, until: DumpPosition) -> None:
         assert plan.position is not None
-        objects = list_dump(self._store, number)
+        objects = dumped.list_dump(self._store, number)
         tables: list[dict[str, Any]] = []
         for table in plan.tables.values():
-            directory = f"{directory_of(number)}{table.directory}"
+            directory = f"{dumped.directory_of(number)}{table.directory}"
             found = objects.get(directory, ())
             reason = self._failure(directory, found)
             if reason is not None:
                 self._run.log.warning("%s could not be read: %s", table.definition.name, reason)
-            ranges = read_ranges(found) if reason is None else {}
-            tables.append(stored_table(table.definition, table.position, directory, ranges, reason))
-        self._write(directory_of(number, DUMP), stored_dump(plan.position, until, plan.started, tables))
+            ranges = dumped.read_ranges(found) if reason is None else {}
+            tables.append(dumped.stored_table(table.definition, table.position, directory, ranges, reason))
+        text = dumped.stored_dump(plan.position, until, plan.started, tables)
+        self._write(dumped.directory_of(number, dumped.DUMP), text)
         rows = sum(table["rows"] for table in tables)
         self._run.log.info("read %d rows of %d tables of the database", rows, len(tables))
 
@@ -302,14 +285,14 @@ class DatabaseDump:
 
     def _left(self, plan: _Plan, number: int) -> list[_RangeRead]:
         """Return the ranges that have not been read."""
-        objects = list_dump(self._store, number)
+        objects = dumped.list_dump(self._store, number)
         left: list[_RangeRead] = []
         for table in plan.tables.values():
-            directory = f"{directory_of(number)}{table.directory}"
+            directory = f"{dumped.directory_of(number)}{table.directory}"
             found = objects.get(directory, ())
             if self._failure(directory, found) is not None:
                 continue
-            known = read_ranges(found)
+            known = dumped.read_ranges(found)
             left += (
                 _RangeRead(table.definition, f"{self._store.uri}/{directory}", place, each)
                 for place, each in enumerate(table.ranges)
@@ -370,7 +353,7 @@ def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
     batches = reading.rows_of(database, of.table, of.range)
     batch = next(batches, None)
     while batch:
-        path = f"{of.directory}{part_name(of.number, token, part)}"
+        path = f"{of.directory}{dumped.part_name(of.number, token, part)}"
         with files.new_output(path).create(overwrite=True) as file, pa.CompressedOutputStream(file, "zstd") as stream:
             written = 0
             while batch and written < _PART_BYTES:
@@ -380,7 +363,7 @@ def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
                 count += len(batch)
                 batch = next(batches, None)
         part += 1
-    with files.new_output(f"{of.directory}{done_name(of.number, token, count)}").create(overwrite=True) as file:
+    with files.new_output(f"{of.directory}{dumped.done_name(of.number, token, count)}").create(overwrite=True) as file:
         file.write(b"done\n")
 
 

@@ -20,21 +20,22 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.formats.dump import DumpContext, decode_rows
-from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, NOT_LOOKED_AT, PROBLEMS, Rejected
+from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, replayed_segment
-from cdc_lakehouse.pipeline.database_load import DatabaseDump
-from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.landing import (
+from cdc_lakehouse.pipeline.context import (
     UNREADABLE_SEGMENT,
     decode_isolated,
     defer,
     load_changes,
     loads_of,
+    not_looked_at,
     require_no_gap,
 )
+from cdc_lakehouse.pipeline.database_load import DatabaseDump
+from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, value_format
@@ -84,7 +85,10 @@ class DumpSource:
     @functools.cached_property
     def _dump(self) -> Dump:
         try:
-            dump = self._read_dump()
+            if self._initial.database is None:
+                dump = read_dump(self._store, self._initial)
+            else:
+                dump = DatabaseDump(self._run, self._initial, self._store, self._taken.takes_name).read()
         except SourceError as error:
             landed = self._run.segments.undecoded(DUMP)
             if not landed:
@@ -105,11 +109,6 @@ class DumpSource:
                 advice="correct source.initial.uri, or dump with the tables that the feed takes",
             )
         return dump
-
-    def _read_dump(self) -> Dump:
-        if self._initial.database is not None:
-            return DatabaseDump(self._run, self._initial, self._store, self._taken.takes_name).read()
-        return read_dump(self._store, self._initial)
 
     @property
     def _taken(self) -> TakenNames:
@@ -266,11 +265,7 @@ class DumpSource:
         """Return what was rejected in a batch that is in `events`; for files that are gone since, that it is not
         known."""
         missing = self._missing(segments)
-        rejected = [
-            Rejected(s.segment, None, NOT_LOOKED_AT, PROBLEMS[NOT_LOOKED_AT], None, s.database, s.table)
-            for s in segments
-            if s.segment in missing
-        ]
+        rejected = not_looked_at([segment for segment in segments if segment.segment in missing])
         decoded = self._decode(segments, None)
         return decoded.counted(segments), [*rejected, *decoded.rejected]
 
@@ -380,20 +375,24 @@ class DumpSource:
     @property
     def waits(self) -> str | None:
         """A sentence on what the log must reach before the dump can be loaded; None when it can be loaded."""
-        if self._initial.database is not None and not self._has_log_begun:
+        # Some logs show their beginning only when something of them has landed.
+        has_begun = self._run.source.dump_comes_first or self._run.segments.rows.num_rows > 0
+        if self._initial.database is not None and not has_begun:
             return "the tables are read when the log has begun: nothing of it has landed"
         return self._join(self._dump.until or self._dump.position).waits
-
-    @property
-    def _has_log_begun(self) -> bool:
-        """Whether the log has begun: some logs show their beginning only when something of them has landed."""
-        return self._run.source.dump_comes_first or self._run.segments.rows.num_rows > 0
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """Return a load of each table that can be loaded, at a commit-ts up to `upto`, and all tables that cannot."""
         changes: list[SchemaChange] = []
-        rejected = list(self._unread())
-        counted, loads, landed = self._counted(), loads_of(self._run.history), self._landed()
+        taken, counted, loads, landed = self._taken, self._counted(), loads_of(self._run.history), self._landed()
+        rejected = [
+            Rejected(
+                _segment_name(self.checkpoint_ts(), each.schema_path), None, BAD_TABLE_OF_DUMP, each.reason, None,
+                each.name.database, each.name.table,
+            )
+            for each in self._dump.unread
+            if each.name not in loads and taken.takes_name(each.name)
+        ]  # fmt: skip
         for table in self._dump.tables:
             at = self._at(table)
             if loads and at not in {loads.get(table.name), *landed.get(table.name, ())}:
@@ -424,15 +423,6 @@ class DumpSource:
                 BEGINNING + 1, name.database, name.table, None, table.create_statement, (), table.schema_path,
                 backslash_escapes=True, kind="load",
             )  # fmt: skip
-
-    def _unread(self) -> Iterator[Rejected]:
-        """Yield the taken tables whose columns the dump does not contain."""
-        taken, loads = self._taken, loads_of(self._run.history)
-        for table in self._dump.unread:
-            if table.name not in loads and taken.takes_name(table.name):
-                origin = _segment_name(self.checkpoint_ts(), table.schema_path)
-                name = table.name
-                yield Rejected(origin, None, BAD_TABLE_OF_DUMP, table.reason, None, name.database, name.table)
 
     def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
         """Return the columns that the rows lack by the configuration. Raises `DdlError` for a table that cannot be

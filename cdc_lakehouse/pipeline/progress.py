@@ -15,16 +15,7 @@ from typing import Final
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.sources.dump.database import (
-    DUMP,
-    PLAN,
-    directory_of,
-    has_document,
-    last_number,
-    list_dump,
-    read_document,
-    read_ranges,
-)
+from cdc_lakehouse.sources.dump import database as dumped
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 _EVERY_SECONDS: Final = 5.0
@@ -93,20 +84,20 @@ def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
     if feed.initial is None or feed.initial.database is None:
         return None
     store = open_store(location_of(lake, feed.name), lake.storage)
-    number = last_number(store)
-    if not number or has_document(store, number, DUMP):
+    number = dumped.last_number(store)
+    if not number or dumped.has_document(store, number, dumped.DUMP):
         return None
     return read_progress(store, number, feed.initial.chunk_rows)
 
 
 def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingProgress:
     """Compute the progress of a dump that has its plan. Raises as stores do."""
-    objects = list_dump(store, number)
+    objects = dumped.list_dump(store, number)
     tables = tables_read = ranges = ranges_read = rows = estimated = size = 0
     ended: list[tuple[datetime.datetime, int]] = []
-    for table in read_document(store, number, PLAN)["tables"]:
-        found = objects.get(directory_of(number, table["directory"]), ())
-        read, count = read_ranges(found), len(table["ranges"])
+    for table in dumped.read_document(store, number, dumped.PLAN)["tables"]:
+        found = objects.get(dumped.directory_of(number, table["directory"]), ())
+        read, count = dumped.read_ranges(found), len(table["ranges"])
         own = sum(each.rows for each in read.values())
         tables, ranges, ranges_read = tables + 1, ranges + count, ranges_read + len(read)
         rows += own

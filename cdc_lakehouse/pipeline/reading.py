@@ -34,7 +34,7 @@ from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
 from cdc_lakehouse.lake.tables.events import event_reader
 from cdc_lakehouse.pipeline.apply import target_of
 from cdc_lakehouse.pipeline.changes import TableChanges
-from cdc_lakehouse.pipeline.feed_tables import key_changes, key_columns
+from cdc_lakehouse.pipeline.feed_tables import is_taken, key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
@@ -149,7 +149,9 @@ def readable_tables(
     held: Mapping[str, str] | None = None
     for whole in lives.values():
         life = whole.upto(commit_ts)
-        if life is None or life.dropped_ts is not None or not _is_taken(run, life, table):
+        if life is None or life.dropped_ts is not None:
+            continue
+        if table not in (None, str(life.last.name)) or not is_taken(run.feed.tables, life):
             continue
         each = ReadableTable(run, life.last.name, life, commit_ts)
         row = rows.get(each.name)
@@ -160,11 +162,6 @@ def readable_tables(
                 each, row = _held(each, whole, reason, last_good=last_good or as_of is None)
         found.append(_from_cut(each, tables, whole, row))
     return sorted(found, key=lambda each: (each.name.database, each.name.table))
-
-
-def _is_taken(run: FeedRun, life: Incarnation, table: str | None) -> bool:
-    name = life.last.name
-    return table in (None, str(name)) and run.feed.tables.takes(name.database, name.table)
 
 
 def _held(

@@ -10,18 +10,10 @@ from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import FileContext
-from cdc_lakehouse.decoders.problems import (
-    BAD_SCHEMA_FILE,
-    MISSING_FILE,
-    NO_COMMIT_TS,
-    NOT_LOOKED_AT,
-    PROBLEMS,
-    UNREADABLE_DIRECTORY,
-    UNREADABLE_INDEX,
-    Rejected,
-)
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, layout_of
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
@@ -36,29 +28,20 @@ from cdc_lakehouse.lake.tables.segments import (
     replaced_contents,
     replayed_segment,
 )
-from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.landing import (
+from cdc_lakehouse.pipeline import sink_files
+from cdc_lakehouse.pipeline.context import (
     UNKNOWN_COLUMNS,
     UNREADABLE_SEGMENT,
+    FeedContext,
     decode_isolated,
     defer,
     find_unreadable,
     join_at_tso,
     loads_of,
+    not_looked_at,
     require_no_gap,
 )
-from cdc_lakehouse.pipeline.sink_files import (
-    LastFiles,
-    Layouts,
-    SchemaFiles,
-    check_last_files,
-    covered_before,
-    find_layouts,
-    quarantine_expired,
-    quarantine_missing,
-    resolve_redelivered,
-)
+from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
@@ -73,120 +56,10 @@ from cdc_lakehouse.sources.sink.listing import (
 )
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint, schema_file_at
 
-# Decode the data files of a storage sink: those that can be read, with the columns of their schema files.
-
 _HEAD: Final = 1024 * 1024
 """Bytes of a segment that are searched for its first line."""
 _LOOKED_AT: Final = 16
 """The most segments that are searched."""
-
-
-def decode_files(
-    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment], *, append: bool
-) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-    """Implements `Source.decode`."""
-    return _append(run, schemas, segments) if append else _rejected(run, schemas, segments)
-
-
-def _rejected(
-    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
-) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-    try:
-        return _read_rejected(run, schemas, segments)
-    except SourceError as error:
-        if error.segment is None:
-            raise
-        # A run ended right after its commit, and files expired before this one: their events are in, and the batch must
-        # not wait forever. Whether they had bad lines is unknown, so each gets a row that says so.
-        gone = find_unreadable(run, segments)
-        if not gone:
-            raise
-    rest = [segment for segment in segments if segment.segment not in gone]
-    unknown = [
-        Rejected(s.segment, None, NOT_LOOKED_AT, PROBLEMS[NOT_LOOKED_AT], None, s.database, s.table)
-        for s in segments
-        if s.segment in gone
-    ]
-    rest, rejected = _read_rejected(run, schemas, rest) if rest else ([], [])
-    return [*rest, *(segment for segment in segments if segment.segment in gone)], [*unknown, *rejected]
-
-
-def _read_rejected(
-    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
-) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-    found = _decode(run, _layouts(run, schemas, segments), segments, None)
-    return found.counted(segments), found.rejected
-
-
-def _append(
-    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
-) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-    """Append the segments that can be decoded, in one commit; return them, and what was rejected in them."""
-    faults = run.raw.keep(segments)
-    if run.raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
-        faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
-    while True:
-        readable = [segment for segment in segments if segment.segment not in faults]
-        try:
-            layouts = _layouts(run, schemas, readable)
-            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: layouts.reasons})
-            if not ready:
-                return [], []
-            _require_commit_ts(run, ready)
-            decode = functools.partial(_decode, run, layouts, writer=run.events.writer())
-            decoded = decode_isolated(run.spark, ready, decode)
-            run.events.commit(decoded.data_files, ready)
-            return decoded.counted(ready), decoded.rejected
-        except SourceError as error:
-            # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.
-            if error.segment is None or error.feed is not None:
-                raise
-            found = find_unreadable(run, readable) or _fault_of(run, readable, error)
-            if not found:
-                raise
-            faults |= found
-
-
-def _fault_of(run: FeedContext, segments: Sequence[Segment], error: SourceError) -> dict[str, str]:
-    """Return the faults that a check of each segment does not find, such as a segment that is too large."""
-    return {
-        segment.segment: error.advised
-        for segment in segments
-        if error.segment in (segment.segment, run.raw.place(segment))
-    }
-
-
-def _decode(
-    run: FeedContext, layouts: Layouts, segments: Sequence[Segment], writer: EventWriter | None
-) -> DecodedFiles:
-    raw, source = run.raw, run.feed.storage_sink
-    files = [
-        SegmentFile(
-            SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
-            segment.segment,
-            FileContext(
-                segment.database or "",
-                segment.table or "",
-                source.csv,
-                layouts.found.get(segment.segment),
-                end_ts_at(segment.landed_at),
-            ),
-            segment.table_version,
-            segment.physical_partition,
-            segment.feed_date,
-        )
-        for segment in segments
-    ]
-    read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
-    return decode_segments(run.spark, files, read, FILE_FORMATS[source.protocol].decode, writer)
-
-
-def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
-    source = run.feed.storage_sink
-    if not FILE_FORMATS[source.protocol].needs_layout:
-        return Layouts()
-    assert source.csv is not None, "rows without names are csv"
-    return find_layouts(run, source.csv, schemas, segments)
 
 
 def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
@@ -198,7 +71,7 @@ def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
     looked_at = [segment for segment in segments if segment.size][:_LOOKED_AT]
     if looked_at and all(lacks_commit_ts(run.raw.head(segment, _HEAD)) for segment in looked_at):
         raise SourceError(
-            PROBLEMS[NO_COMMIT_TS],
+            problems.PROBLEMS[problems.NO_COMMIT_TS],
             feed=run.feed.name,
             segment=looked_at[0].segment,
             line=1,
@@ -218,9 +91,9 @@ class SinkListing:
     files. `since` is the listing state that it began at, None when the whole sink was listed."""
 
     listing: Listing
-    schemas: SchemaFiles
+    schemas: sink_files.SchemaFiles
     taken: TakenNames
-    last: LastFiles
+    last: sink_files.LastFiles
     since: Frontier | None
 
 
@@ -233,7 +106,7 @@ def list_source(run: FeedContext, checkpoint_ts: int, shown_ts: int) -> SinkList
     reason = _reason_for_all(run, frontier, watched, shown_ts)
     if frontier is not None and reason is None:
         found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
-        known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
+        known = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
         if not found.last.missing.keys() <= known:
             reason = "an index file names a data file that is not where it is expected"
         elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
@@ -245,14 +118,14 @@ def list_source(run: FeedContext, checkpoint_ts: int, shown_ts: int) -> SinkList
 
 
 def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
-    schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
+    schemas = sink_files.SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     taken = TakenNames.of(run.feed.tables, schemas.history, run.last_cut.checkpoint_ts)
-    return SinkListing(listing, schemas, taken, check_last_files(run, listing, checkpoint_ts), since)
+    return SinkListing(listing, schemas, taken, sink_files.check_last_files(run, listing, checkpoint_ts), since)
 
 
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
     """Save the listing state for the next run. Everything that the next run does not list again must have landed."""
-    covered = covered_before(checkpoint_ts)
+    covered = sink_files.covered_before(checkpoint_ts)
     given = ListingContext(
         layout_of(run.feed.storage_sink),
         settings_digest(run.feed, found.taken.earlier),
@@ -277,7 +150,7 @@ def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozen
         return "dates are decoded again"
     if frontier.unclear:
         return "it held files that nothing could be made of"
-    if any(row.error_class == UNREADABLE_DIRECTORY for row in run.quarantine.unresolved()):
+    if any(row.error_class == problems.UNREADABLE_DIRECTORY for row in run.quarantine.unresolved()):
         return "parts of it could not be listed"
     if _is_old(run, frontier):
         return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
@@ -299,8 +172,8 @@ def _watched(run: FeedContext) -> frozenset[str]:
     gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
     rows = run.quarantine.open()
     known = run.segments.known(row.segment for row in rows)
-    files = {row.segment for row in rows if row.error_class == MISSING_FILE} | known
-    indexes = {row.segment for row in rows if row.error_class == UNREADABLE_INDEX}
+    files = {row.segment for row in rows if row.error_class == problems.MISSING_FILE} | known
+    indexes = {row.segment for row in rows if row.error_class == problems.UNREADABLE_INDEX}
     return frozenset(
         gaps | {file.rpartition("/")[0] for file in files} | {index.rpartition("/meta/")[0] for index in indexes}
     )
@@ -320,7 +193,7 @@ class Sink:
     """The `Source` of a storage sink."""
 
     kind: Kind = FILE
-    schema_faults = frozenset({BAD_SCHEMA_FILE})
+    schema_faults = frozenset({problems.BAD_SCHEMA_FILE})
 
     def __init__(self, run: FeedContext) -> None:
         self._run = run
@@ -328,8 +201,8 @@ class Sink:
         self._listing = Listing()
 
     @functools.cached_property
-    def _schemas(self) -> SchemaFiles:
-        return SchemaFiles(self._run.feed, self._run.store, self._run.history, self._listing.schemas)
+    def _schemas(self) -> sink_files.SchemaFiles:
+        return sink_files.SchemaFiles(self._run.feed, self._run.store, self._run.history, self._listing.schemas)
 
     def land(self) -> Landed:
         # In this order the listing contains everything that the checkpoint guarantees.
@@ -348,7 +221,7 @@ class Sink:
         if nameless:
             faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
         # Before anything of this run lands: it is compared with what had landed.
-        quarantine_expired(run, files, self._schemas, found.taken, shown_ts, whole=found.since is None)
+        sink_files.quarantine_expired(run, files, self._schemas, found.taken, shown_ts, whole=found.since is None)
         wanted = [file for file in files if found.taken.takes(file.database, file.table)]
         wanted, late = _without_summarized(run, wanted)
         if late:
@@ -359,7 +232,7 @@ class Sink:
         if new:
             run.segments.land(new)
             run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
-        quarantine_missing(run, listing, found.last, self._schemas)
+        sink_files.quarantine_missing(run, listing, found.last, self._schemas)
         # This is last: when a run dies before, the next one lists from an older state, and finds all of this again.
         unclear = bool(listing.unknown or nameless or listing.unreadable)
         save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
@@ -380,10 +253,85 @@ class Sink:
         return join_at_tso(self._run, position)
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        return decode_files(self._run, self._schemas, segments, append=append)
+        if append:
+            return self._append(segments)
+        try:
+            return self._rejected(segments)
+        except SourceError as error:
+            if error.segment is None:
+                raise
+            # A run ended right after its commit, and files expired before this one: their events are in, and the batch
+            # must not wait forever. Whether they had bad lines is unknown, so each gets a row that says so.
+            gone = find_unreadable(self._run, segments)
+            if not gone:
+                raise
+        rest = [segment for segment in segments if segment.segment not in gone]
+        unknown = [segment for segment in segments if segment.segment in gone]
+        decoded, rejected = self._rejected(rest) if rest else ([], [])
+        return [*decoded, *unknown], [*not_looked_at(unknown), *rejected]
+
+    def _append(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        """Append the segments that can be decoded, in one commit; return them, and what was rejected in them."""
+        run = self._run
+        faults = run.raw.keep(segments)
+        if run.raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
+            faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
+        while True:
+            readable = [segment for segment in segments if segment.segment not in faults]
+            try:
+                layouts = self._layouts(readable)
+                ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: layouts.reasons})
+                if not ready:
+                    return [], []
+                _require_commit_ts(run, ready)
+                decode = functools.partial(self._decode, layouts, writer=run.events.writer())
+                decoded = decode_isolated(run.spark, ready, decode)
+                run.events.commit(decoded.data_files, ready)
+                return decoded.counted(ready), decoded.rejected
+            except SourceError as error:
+                # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.
+                if error.segment is None or error.feed is not None:
+                    raise
+                # A check of each segment does not find all, such as one that is too large.
+                found = find_unreadable(run, readable) or {
+                    s.segment: error.advised for s in readable if error.segment in (s.segment, run.raw.place(s))
+                }
+                if not found:
+                    raise
+                faults |= found
+
+    def _rejected(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        found = self._decode(self._layouts(segments), segments, None)
+        return found.counted(segments), found.rejected
+
+    def _layouts(self, segments: Sequence[Segment]) -> sink_files.Layouts:
+        csv = self._run.feed.storage_sink.csv
+        if csv is None or not FILE_FORMATS[self._run.feed.storage_sink.protocol].needs_layout:
+            return sink_files.Layouts()
+        return sink_files.find_layouts(self._run, csv, self._schemas, segments)
+
+    def _decode(
+        self, layouts: sink_files.Layouts, segments: Sequence[Segment], writer: EventWriter | None
+    ) -> DecodedFiles:
+        run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
+
+        def of(segment: Segment) -> SegmentFile:
+            layout, end_ts = layouts.found.get(segment.segment), end_ts_at(segment.landed_at)
+            return SegmentFile(
+                SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
+                segment.segment,
+                FileContext(segment.database or "", segment.table or "", source.csv, layout, end_ts),
+                segment.table_version,
+                segment.physical_partition,
+                segment.feed_date,
+            )
+
+        read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
+        decode = FILE_FORMATS[source.protocol].decode
+        return decode_segments(run.spark, list(map(of, segments)), read, decode, writer)
 
     def resolve_redelivered(self) -> None:
-        resolve_redelivered(self._run)
+        sink_files.resolve_redelivered(self._run)
 
     def land_left_out(self) -> Sequence[Segment]:
         return ()  # Schema files contain the names before anything is decoded.
@@ -413,7 +361,7 @@ class Sink:
         return self._schemas.changes(upto)
 
 
-def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:
+def _named(files: Sequence[DataFile], schema_files: sink_files.SchemaFiles) -> tuple[list[DataFile], list[str]]:
     """Return files with the names of their tables, and the paths of those that no schema file names."""
     named: list[DataFile] = []
     nameless: list[str] = []

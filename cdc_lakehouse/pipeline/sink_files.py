@@ -38,19 +38,11 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.config import CsvOptions, FeedConfig
+from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Layout
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
-from cdc_lakehouse.decoders.problems import (
-    BAD_SCHEMA_FILE,
-    BAD_VALUE,
-    EXPIRED_FILES,
-    MISSING_FILE,
-    RAW_LIMIT,
-    UNREADABLE_DIRECTORY,
-    UNREADABLE_INDEX,
-    Rejected,
-)
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import ObjectMissingError, SchemaFileError, SourceError
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -59,17 +51,9 @@ from cdc_lakehouse.lake.tables.segments import DECODED, FILE, SUMMARY, Segment
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore
+from cdc_lakehouse.sources.sink import paths
 from cdc_lakehouse.sources.sink.listing import AT_ONCE, may_have_expired, settings_digest
-from cdc_lakehouse.sources.sink.paths import (
-    DataFile,
-    IndexFile,
-    Listing,
-    SchemaFilePath,
-    read_index,
-    schema_file_at,
-    table_directory,
-)
-from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing, read_schema_file
 
 _LINE_ENDS: Final = (b"\n", b"\r")
 _LOOKED_AT: Final = 8
@@ -83,7 +67,7 @@ def resolve_redelivered(run: FeedContext) -> None:
     files and the later ones that can have their rows; none when nothing is open. Needs no JVM."""
     by_segment: dict[str, list[Quarantined]] = defaultdict(list)
     for row in run.quarantine.open():
-        if row.line is not None and row.error_class != BAD_VALUE:
+        if row.line is not None and row.error_class != problems.BAD_VALUE:
             by_segment[row.segment].append(row)
     reasons: dict[str, str] = {}
     for segment in run.segments.find(by_segment).values():
@@ -157,7 +141,8 @@ def _bad_lines(run: FeedContext, segment: Segment) -> Iterator[Quarantined]:
 def _is_cut_off_there(row: Quarantined, content: bytes) -> bool:
     """Whether a bad line is the end of a file that was itself cut off: all lines before it are valid."""
     raw = row.raw
-    return raw is not None and 0 < len(raw) < RAW_LIMIT and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
+    ends = raw is not None and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
+    return raw is not None and ends and 0 < len(raw) < problems.RAW_LIMIT
 
 
 def _content(run: FeedContext, segment: Segment) -> bytes | None:
@@ -177,7 +162,7 @@ class SchemaFiles:
     """The schema files of a listing, and those that are already recorded."""
 
     def __init__(
-        self, feed: FeedConfig, store: ObjectStore, recorded: SchemaHistory, listed: Iterable[SchemaFilePath]
+        self, feed: FeedConfig, store: ObjectStore, recorded: SchemaHistory, listed: Iterable[paths.SchemaFilePath]
     ) -> None:
         self._feed = feed
         self._store = store
@@ -199,7 +184,8 @@ class SchemaFiles:
                 changes.append(self._marked(self._read_file(file)))
             except (SchemaFileError, SourceError) as error:
                 database, table = self.name_at(file.directory)
-                rejected.append(Rejected(file.path, None, BAD_SCHEMA_FILE, error.advised, None, database, table))
+                what = file.path, None, problems.BAD_SCHEMA_FILE, error.advised, None
+                rejected.append(Rejected(*what, database, table))
         return changes, rejected
 
     def mark_absent_from_rows(self, directory: str, version: int, columns: Iterable[str]) -> None:
@@ -223,8 +209,8 @@ class SchemaFiles:
     def first_ts(self) -> int | None:
         """Return the least version of the schema files: a changefeed writes none that is older than its start-ts. None
         before the first file."""
-        recorded = (place[1] for origin in self._recorded.changes if (place := schema_file_at(origin)) is not None)
-        return min((*recorded, *(file.version for file in self._listed)), default=None)
+        recorded = filter(None, map(paths.schema_file_at, self._recorded.changes))
+        return min((*(version for _, version in recorded), *(file.version for file in self._listed)), default=None)
 
     @functools.cached_property
     def history(self) -> History:
@@ -245,7 +231,7 @@ class SchemaFiles:
     def _by_place(self) -> Mapping[tuple[str, int], SchemaChange]:
         found: dict[tuple[str, int], SchemaChange] = {}
         for origin, change in self._recorded.changes.items():
-            if (place := schema_file_at(origin)) is not None:
+            if (place := paths.schema_file_at(origin)) is not None:
                 found[place] = change
         for file in self._listed:
             if file.path not in self._recorded.changes and (change := self._usable(file)) is not None:
@@ -260,7 +246,7 @@ class SchemaFiles:
         """Return the change with what is known of its columns from elsewhere: which of them are virtual."""
         names = self._feed.settings_of(change.database, change.table).virtual_columns
         configured = {name.lower() for name in names or ()}
-        place = schema_file_at(change.origin)
+        place = paths.schema_file_at(change.origin)
         seen = self._absent_from_rows.get(place, frozenset()) if place else frozenset()
 
         def virtual(column: SourceColumn) -> Literal["configured", "seen"] | None:
@@ -272,13 +258,13 @@ class SchemaFiles:
             return change
         return replace(change, columns=tuple(replace(column, virtual=virtual(column)) for column in change.columns))
 
-    def _read_file(self, file: SchemaFilePath) -> SchemaChange:
+    def _read_file(self, file: paths.SchemaFilePath) -> SchemaChange:
         """Read a schema file. Raises `SchemaFileError` or `SourceError` when it cannot be used."""
         if file.path not in self._read:
             self._read[file.path] = read_schema_file(self._store, file)
         return self._read[file.path]
 
-    def _usable(self, file: SchemaFilePath) -> SchemaChange | None:
+    def _usable(self, file: paths.SchemaFilePath) -> SchemaChange | None:
         try:
             return self._read_file(file)
         except (SchemaFileError, SourceError):
@@ -320,18 +306,18 @@ def quarantine_missing(run: FeedContext, listing: Listing, last: LastFiles, sche
         ]
 
     unlisted = {each.path: f"the directory cannot be listed: {each.reason}" for each in listing.unreadable}
-    missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
+    missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
     found = run.segments.known(missed) | {file.path for file in listing.data}
     run.quarantine.replace(
         lambda row: (
-            row.error_class == UNREADABLE_DIRECTORY
-            or (row.error_class == UNREADABLE_INDEX and row.segment in last.judged)
-            or (row.error_class == MISSING_FILE and row.segment in found)
+            row.error_class == problems.UNREADABLE_DIRECTORY
+            or (row.error_class == problems.UNREADABLE_INDEX and row.segment in last.judged)
+            or (row.error_class == problems.MISSING_FILE and row.segment in found)
         ),
         [
-            *rejected(UNREADABLE_DIRECTORY, unlisted),
-            *rejected(UNREADABLE_INDEX, last.unreadable),
-            *rejected(MISSING_FILE, last.missing),
+            *rejected(problems.UNREADABLE_DIRECTORY, unlisted),
+            *rejected(problems.UNREADABLE_INDEX, last.unreadable),
+            *rejected(problems.MISSING_FILE, last.missing),
         ],
         run.clock(),
     )
@@ -350,7 +336,7 @@ def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> 
     written, unless the checkpoint is later than the index file: it guarantees all events of that time. Each index file
     is read once, when the checkpoint passes it; one that names no file is read until it does or is gone."""
     passed, covered = covered_before(run.last_cut.checkpoint_ts), covered_before(checkpoint_ts)
-    rows = [row for row in run.quarantine.unresolved() if row.error_class == UNREADABLE_INDEX]
+    rows = [row for row in run.quarantine.unresolved() if row.error_class == problems.UNREADABLE_INDEX]
     before = {row.segment for row in rows}
     indexes = [
         index
@@ -375,10 +361,10 @@ def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> 
     )
 
 
-def _named_by(run: FeedContext, index: IndexFile) -> tuple[str | None, str | None]:
+def _named_by(run: FeedContext, index: paths.IndexFile) -> tuple[str | None, str | None]:
     """Return the last file, or why it is unknown; neither when the index file has disappeared since it was listed."""
     try:
-        return read_index(run.store, index), None
+        return paths.read_index(run.store, index), None
     except ObjectMissingError:
         return None, None
     except SourceError as error:
@@ -431,7 +417,8 @@ def quarantine_expired(
         return not names or any(_written(f.feed_date, f.modified) <= since and _name(f) in names for f in files)
 
     found = list(_expired(run, files, lives, taken, checkpoint_ts)) if whole else []
-    run.quarantine.replace(lambda row: row.error_class == EXPIRED_FILES and is_complete(row), found, run.clock())
+    expired = problems.EXPIRED_FILES
+    run.quarantine.replace(lambda row: row.error_class == expired and is_complete(row), found, run.clock())
 
 
 def _expired(
@@ -461,7 +448,7 @@ def _expired(
             yield Rejected(
                 f"{name.database}/{name.table}/{since.isoformat()}..{until.isoformat()}",
                 None,
-                EXPIRED_FILES,
+                problems.EXPIRED_FILES,
                 f"data files that were written from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC may have been "
                 "removed from the sink before they were read; whether the table changed in that time is not known",
                 None,
@@ -566,7 +553,7 @@ def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segmen
     groups: dict[tuple[str, int], list[Segment]] = {}
     for segment in segments:
         assert segment.table_version is not None, segment.segment
-        directory = table_directory(segment.segment, segment.table_version)
+        directory = paths.table_directory(segment.segment, segment.table_version)
         groups.setdefault((directory, segment.table_version), []).append(segment)
     return groups
 

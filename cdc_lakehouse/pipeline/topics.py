@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import datetime
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,9 +46,8 @@ from cdc_lakehouse.lake.tables.records import (
 )
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
-from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.context import FeedContext, join_at_tso, load_changes
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.landing import join_at_tso, load_changes
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
@@ -114,7 +114,8 @@ def beginnings_of(
     found: list[Beginning] = []
     for partition, offset in offsets.items():
         watermark, changes = None, list[int]()
-        for message in _messages(values.get(partition, ()), decode):
+        decoded = (_decoded(decode, key, value) for key, value in values.get(partition, ()))
+        for message in itertools.chain.from_iterable(decoded):
             watermark = next((part.commit_ts for part in message.parts if isinstance(part, Watermark)), None)
             if watermark is not None:
                 break
@@ -124,15 +125,12 @@ def beginnings_of(
     return found
 
 
-def _messages(values: Iterable[tuple[bytes | None, bytes | None]], decode: Decode) -> Iterator[Message]:
-    for key, value in values:
-        try:
-            decoded = decode(key, value)
-        except MessageError:
-            continue  # It is reported when it is decoded.
-        for each in decoded if isinstance(decoded, list) else [decoded]:
-            if isinstance(each, Message):
-                yield each
+def _decoded(decode: Decode, key: bytes | None, value: bytes | None) -> list[Message]:
+    try:
+        decoded = decode(key, value)
+    except MessageError:
+        return []  # It is reported when it is decoded.
+    return [each for each in (decoded if isinstance(decoded, list) else [decoded]) if isinstance(each, Message)]
 
 
 class RecordSource(abc.ABC):
@@ -148,6 +146,7 @@ class RecordSource(abc.ABC):
         self._run = run
         self._format = format_of(run.feed.message_format)
         self._log: tuple[list[Statement | ObservedColumns], Sequence[SchemaChange], History] | None = None
+        self._loaded: tuple[Sequence[SchemaChange], list[SchemaChange], History] | None = None
 
     @property
     def _options(self) -> Options:
@@ -229,8 +228,11 @@ class RecordSource(abc.ABC):
         """Return the wanted names, by everything that was decoded."""
         changes, history = self._read_log()
         if loads := load_changes(self._run.history):
-            history = History()
-            history.apply([*changes, *loads])
+            if self._loaded is None or self._loaded[:2] != (changes, loads):
+                history = History()
+                history.apply([*changes, *loads])
+                self._loaded = changes, loads, history
+            history = self._loaded[2]
         return TakenNames.of(self._run.feed.tables, history, self._run.last_cut.checkpoint_ts)
 
     def _replay(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:

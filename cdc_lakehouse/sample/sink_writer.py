@@ -22,8 +22,7 @@ from typing import Any, Final, Literal
 from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, ColumnType
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sources.sink.paths import METADATA
-from cdc_lakehouse.sources.sink.schema_file import checked_text, go_json
+from cdc_lakehouse.sources.sink.paths import METADATA, checked_text, go_json
 
 LINE_END: Final = "\r\n"
 

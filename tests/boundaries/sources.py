@@ -40,6 +40,11 @@ from cdc_lakehouse.sources.object_store import (
     segment_pieces,
 )
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, OffsetRange
-from cdc_lakehouse.sources.sink.paths import Listing, list_sink, read_checkpoint, read_index
-from cdc_lakehouse.sources.sink.schema_file import SIZE_LIMIT as SCHEMA_FILE_LIMIT
-from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from cdc_lakehouse.sources.sink.paths import (
+    SCHEMA_FILE_LIMIT,
+    Listing,
+    list_sink,
+    read_checkpoint,
+    read_index,
+    read_schema_file,
+)

@@ -14,8 +14,7 @@ from cdc_lakehouse.changelog.mysql_types import iceberg_type, type_text
 from cdc_lakehouse.changelog.versions import kind_of_action
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import list_sink
-from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from cdc_lakehouse.sources.sink.paths import list_sink, read_schema_file
 from tests.changelog.statements import history
 from tests.kit import data_sets as packed
 from tests.kit import truth

@@ -30,8 +30,7 @@ from cdc_lakehouse.lake.tables import quarantine, source_metadata
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint
-from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint, read_schema_file
 from tests.canal_captures import SOURCES, capture
 from tests.changelog.ddl.test_fuzz import STATEMENTS, survives
 from tests.decoders.messages.dts_records import sdk_records

@@ -22,15 +22,8 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.changelog.stored import Json, stored_fields, stored_text
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
 from cdc_lakehouse.sources.database.reading import TableDefinition
-from cdc_lakehouse.sources.dump.contents import (
-    Dump,
-    DumpedTable,
-    DumpFile,
-    DumpPosition,
-    TextNotation,
-    UnreadTable,
-    sorted_tables,
-)
+from cdc_lakehouse.sources.dump import contents
+from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.flat_files import StatementError, read_create_table
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
@@ -43,9 +36,9 @@ _DONE: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)\.(?P<rows>\d+
 _PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.rows")
 
 
-def notation_of(columns: Iterable[str], encoded: Iterable[str]) -> TextNotation:
+def notation_of(columns: Iterable[str], encoded: Iterable[str]) -> contents.TextNotation:
     """Return the notation of rows; `encoded` columns are hexadecimal digits."""
-    return TextNotation(
+    return contents.TextNotation(
         tuple(columns), terminator=b"\n", backslash_escapes=False, encoded=dict.fromkeys(encoded, "hex")
     )
 
@@ -200,18 +193,18 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             )
         return objects[path]
 
-    def table(of: Mapping[str, Any]) -> DumpedTable | UnreadTable:
+    def table(of: Mapping[str, Any]) -> contents.DumpedTable | contents.UnreadTable:
         schema = the(of["schema"])
         if (reason := of.get("unread")) is not None:
             name = TableName(of["database"], of["table"])
             reason = f"{reason}; `cdc-lakehouse load --table {name}` reads it again"
-            return UnreadTable(name, schema.path, reason)
+            return contents.UnreadTable(name, schema.path, reason)
         try:
             statement = read_create_table(store, schema)
         except StatementError as error:
-            return UnreadTable(TableName(of["database"], of["table"]), schema.path, error.message)
+            return contents.UnreadTable(TableName(of["database"], of["table"]), schema.path, error.message)
         notation = notation_of(of["columns"], of["encoded"])
-        files: list[DumpFile] = []
+        files: list[contents.DumpFile] = []
         for path, size in of["files"]:
             found = the(path)
             if found.size != size:
@@ -220,15 +213,15 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
                     segment=path,
                     advice=_read_again(store, number),
                 )
-            files.append(DumpFile(path, size, found.etag, found.modified, "zstd", notation))
-        return DumpedTable(
+            files.append(contents.DumpFile(path, size, found.etag, found.modified, "zstd", notation))
+        return contents.DumpedTable(
             TableName(of["database"], of["table"]), schema.path, statement.text, statement.definition, tuple(files),
             of["rows"], position_of_stored(of["position"]),
         )  # fmt: skip
 
     return Dump(
         position_of_stored(document["position"]),
-        *sorted_tables(map(table, document["tables"])),
+        *contents.sorted_tables(map(table, document["tables"])),
         (),
         document["started"],
         position_of_stored(document["until"]),

@@ -18,29 +18,9 @@ from typing import Final
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import DumpCsv, InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
-from cdc_lakehouse.sources.dump.contents import (
-    Dump,
-    DumpedTable,
-    InsertNotation,
-    Notation,
-    TextNotation,
-    UnreadTable,
-    list_objects,
-    refuse_unknown,
-    sorted_tables,
-)
-from cdc_lakehouse.sources.dump.flat_files import (
-    METADATA,
-    CreateStatement,
-    RowFile,
-    StatementError,
-    TableFiles,
-    classify,
-    left_out,
-    parse_status,
-    read_create_table,
-    read_metadata,
-)
+from cdc_lakehouse.sources.dump import contents, flat_files
+from cdc_lakehouse.sources.dump.contents import DumpedTable, UnreadTable
+from cdc_lakehouse.sources.dump.flat_files import CreateStatement, RowFile, TableFiles
 from cdc_lakehouse.sources.dump.reading import without_suffix
 from cdc_lakehouse.sources.object_store import ObjectStore
 
@@ -51,12 +31,12 @@ _HEXADECIMAL: Final = re.compile(r"[0-9A-Fa-f]{2}")
 _CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
 
 
-def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
+def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     """Read a dump of Dumpling. Raises as `directory.read_dump` does."""
     # Before the listing: it is written last, so the listing then has everything.
-    status = parse_status(read_metadata(store))
-    objects = list_objects(store)
-    files = classify(found for found in objects if found.path != METADATA)
+    status = flat_files.parse_status(flat_files.read_metadata(store))
+    objects = contents.list_objects(store)
+    files = flat_files.classify(found for found in objects if found.path != flat_files.METADATA)
     policies: list[str] = []
     unknown: list[str] = []
     for path in files.unknown:
@@ -66,28 +46,24 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
             unknown.append(path)
     # All of Dumpling's names for files of rows have one number.
     unknown += (rows.object.path for table in files.tables.values() for rows in table.rows if len(rows.numbers) != 1)
-    _refuse_query(unknown)
-    refuse_unknown(sorted(unknown), "Dumpling")
-    tables, unread = sorted_tables(
-        _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
-    )
-    return Dump(
-        position=status.position,
-        tables=tables,
-        unread=unread,
-        left_out=(*left_out(files, decode_name), *policies),
-        started=status.started,
-    )
-
-
-def _refuse_query(paths: list[str]) -> None:
-    for path in paths:
+    for path in unknown:
         if _OF_QUERY.fullmatch(without_suffix(path)[0]):
             raise SourceError(
                 "the dump is of a query (--sql): it does not say which table its rows are of",
                 segment=path,
                 advice="dump tables, with --where or --tables-list",
             )
+    contents.refuse_unknown(sorted(unknown), "Dumpling")
+    tables, unread = contents.sorted_tables(
+        _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
+    )
+    return contents.Dump(
+        position=status.position,
+        tables=tables,
+        unread=unread,
+        left_out=(*flat_files.left_out(files, decode_name), *policies),
+        started=status.started,
+    )
 
 
 def decode_name(name: str) -> str:
@@ -108,8 +84,8 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
     schema = table.only_schema()
     name = TableName(decode_name(table.database), decode_name(table.table))
     try:
-        statement = read_create_table(store, schema)
-    except StatementError as error:
+        statement = flat_files.read_create_table(store, schema)
+    except flat_files.StatementError as error:
         return UnreadTable(name, schema.path, error.message)
     if statement.definition.table.name != name.table:
         raise SourceError(
@@ -123,13 +99,13 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
     return DumpedTable(name, schema.path, statement.text, statement.definition, files, None)
 
 
-def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> Notation:
+def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> contents.Notation:
     columns = statement.row_columns
     if file.format == "sql":
         # The option is the same for both formats.
-        return InsertNotation(columns, csv.escape_backslash)
+        return contents.InsertNotation(columns, csv.escape_backslash)
     if file.format == "csv":
-        return TextNotation(
+        return contents.TextNotation(
             columns=columns,
             separator=csv.separator.encode(),
             quote=csv.delimiter.encode(),

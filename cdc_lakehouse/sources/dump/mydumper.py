@@ -51,35 +51,9 @@ from cdc_lakehouse.changelog.ddl.lexer import DEFAULT_MODE, Cursor, DdlSyntaxErr
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
-from cdc_lakehouse.sources.dump.contents import (
-    BinaryNotation,
-    Dump,
-    DumpedTable,
-    DumpFile,
-    DumpPosition,
-    InsertNotation,
-    TextNotation,
-    UnreadTable,
-    list_objects,
-    refuse_unknown,
-    sorted_tables,
-)
-from cdc_lakehouse.sources.dump.flat_files import (
-    METADATA,
-    CreateStatement,
-    FlatFiles,
-    RowFile,
-    StatementError,
-    TableFiles,
-    classify,
-    left_out,
-    parse_status,
-    position_of,
-    read_create_table,
-    read_database_name,
-    read_metadata,
-    unfinished,
-)
+from cdc_lakehouse.sources.dump import contents, flat_files
+from cdc_lakehouse.sources.dump.contents import DumpedTable, TextNotation, UnreadTable
+from cdc_lakehouse.sources.dump.flat_files import CreateStatement, RowFile, TableFiles
 from cdc_lakehouse.sources.dump.reading import read_text
 from cdc_lakehouse.sources.object_store import ObjectStore
 
@@ -159,9 +133,9 @@ def _lines(cursor: Cursor) -> str:
     return terminator
 
 
-def _encoded(cursor: Cursor) -> Mapping[str, BinaryNotation]:
+def _encoded(cursor: Cursor) -> Mapping[str, contents.BinaryNotation]:
     """Read the SET clauses: the functions by which variables become columns' values."""
-    encoded: dict[str, BinaryNotation] = {}
+    encoded: dict[str, contents.BinaryNotation] = {}
     if not cursor.accept("SET"):
         return encoded
     while True:
@@ -185,10 +159,10 @@ def _variable(cursor: Cursor) -> str:
     return cursor.take().text
 
 
-_PARTIAL: Final = f"{METADATA}.partial"
+_PARTIAL: Final = f"{flat_files.METADATA}.partial"
 # Checksums of 0.10 and later, row counts of 0.11, tables left out by --updated-since, tablespaces: no rows.
 _NO_ROWS: Final = re.compile(
-    rf"{METADATA}(?:\.header)?|not_updated_tables|all-schema-create-tablespace\.sql(?:\.gz|\.zst)?"
+    rf"{flat_files.METADATA}(?:\.header)?|not_updated_tables|all-schema-create-tablespace\.sql(?:\.gz|\.zst)?"
     r"|[^/]+-(?:checksum|metadata)(?:\.gz|\.zst)?"
 )
 _STAND_IN_NAME: Final = re.compile(r"mydumper_\d+")
@@ -206,37 +180,37 @@ _OFFSET_KEYS: Final = ("position", "source_log_pos", "master_log_pos")
 class _Metadata:
     """The metadata about tables: `rows` by database and table, under each name that a table has there."""
 
-    position: DumpPosition
+    position: contents.DumpPosition
     started: str | None
     rows: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
-def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
+def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     """Read a dump of mydumper. Raises as `directory.read_dump` does."""
     del initial  # The files say all.
     # Before the listing: it gets its final name last, so the listing then has everything.
-    metadata = _parse_metadata(read_metadata(store))
-    objects = list_objects(store)
+    metadata = _parse_metadata(flat_files.read_metadata(store))
+    objects = contents.list_objects(store)
     if any(found.path == _PARTIAL for found in objects):
         raise SourceError(
             "the dump is not finished: it has partial metadata, too",
             segment=_PARTIAL,
             advice="wait until the dump is finished, or dump again into an empty directory",
         )
-    files = classify(found for found in objects if not _NO_ROWS.fullmatch(found.path))
-    refuse_unknown(files.unknown, "mydumper")
+    files = flat_files.classify(found for found in objects if not _NO_ROWS.fullmatch(found.path))
+    contents.refuse_unknown(files.unknown, "mydumper")
     databases = {name: _database_name(store, files, name) for name in {database for database, _ in files.tables}}
-    tables, unread = sorted_tables(
+    tables, unread = contents.sorted_tables(
         _read_table(store, table, databases[table.database], metadata)
         for table in files.tables.values()
         if table.is_table
     )
     _require_all_tables(metadata, tables, files, databases)
-    return Dump(
+    return contents.Dump(
         position=metadata.position,
         tables=tables,
         unread=unread,
-        left_out=tuple(left_out(files, lambda name: databases.get(name, name))),
+        left_out=tuple(flat_files.left_out(files, lambda name: databases.get(name, name))),
         started=metadata.started,
     )
 
@@ -248,13 +222,14 @@ def _parse_metadata(text: str) -> _Metadata:
     """Parse the metadata. Raises `SourceError` as `parse_status` does."""
     lines = text.split("\n")
     if not any(_SECTION.fullmatch(line) for line in lines):
-        status = parse_status(text)
+        status = flat_files.parse_status(text)
         return _Metadata(status.position, status.started)
     if not any(line.startswith(_FINISHED) for line in lines):
-        raise unfinished()
+        raise flat_files.unfinished()
     sections = _sections(lines)
     source = sections.get("source") or sections.get("master") or {}
-    position = position_of(_first(source, _LOG_KEYS), _first(source, _OFFSET_KEYS), source.get("executed_gtid_set"))
+    log, offset = _first(source, _LOG_KEYS), _first(source, _OFFSET_KEYS)
+    position = flat_files.position_of(log, offset, source.get("executed_gtid_set"))
     started = next((line.removeprefix(_STARTED).strip() for line in lines if line.startswith(_STARTED)), None)
     metadata = _Metadata(position, started)
     for name, values in sections.items():
@@ -291,7 +266,7 @@ def _first(values: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
 # --- Tables ---
 
 
-def _database_name(store: ObjectStore, files: FlatFiles, name: str) -> str:
+def _database_name(store: ObjectStore, files: flat_files.FlatFiles, name: str) -> str:
     if not _STAND_IN_NAME.fullmatch(name):
         return name
     if name not in files.databases:
@@ -300,14 +275,14 @@ def _database_name(store: ObjectStore, files: FlatFiles, name: str) -> str:
             segment=f"{name}-schema-create.sql",
             advice="dump again with the schemas of databases",
         )
-    return read_database_name(store, files.databases[name])
+    return flat_files.read_database_name(store, files.databases[name])
 
 
 def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: _Metadata) -> DumpedTable | UnreadTable:
     schema = table.only_schema()
     try:
-        statement = read_create_table(store, schema)
-    except StatementError as error:
+        statement = flat_files.read_create_table(store, schema)
+    except flat_files.StatementError as error:
         if _STAND_IN_NAME.fullmatch(table.table):
             raise  # The statement alone says which table it is.
         return UnreadTable(TableName(database, table.table), schema.path, error.message)
@@ -324,11 +299,11 @@ def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: 
 
 def _files(
     store: ObjectStore, table: TableFiles, statement: CreateStatement, *, own_charsets: bool
-) -> tuple[DumpFile, ...]:
+) -> tuple[contents.DumpFile, ...]:
     of_text = table.ordered(file for file in table.rows if file.format in ("dat", "csv"))
     of_sql = table.ordered(file for file in table.rows if file.format not in ("dat", "csv"))
     if not of_text:
-        notation = InsertNotation(statement.row_columns, own_charsets=own_charsets)
+        notation = contents.InsertNotation(statement.row_columns, own_charsets=own_charsets)
         return tuple(_of_sql(file).with_notation(notation) for file in of_sql)
     there = {file.order: file for file in (*of_sql, *of_text)}
     alone = {file.order for file in of_text} ^ {file.order for file in of_sql}
@@ -370,7 +345,7 @@ def _text_notation(store: ObjectStore, file: RowFile, statement: CreateStatement
 
 
 def _require_all_tables(
-    metadata: _Metadata, tables: tuple[DumpedTable, ...], files: FlatFiles, databases: Mapping[str, str]
+    metadata: _Metadata, tables: tuple[DumpedTable, ...], files: flat_files.FlatFiles, databases: Mapping[str, str]
 ) -> None:
     """Raise `SourceError` when the metadata counts rows of a table that has no files of rows."""
     with_rows = {(table.name.database, table.name.table) for table in tables if table.files}
@@ -380,5 +355,5 @@ def _require_all_tables(
             raise DumpError(
                 f"the dump says that it has {rows} rows of {TableName(database, table).quoted}, and has no file of "
                 "them",
-                segment=METADATA,
+                segment=flat_files.METADATA,
             )

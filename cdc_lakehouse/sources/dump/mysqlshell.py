@@ -26,19 +26,8 @@ from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources import read_json
-from cdc_lakehouse.sources.dump.contents import (
-    BinaryNotation,
-    Compression,
-    Dump,
-    DumpedTable,
-    DumpFile,
-    DumpPosition,
-    TextNotation,
-    UnreadTable,
-    list_objects,
-    refuse_unknown,
-    sorted_tables,
-)
+from cdc_lakehouse.sources.dump import contents
+from cdc_lakehouse.sources.dump.contents import DumpedTable, UnreadTable
 from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, StatementError, read_create_table
 from cdc_lakehouse.sources.dump.reading import read_small
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
@@ -49,14 +38,14 @@ _UNFINISHED: Final = ".dumping"
 _NO_ROWS: Final = re.compile(
     r"@\.(?:json|done\.json|sql|post\.sql|users\.sql|checksums\.json|manifest\.json)|load-progress[^/]*"
 )
-_COMPRESSIONS: Final[dict[str, Compression | None]] = {"none": None, "gzip": "gzip", "zstd": "zstd"}
-_DECODED: Final[dict[str, BinaryNotation]] = {"FROM_BASE64": "base64", "UNHEX": "hex"}
+_COMPRESSIONS: Final[dict[str, contents.Compression | None]] = {"none": None, "gzip": "gzip", "zstd": "zstd"}
+_DECODED: Final[dict[str, contents.BinaryNotation]] = {"FROM_BASE64": "base64", "UNHEX": "hex"}
 _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
-def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
+def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     """Read a dump of MySQL Shell. Raises as `directory.read_dump` does."""
-    files = _Files(store, {found.path: found for found in list_objects(store)})
+    files = _Files(store, {found.path: found for found in contents.list_objects(store)})
     if missing := [path for path in (_START, _DONE) if path not in files.objects]:
         raise SourceError(
             f"the dump is not finished, or not there: it has no {missing[0]}",
@@ -79,10 +68,13 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
     left_out += files.left_out
     if start.names("users"):
         left_out.append("users")
-    _require_counted_files(files, done)
+    for path in done.within("chunkFileBytes").values:
+        if path not in files.objects:
+            raise DumpError("a file of the dump is not there", segment=path)
     unknown = [path for path in files.objects if path not in files.known and not _NO_ROWS.fullmatch(path)]
-    refuse_unknown(unknown, "MySQL Shell")
-    return Dump(_position(start), *sorted_tables(tables), tuple(sorted(left_out)), start.text("begin"))
+    contents.refuse_unknown(unknown, "MySQL Shell")
+    found = contents.sorted_tables(tables)
+    return contents.Dump(_position(start), *found, tuple(sorted(left_out)), start.text("begin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +168,7 @@ def _require_usable(start: _Document, initial: InitialLoad) -> None:
         )
 
 
-def _position(start: _Document) -> DumpPosition:
+def _position(start: _Document) -> contents.DumpPosition:
     log_file, log_offset = start.text("binlogFile") or None, start.number("binlogPosition")
     gtid = "".join((start.text("gtidExecuted") or "").split()) or None
     if log_file is not None and start.flag("gtidExecutedInconsistent"):
@@ -196,7 +188,7 @@ def _position(start: _Document) -> DumpPosition:
             advice="dump again from a server that writes a binlog, as a user who may see its status "
             "(REPLICATION CLIENT)",
         )
-    return DumpPosition(None, log_file, None if log_file is None else log_offset, gtid)
+    return contents.DumpPosition(None, log_file, None if log_file is None else log_offset, gtid)
 
 
 def _left_out(schema: _Document, name: str) -> Iterator[str]:
@@ -204,12 +196,6 @@ def _left_out(schema: _Document, name: str) -> Iterator[str]:
     for key, words in kinds.items():
         for each in schema.names(key):
             yield f"{words} {quoted(name)}.{quoted(each)}"
-
-
-def _require_counted_files(files: _Files, done: _Document) -> None:
-    for path in done.within("chunkFileBytes").values:
-        if path not in files.objects:
-            raise DumpError("a file of the dump is not there", segment=path)
 
 
 # --- Tables ---
@@ -268,7 +254,7 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
         return UnreadTable(name, schema.path, reason)
     notation = _notation(document, statement)
     found = tuple(
-        DumpFile(file.path, file.size, file.etag, file.modified, _COMPRESSIONS[compression], notation)
+        contents.DumpFile(file.path, file.size, file.etag, file.modified, _COMPRESSIONS[compression], notation)
         for file in stored
     )
     return DumpedTable(name, schema.path, statement.text, statement.definition, found, rows)
@@ -311,7 +297,7 @@ def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[S
         found.append(files.objects[path])
 
 
-def _notation(document: _Document, statement: CreateStatement) -> TextNotation:
+def _notation(document: _Document, statement: CreateStatement) -> contents.TextNotation:
     options = document.within("options")
     columns = tuple(options.names("columns"))
     unknown = [each for each in columns if each not in statement.columns]
@@ -331,7 +317,7 @@ def _notation(document: _Document, statement: CreateStatement) -> TextNotation:
             segment=document.path,
             advice="dump again with the dialect default or csv",
         )
-    return TextNotation(
+    return contents.TextNotation(
         columns=columns,
         separator=_required(options, "fieldsTerminatedBy").encode(),
         quote=_required(options, "fieldsEnclosedBy").encode(),

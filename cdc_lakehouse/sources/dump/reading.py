@@ -176,7 +176,9 @@ def _unsnapped(stream: _Stream, path: str) -> Iterator[bytes]:
             content = _unpacked(codec, body[4:]) if kind == _COMPRESSED else body[4:]
             if content is None or len(body) < 4 or len(content) > _LARGEST_CHUNK:
                 raise _damaged(path, "snappy", "a chunk cannot be decompressed")
-            if _masked(google_crc32c.value(content)) != int.from_bytes(body[:4], "little"):
+            crc = google_crc32c.value(content)
+            masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+            if masked != int.from_bytes(body[:4], "little"):
                 raise _damaged(path, "snappy", "a chunk does not match its checksum")
             if content:
                 yield content
@@ -200,10 +202,6 @@ def _unpacked(codec: pa.Codec, body: bytes) -> bytes | None:
         return codec.decompress(body, decompressed_size=size, asbytes=True)
     except (pa.ArrowException, OSError):
         return None
-
-
-def _masked(crc: int) -> int:
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _damaged(path: str, compression: Compression, reason: str) -> SourceError:

@@ -4,9 +4,8 @@ Nothing is committed to the brokers and no group is joined: the offsets that a f
 of aborted transactions are never seen.
 """
 
-from cdc_lakehouse.sources.kafka.client import KafkaClient
+from cdc_lakehouse.sources.kafka.client import Bounds, KafkaClient, Topic, find_pending, read_topics, require_all
 from cdc_lakehouse.sources.kafka.reading import RangeReader, choose_ranges, split_ranges, useful_task_count
-from cdc_lakehouse.sources.kafka.topics import Bounds, Topic, find_pending, read_topics, require_all
 
 __all__ = [
     "Bounds", "KafkaClient", "RangeReader", "Topic", "choose_ranges", "find_pending", "read_topics", "require_all",

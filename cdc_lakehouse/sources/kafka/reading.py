@@ -18,8 +18,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka.client import OUT_OF_RANGE, ClientErrors, KafkaClient, topic_fault
-from cdc_lakehouse.sources.kafka.topics import Topic, log_truncated, offsets_expired
+from cdc_lakehouse.sources.kafka.client import (
+    OUT_OF_RANGE,
+    ClientErrors,
+    KafkaClient,
+    Topic,
+    log_truncated,
+    offsets_expired,
+    topic_fault,
+)
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, Messages, OffsetRange
 
 _MESSAGES_AT_ONCE: Final = 500
@@ -124,24 +131,14 @@ class _Part:
             size = _bytes(keys[:count]) + _bytes(values[:count])
             self.position, self.over = offsets[count - 1] + 1, True
         self._bytes_left -= size
-        self._hold(messages[:count], offsets[:count], keys[:count], values[:count], size)
-        return count, size
-
-    def _hold(
-        self,
-        messages: Sequence[Message],
-        offsets: list[int],
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        size: int,
-    ) -> None:
         held = self._held
-        held.offsets += offsets
-        held.keys += keys
-        held.values += values
-        held.timestamps += map(_timestamp, messages)
-        held.headers += map(_headers, messages)
+        held.offsets += offsets[:count]
+        held.keys += keys[:count]
+        held.values += values[:count]
+        held.timestamps += map(_timestamp, messages[:count])
+        held.headers += map(_headers, messages[:count])
         held.size += size
+        return count, size
 
     def finish(self) -> None:
         """Mark the range as read: its rest is markers and aborted messages."""

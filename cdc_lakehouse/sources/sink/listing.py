@@ -153,7 +153,13 @@ class Frontier:
         next listing some requests."""
         if older is None or (self.settings, self.unclear) != (older.settings, older.unclear):
             return True
-        return any(_adds(table, older.by_directory.get(table.directory)) for table in self.tables)
+        for table in self.tables:
+            known = older.by_directory.get(table.directory)
+            if known is None or (table.irregular, table.files) != (known.irregular, known.files):
+                return True
+            if not (set(table.places) <= set(known.places) and set(table.sequences) <= set(known.sequences)):
+                return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -280,12 +286,6 @@ def _oldest_date(files: Iterable[DataFile], given: ListingContext) -> str | None
     return None
 
 
-def _adds(table: KnownTable, known: KnownTable | None) -> bool:
-    if known is None or (table.irregular, table.files) != (known.irregular, known.files):
-        return True
-    return not (set(table.places) <= set(known.places) and set(table.sequences) <= set(known.sequences))
-
-
 def may_have_expired(feed: FeedConfig, since: datetime.datetime, checkpoint_ts: int) -> bool:
     """Whether files that were written after a time can have expired: TiCDC removes those of a date once the
     checkpoint-ts is `file-expiration-days` later. Where that is not known, a feed that runs once a day is not late."""
@@ -332,14 +332,10 @@ def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # One level after the other: the directories are only a few levels deep.
         while steps:
-            results = list(pool.map(_take, steps))
+            results = list(pool.map(lambda step: step(), steps))
             steps = [step for result in results for step in result.steps]
             objects.update((found.path, found) for result in results for found in result.found)
     return classify(objects.values(), layout, frontier.by_directory)
-
-
-def _take(step: _Step) -> _Result:
-    return step()
 
 
 class _Walk:
