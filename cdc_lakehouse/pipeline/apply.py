@@ -173,7 +173,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
         stored=stored,
-        emptied=changes.emptied(changes.read_after_ts),
+        emptied=changes.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
         # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
         # decided once all of them are known.

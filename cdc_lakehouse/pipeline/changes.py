@@ -94,11 +94,6 @@ class TableChanges:
         return self.is_rebuilt or self.recomputes_keys
 
     @property
-    def read_after_ts(self) -> int:
-        """The commit-ts above which events are read."""
-        return BEGINNING if self.reads_all_events else self.applied_ts
-
-    @property
     def recomputed(self) -> RecomputedKeys | None:
         """The keys to recompute; None when everything that is read is applied."""
         segments = frozenset(segment.segment for segment in self.redecoded)

@@ -19,7 +19,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.faults import described, engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.tables.decisions import Decision, Decisions
+from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
@@ -108,7 +108,10 @@ def find_holds(run: FeedContext, lives: Mapping[str, Incarnation], checkpoint_ts
     reasons: dict[str, _Reasons] = defaultdict(_Reasons)
     directory = _Directory(lives, run.feed.tables, run.history.history)
     for hold in run.decisions.holds():
-        reasons[hold.incarnation].add(manual_reason(hold))
+        reasons[hold.incarnation].add(
+            f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}. "
+            f"`cdc-lakehouse resume {hold.database}.{hold.table}` lets it go on"
+        )
     for id, life in directory.taken.items():
         _of_history(run.feed, life, reasons[id])
     # In one order: each cut keeps the reason, and another text would be another cut.
@@ -134,13 +137,6 @@ def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
             return feed.policy.index_gap
         case _:
             return feed.policy.quarantine
-
-
-def manual_reason(hold: Decision) -> str:
-    return (
-        f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}. "
-        f"`cdc-lakehouse resume {hold.database}.{hold.table}` lets it go on"
-    )
 
 
 def find_unapproved(

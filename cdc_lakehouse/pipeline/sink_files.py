@@ -94,7 +94,10 @@ def _redelivery(run: FeedContext, cut: Segment) -> Sequence[Segment]:
         contents: list[bytes] = []
         for each in later[first : first + _FILES]:
             redelivered = _content(run, each) if each.dispatcher == later[first].dispatcher else None
-            bad = list(_bad_lines(run, each))
+            bad = [
+                row for row in (run.quarantine.rows if each.quarantined else ())
+                if row.segment == each.segment and row.state != "replayed"
+            ]  # fmt: skip
             if redelivered is None or not all(_is_cut_off_there(row, redelivered) for row in bad):
                 break
             contents.append(redelivered)
@@ -131,11 +134,6 @@ def _is_later(segment: Segment, cut: Segment) -> bool:
 
 def _place(segment: Segment) -> tuple[int, str, int]:
     return segment.table_version or 0, segment.feed_date or "", segment.file_index or 0
-
-
-def _bad_lines(run: FeedContext, segment: Segment) -> Iterator[Quarantined]:
-    if segment.quarantined:
-        yield from (row for row in run.quarantine.rows if row.segment == segment.segment and row.state != "replayed")
 
 
 def _is_cut_off_there(row: Quarantined, content: bytes) -> bool:
@@ -288,14 +286,6 @@ class LastFiles:
     judged: Set[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """When the first and the last of a table's files were written."""
-
-    oldest: datetime.datetime
-    newest: datetime.datetime
-
-
 def quarantine_missing(run: FeedContext, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
     """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only cover
     what is new: where directories could not be listed before, it is complete."""
@@ -385,15 +375,6 @@ def _is_gone(run: FeedContext, path: str) -> bool:
     return False
 
 
-def _read_until(run: FeedContext) -> datetime.datetime | None:
-    """Return the time such that no file of the sink that was written before it is unread; None for a feed that has read
-    nothing. It is the date of the last file that landed, or the time of the last cut: a file that was not there when
-    its checkpoint-ts was read is younger."""
-    cut = run.last_cut.checkpoint_ts
-    known = [commit_time(cut) - _WEST] if cut != BEGINNING else []
-    return max([*known, *(each.newest for each in _landed(run).values())], default=None)
-
-
 def quarantine_expired(
     run: FeedContext,
     files: Sequence[DataFile],
@@ -424,15 +405,19 @@ def quarantine_expired(
 def _expired(
     run: FeedContext, files: Sequence[DataFile], lives: Sequence[Incarnation], taken: TakenNames, checkpoint_ts: int
 ) -> Iterator[Rejected]:
-    landed, cut, read = _landed(run), run.last_cut, _read_until(run)
+    landed, cut = _landed(run), run.last_cut
+    # No file of the sink that was written before the date of the last one that landed, or the time of the last cut, is
+    # unread: a file that was not there when its checkpoint-ts was read is younger.
+    known = [commit_time(cut.checkpoint_ts) - _WEST] if cut.checkpoint_ts != BEGINNING else []
+    read = max([*known, *(newest for _, newest in landed.values())], default=None)
     if read is None:
-        return
+        return  # The feed has read nothing.
     # A sink that was copied elsewhere has new times, and the paths that have landed.
     kept = run.segments.rows.filter(pc.field("segment").isin(pa.array([file.path for file in files], pa.string())))
     times = [(file.feed_date, file.modified) for file in files]
     times += [tuple(pc.min(kept[name]).as_py() for name in ("feed_date", "modified_at"))] if len(kept) else []
     until = min((_written(*time) for time in times), default=commit_time(checkpoint_ts))
-    if not (run.feed.storage_sink.file_expiration_days or any(each.oldest < until for each in landed.values())):
+    if not (run.feed.storage_sink.file_expiration_days or any(oldest < until for oldest, _ in landed.values())):
         return  # Nothing shows that files expire.
     frontier = run.frontiers.last()
     same = frontier is not None and frontier.settings == settings_digest(run.feed, taken.earlier)
@@ -441,7 +426,7 @@ def _expired(
         # A table that was left out was read up to its own last file.
         is_new = life.versions[0].commit_ts > cut.checkpoint_ts
         was_read = same or is_new or life.id in cut.held_incarnations or not in_cut.isdisjoint(life.names)
-        own = [landed[name].newest for name in life.names if name in landed]
+        own = [landed[name][1] for name in life.names if name in landed]
         since = max([_began(life), *([read] if was_read else own)])
         if until > since and may_have_expired(run.feed, since + _WEST, checkpoint_ts) and is_taken(taken.tables, life):
             name = life.last.name
@@ -457,12 +442,12 @@ def _expired(
             )
 
 
-def _landed(run: FeedContext) -> dict[TableName, _Times]:
-    """Return the times of the files that have landed, by the table that their paths name."""
+def _landed(run: FeedContext) -> dict[TableName, tuple[datetime.datetime, datetime.datetime]]:
+    """Return when the first and the last of the files that have landed were written, by the table that paths name."""
     rows = run.segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
     ends = [(column, end) for column in ("feed_date", "modified_at") for end in ("min", "max")]
     return {
-        TableName(row["database"], row["table"]): _Times(
+        TableName(row["database"], row["table"]): (
             _written(row["feed_date_min"], row["modified_at_min"]),
             _written(row["feed_date_max"], row["modified_at_max"]),
         )
@@ -577,13 +562,9 @@ def _is_hidden(name: str) -> bool:
     return name.lower().startswith("_v$_")
 
 
-@dataclass(frozen=True)
-class _FirstRow:
-    """The start of a file: the names of its header, and the fields of its first row; None when there is no header or no
-    record is a row."""
-
-    names: Sequence[str] | None
-    fields: Sequence[str | None] | None
+_FirstRow = tuple[Sequence[str] | None, Sequence[str | None] | None]
+"""The start of a file: the names of its header, and the fields of its first row; None when there is no header or no
+record is a row."""
 
 
 def _first_rows(run: FeedContext, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
@@ -592,7 +573,7 @@ def _first_rows(run: FeedContext, options: CsvOptions, group: Sequence[Segment])
             head = run.raw.head(segment, size)
             fields = first_row(head, options, whole=len(head) < size)
             if fields is not None or len(head) < size:
-                yield _FirstRow(header_names(head, options), fields)
+                yield header_names(head, options), fields
                 break
 
 
@@ -613,19 +594,19 @@ class _ColumnInference:
 
     def layout_of(self, rows: Iterator[_FirstRow]) -> Layout | None:
         candidates: list[tuple[str, ...]] | None = None
-        for row in rows:
-            if row.fields is None:
+        for header, fields in rows:
+            if fields is None:
                 # Its records are reported one by one, unless it is the same with all files.
                 self.mistake = "no record is csv by the options delimiter and quote"
                 continue
-            self.mistake = self._mistake_in(row.fields)
+            self.mistake = self._mistake_in(fields)
             if self.mistake is not None:
                 self.reason = self.mistake
                 continue
-            values = len(row.fields) - self._leading
-            if row.names is not None and len(row.names) - self._leading == values:
+            values = len(fields) - self._leading
+            if header is not None and len(header) - self._leading == values:
                 self.by_header = True
-                return self._layout(row.names[self._leading :])
+                return self._layout(header[self._leading :])
             candidates = candidates if candidates is not None else list(self._candidates)
             for names in candidates:
                 if len(names) == values:

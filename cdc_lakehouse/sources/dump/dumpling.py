@@ -34,7 +34,7 @@ _CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
 def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     """Read a dump of Dumpling. Raises as `directory.read_dump` does."""
     # Before the listing: it is written last, so the listing then has everything.
-    status = flat_files.parse_status(flat_files.read_metadata(store))
+    position, started = flat_files.parse_status(flat_files.read_metadata(store))
     objects = contents.list_objects(store)
     files = flat_files.classify(found for found in objects if found.path != flat_files.METADATA)
     policies: list[str] = []
@@ -58,11 +58,11 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
         _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
     )
     return contents.Dump(
-        position=status.position,
+        position=position,
         tables=tables,
         unread=unread,
         left_out=(*flat_files.left_out(files, decode_name), *policies),
-        started=status.started,
+        started=started,
     )
 
 

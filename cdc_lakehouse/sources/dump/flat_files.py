@@ -272,14 +272,6 @@ _HEADER: Final = re.compile(
 _AGAIN: Final = "wait until the dump is finished, or dump again into an empty directory"
 
 
-@dataclass(frozen=True, slots=True)
-class DumpStatus:
-    """The position and start of a dump. `started` is the time as the tool wrote it."""
-
-    position: DumpPosition
-    started: str | None
-
-
 def read_metadata(store: ObjectStore) -> str:
     """Read the text of the dump's metadata file. Raises `SourceError` when it does not exist, and as `ObjectStore.read`
     does."""
@@ -294,8 +286,8 @@ def read_metadata(store: ObjectStore) -> str:
     return content.decode("utf-8", "replace")
 
 
-def parse_status(text: str) -> DumpStatus:
-    """Parse a metadata file in the form above.
+def parse_status(text: str) -> tuple[DumpPosition, str | None]:
+    """Return the position in a metadata file of the form above, and when the dump began, as the tool wrote it.
 
     Raises `SourceError` when the dump is not finished, and when the file has no position, two different ones, or one
     that is not a number.
@@ -314,7 +306,7 @@ def parse_status(text: str) -> DumpStatus:
                 advice="dump again with --consistency flush, lock or snapshot",
             )
     started = next((line.removeprefix(_STARTED).strip() for line in lines if line.startswith(_STARTED)), None)
-    return DumpStatus(positions[0], started)
+    return positions[0], started
 
 
 def _blocks(lines: list[str]) -> list[dict[str, str]]:

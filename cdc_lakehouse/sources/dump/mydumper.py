@@ -222,8 +222,7 @@ def _parse_metadata(text: str) -> _Metadata:
     """Parse the metadata. Raises `SourceError` as `parse_status` does."""
     lines = text.split("\n")
     if not any(_SECTION.fullmatch(line) for line in lines):
-        status = flat_files.parse_status(text)
-        return _Metadata(status.position, status.started)
+        return _Metadata(*flat_files.parse_status(text))
     if not any(line.startswith(_FINISHED) for line in lines):
         raise flat_files.unfinished()
     sections = _sections(lines)

@@ -332,10 +332,14 @@ def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # One level after the other: the directories are only a few levels deep.
         while steps:
-            results = list(pool.map(lambda step: step(), steps))
+            results = list(pool.map(_take, steps))
             steps = [step for result in results for step in result.steps]
             objects.update((found.path, found) for result in results for found in result.found)
     return classify(objects.values(), layout, frontier.by_directory)
+
+
+def _take(step: _Step) -> _Result:
+    return step()
 
 
 class _Walk:

@@ -114,8 +114,9 @@ def test_main_session_is_that_of_canals_client(source: str) -> None:
     ("number", "options", "leaving_out", "words"),
     [
         # The server sends a second, empty ACK after its refusal.
-        (2, {"password": "wrong"}, "password", "refuses the user: error 400, auth failed for user:canal: check user "
-         "and password: Canal's own, not the database's"),
+        (2, {"password": "wrong"}, "password", "refuses the user: error 400, auth failed for user:canal: check "
+         "source.user and source.password (in init: canal://USER:PASSWORD@host:port/…): Canal's own, not the "
+         "database's"),
         (3, {"destination": "nosuch"}, "", "refuses the destination nosuch: error 400, "),
     ],
     ids=["wrong password", "missing destination"],
