@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (1_032, 5),
+    "cdc_lakehouse/adopt": (1_017, 5),
     "cdc_lakehouse/assets": (2_426, 10),
     "cdc_lakehouse/changelog": (5_911, 16),
     "cdc_lakehouse/commands": (3_803, 21),
@@ -21,11 +21,11 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (6_295, 22),
     "cdc_lakehouse/lake": (10_884, 30),
     "cdc_lakehouse/operate": (2_638, 8),
-    "cdc_lakehouse/pipeline": (6_499, 19),
-    "cdc_lakehouse/sample": (915, 3),
-    "cdc_lakehouse/sources": (6_752, 31),
+    "cdc_lakehouse/pipeline": (6_360, 18),
+    "cdc_lakehouse/sample": (914, 3),
+    "cdc_lakehouse/sources": (6_629, 29),
     "cdc_lakehouse/*.py": (834, 6),
-    "tests": (36_823, 252),
+    "tests": (36_827, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
