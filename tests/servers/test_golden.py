@@ -3,6 +3,7 @@ answers). Without strict mode, in which the server refuses what would lose data;
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,21 +91,21 @@ _ZERO_DATES_TOO = "'STRICT_ALL_TABLES'"
 def defaults(server: Server) -> Iterator[dict[str, Any]]:
     """`defaults`: literals (none is an empty one), what information_schema prints of each, and what a row has that is
     older than the column (null for what is computed); null where the server refuses the definition. In strict mode."""
+    server.begin()
     for question in golden.read("defaults"):
         # A column of dates that must not be NULL begins with a zero date, which a server may refuse.
         server.run(f"SET sql_mode = {_ZERO_DATES_TOO if 'NOT NULL' in question['column'] else 'DEFAULT'}")
-        server.begin()
-        server.run("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
+        server.run("DROP TABLE IF EXISTS t", "CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
         answers: dict[str, list[str | None] | None] = dict.fromkeys(question["defaults"])
+        made: dict[str, str] = {}
         for number, literal in enumerate(answers):
             default = f" DEFAULT {literal}" * bool(literal)
-            try:
+            with contextlib.suppress(pymysql.MySQLError):
                 server.run(f"ALTER TABLE t ADD c{number} {question['column']}{default}")
-            except pymysql.MySQLError:
-                continue
-            column = tables_of(server.cursor, "d")["t"].columns[-1]
-            (held,) = server.shown(f"c{number}", question["column"], 1)
-            answers[literal] = [column["default"], None if _is_now(column) else held]
+                made[f"c{number}"] = literal
+        for column in tables_of(server.cursor, "d")["t"].columns[1:]:
+            (held,) = server.shown(column["name"], question["column"], 1)
+            answers[made[column["name"]]] = [column["default"], None if _is_now(column) else held]
         yield {**question, "defaults": answers}
 
 
@@ -136,10 +137,10 @@ def types(server: Server) -> Iterator[dict[str, Any]]:
 
 def partitions(server: Server) -> Iterator[dict[str, Any]]:
     """`gone`: which rows of `rows` (`id` and others) a partition takes with it when it is emptied."""
+    server.begin()
     for question in golden.read("partitions"):
-        server.begin()
         server.in_zone(question.get("zone", "+00:00"))
-        server.run(question["table"])
+        server.run("DROP TABLE IF EXISTS t", question["table"])
         marks = ", ".join(["%s"] * len(question["rows"][0]))
         server.cursor.executemany(f"INSERT INTO t VALUES ({marks})", question["rows"])
         server.run(f"ALTER TABLE t TRUNCATE PARTITION {question['partition']}", "SELECT CAST(id AS CHAR) FROM t")

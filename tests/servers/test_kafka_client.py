@@ -68,7 +68,7 @@ def mixed(kafka: Broker) -> str:
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_ranges_are_read_whole_however_they_are_cut(
     kafka: Broker, mixed: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +101,7 @@ def _read(of: KafkaSource, ranges: Sequence[OffsetRange], found: Found) -> None:
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("limit", [100, 5000, 20_000])
+@pytest.mark.parametrize("limit", [100, 20_000])
 def test_range_ends_where_its_bytes_are_reached(kafka: Broker, mixed: str, limit: int) -> None:
     """With the message by which there are so many, or at its end."""
     of = source(kafka.bootstrap, mixed)
@@ -250,6 +250,9 @@ def test_one_broker_of_several_is_enough(kafka: Broker, topic: str) -> None:
     reader = source(f"127.0.0.1:1,{kafka.bootstrap}", topic)
     assert values(reader, ranges(kafka, topic)) == [b"a", b"b", b"c"]
     assert read_topics(reader)[0].partitions[0].end == 3
+    kafka.send_in_transaction(topic, [b"d"])  # Which makes a topic of the broker's own.
+    names = {found.name for found in read_topics(source(kafka.bootstrap))}
+    assert topic in names and not {name for name in names if name.startswith("__")}, "which matches no pattern"
 
 
 def test_missing_topic_is_reported_and_stops_no_other(kafka: Broker, topic: str) -> None:
@@ -262,12 +265,6 @@ def test_missing_topic_is_reported_and_stops_no_other(kafka: Broker, topic: str)
     reader = source(kafka.bootstrap, "no-such-topic")
     with pytest.raises(SourceError, match=r"there is no topic no-such-topic.*source\.topics"):
         read_topics(reader, client(reader))
-
-
-def test_internal_topics_match_no_pattern(kafka: Broker, topic: str) -> None:
-    kafka.send_in_transaction(topic, [b"d"])  # Which makes one.
-    names = {found.name for found in read_topics(source(kafka.bootstrap))}
-    assert topic in names and not {name for name in names if name.startswith("__")}
 
 
 @pytest.mark.parametrize(
