@@ -24,7 +24,7 @@ from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
-from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, replayed_segment
+from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment, replayed_segment
 from cdc_lakehouse.pipeline.context import (
     UNREADABLE_SEGMENT,
     decode_isolated,
@@ -38,7 +38,7 @@ from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, value_format
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, Source, value_format
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
@@ -70,10 +70,10 @@ class PendingLoad:
     reading: ReadingProgress | None = None
 
 
-class DumpSource:
+class DumpSource(Source):
     """The `Source` of a feed's initial dump."""
 
-    kind: Kind = DUMP
+    kind = DUMP
     schema_faults = frozenset({BAD_TABLE_OF_DUMP})
 
     def __init__(self, run: FeedRun, initial: InitialLoad) -> None:
@@ -325,9 +325,6 @@ class DumpSource:
             table.name: {column.name: column.type for column in apply.created(table.definition).columns}
             for table in self._dump.tables
         }
-
-    def land_left_out(self) -> Sequence[Segment]:
-        return ()
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         if missing := self._missing(segments):

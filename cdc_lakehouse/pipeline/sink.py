@@ -22,7 +22,6 @@ from cdc_lakehouse.lake.tables.segments import (
     FILE,
     LANDED,
     Archive,
-    Kind,
     Segment,
     index_gaps,
     replaced_contents,
@@ -42,7 +41,7 @@ from cdc_lakehouse.pipeline.context import (
     require_no_gap,
 )
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
 from cdc_lakehouse.sources.sink.listing import (
@@ -189,10 +188,10 @@ def _last_ddl(run: FeedContext) -> dict[str, int]:
     return found
 
 
-class Sink:
+class Sink(LogSource):
     """The `Source` of a storage sink."""
 
-    kind: Kind = FILE
+    kind = FILE
     schema_faults = frozenset({problems.BAD_SCHEMA_FILE})
 
     def __init__(self, run: FeedContext) -> None:
@@ -246,8 +245,6 @@ class Sink:
     def first_ts(self) -> int | None:
         self._listing = list_sink(self._run.store, layout_of(self._run.feed.storage_sink))
         return self._schemas.first_ts()
-
-    dump_comes_first = True
 
     def join(self, position: DumpPosition) -> JoinPoint:
         return join_at_tso(self._run, position)
@@ -332,9 +329,6 @@ class Sink:
 
     def resolve_redelivered(self) -> None:
         sink_files.resolve_redelivered(self._run)
-
-    def land_left_out(self) -> Sequence[Segment]:
-        return ()  # Schema files contain the names before anything is decoded.
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         run, source = self._run, self._run.feed.storage_sink

@@ -11,7 +11,7 @@ import abc
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar
 
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
@@ -53,65 +53,60 @@ class Landed:
     files_listed: int | None = None
 
 
-class Source(Protocol):
+class Source(abc.ABC):
     """One source, opened for one run. Opening it does nothing. The steps call, in this order, `land`, `decode` for each
     batch, `checkpoint_ts` and `schema_changes`; a plan calls `peek` in the place of the first two."""
 
-    @property
-    def kind(self) -> Kind:
-        """The kind of the source's segments."""
-        ...
+    kind: ClassVar[Kind]
+    """The kind of the source's segments."""
+    schema_faults: ClassVar[frozenset[str]] = frozenset()
+    """The error classes of the unusable changes that `schema_changes` returns: a row that it no longer returns is
+    resolved."""
 
+    @abc.abstractmethod
     def land(self) -> Landed:
         """Record in `segments` what is new in the source, and what is decoded again (`FeedRun.dates`). Raises
         `SourceUnreachableError`, and `SourceError` when the source as a whole cannot be used."""
-        ...
 
     def peek(self) -> None:
-        """Read the source's schema, and land nothing. Raises `SourceUnreachableError`, `SourceError` and
-        `CheckpointError`."""
-        ...
+        """Read the source's schema, unless it has landed, and land nothing. Raises `SourceUnreachableError`,
+        `SourceError` and `CheckpointError`."""
+        return
 
     def first_ts(self) -> int | None:
         """The least commit-ts (a TSO) from which on the source has all changes, as far as it shows it: what is older is
         in a dump, if anywhere. Raises as `peek` does."""
-        ...
+        return None
 
+    @abc.abstractmethod
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         """Append the events of the landed segments of one batch to `events`, in one commit with the batch's number.
 
         Without `append` they are already in, and a run ended before it could record its other findings: the segments
         are read again for those. Returns the segments that are now decoded (they may have moved to a later batch; the
         others wait, with rows in the quarantine), and what was rejected in them."""
-        ...
 
     def land_left_out(self) -> Sequence[Segment]:
         """Land segments again whose left-out rows are wanted now: decoding may reveal that a taken table had another
         name before."""
-        ...
+        return ()
 
+    @abc.abstractmethod
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Land decoded segments again, with what has to be decoded with them: the next run decodes them, and their
         events take the place of the earlier ones. Needs no JVM. Gives what landed.
 
         Raises `SourceError`, with nothing changed, when the source no longer has one of them."""
-        ...
 
+    @abc.abstractmethod
     def checkpoint_ts(self) -> int:
         """Return the TSO up to which the run applies: all changes at or below it are in `events`. It is never below the
         published one."""
-        ...
 
+    @abc.abstractmethod
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """Return the changes of tables' schemas in the log up to a commit-ts (a TSO; None: all), and those that cannot
         be used. Recorded changes may be omitted, unless they differ now."""
-        ...
-
-    @property
-    def schema_faults(self) -> frozenset[str]:
-        """The error classes of the unusable changes that `schema_changes` returns: a row that it no longer returns is
-        resolved."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -123,24 +118,23 @@ class JoinPoint:
     waits: str | None = None
 
 
-class LogSource(Source, Protocol):
+class LogSource(Source):
     """A change log that a dump may precede."""
 
-    @property
-    def dump_comes_first(self) -> bool:
-        """Whether `join` needs nothing from the log. Otherwise a dump is loaded after what has landed is decoded."""
-        ...
+    dump_comes_first: ClassVar[bool] = True
+    """Whether `join` needs nothing from the log. Otherwise a dump is loaded after what has landed is decoded."""
 
     def resolve_redelivered(self) -> None:
-        """Resolve the open rows of the quarantine whose input was sent again, undamaged. Needs no JVM."""
-        ...
+        """Resolve the open rows of the quarantine whose input was sent again, undamaged: of a log where these are not
+        recognized when they are decoded. Needs no JVM."""
+        return
 
+    @abc.abstractmethod
     def join(self, position: DumpPosition) -> JoinPoint:
         """Return the commit-ts such that exactly the changes contained in a dump of that position are at or below it.
         The result is always the same.
 
         Raises `SourceError` for a position that is not of this log, and when the log begins after it."""
-        ...
 
 
 @dataclass(frozen=True)

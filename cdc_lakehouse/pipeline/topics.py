@@ -44,11 +44,11 @@ from cdc_lakehouse.lake.tables.records import (
     records_frame,
     removed_upto,
 )
-from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, replayed_segment
+from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext, join_at_tso, load_changes
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.source import JoinPoint, Landed
+from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, parse_segment
@@ -133,12 +133,11 @@ def _decoded(decode: Decode, key: bytes | None, value: bytes | None) -> list[Mes
     return [each for each in (decoded if isinstance(decoded, list) else [decoded]) if isinstance(each, Message)]
 
 
-class RecordSource(abc.ABC):
+class RecordSource(LogSource):
     """Base of the sources whose messages land in `records`: implements `Source` except for how messages are
-    received."""
+    received. What has landed says their schema."""
 
-    kind: Kind = OFFSETS
-    schema_faults = frozenset[str]()
+    kind = OFFSETS
     _has_record_times: ClassVar = True
     """As in `TopicFormat`."""
 
@@ -300,12 +299,6 @@ class RecordSource(abc.ABC):
             advice="they were removed by maintenance.keep_records_days; their events are there and were not touched",
         )
 
-    def peek(self) -> None:
-        return  # What has landed says it all.
-
-    def first_ts(self) -> int | None:
-        return None
-
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, taken = self._run, self._taken()
         landed = {each.record_batch: each.landed_at for each in segments if each.record_batch is not None}
@@ -339,9 +332,6 @@ class RecordSource(abc.ABC):
             others[each.segment] -= each.count
         counted = [replace(s, others=others[s.segment], tombstones=tombstones[s.segment]) for s in segments]
         return counted, [*bad, *not_sent_before]
-
-    def resolve_redelivered(self) -> None:
-        return  # Redelivered messages are recognized when they are decoded.
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
         """Return changes at or below a watermark that had not arrived before: rows, the first of each change, and
@@ -452,8 +442,6 @@ class Topics(RecordSource):
     @property
     def _options(self) -> Options:
         return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
-
-    dump_comes_first = True
 
     def join(self, position: DumpPosition) -> JoinPoint:
         found = join_at_tso(self._run, position)
