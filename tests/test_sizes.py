@@ -21,7 +21,7 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (6_295, 22),
     "cdc_lakehouse/lake": (10_884, 30),
     "cdc_lakehouse/operate": (2_638, 8),
-    "cdc_lakehouse/pipeline": (6_360, 18),
+    "cdc_lakehouse/pipeline": (6_333, 18),
     "cdc_lakehouse/sample": (914, 3),
     "cdc_lakehouse/sources": (6_629, 29),
     "cdc_lakehouse/*.py": (834, 6),
