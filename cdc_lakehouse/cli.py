@@ -7,13 +7,14 @@ To add a command: a module in `cdc_lakehouse.commands` with a click command, and
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 from pathlib import Path
 from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
+
+from cdc_lakehouse.commands import import_command
 
 _SECTIONS: Final = {
     "Set up": {
@@ -62,7 +63,7 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(f"cdc_lakehouse.commands.{module}"), attribute)
+        return getattr(import_command(module), attribute)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

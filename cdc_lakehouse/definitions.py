@@ -10,7 +10,6 @@ from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.alerts import build_alerts
 from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.assets.keys import known_tables
 from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark, use_configuration
 from cdc_lakehouse.assets.sensors import build_sensor
@@ -18,6 +17,7 @@ from cdc_lakehouse.assets.steps import build_assets, build_dates_job, build_new_
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.feed_tables import known_tables
 
 # One object for all that a process loads: Dagster merges definitions only where a resource is the same one.
 _LAKEHOUSE: Final = Lakehouse(spark=LakeSpark())

@@ -20,11 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from duckdb.func import FunctionNullHandling, PythonUDFType
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 _DUCKDB_TYPES: Final = {
@@ -77,6 +75,10 @@ def _close_idle() -> None:
 
 
 def _opened() -> Any:
+    # Imported where a connection is opened: a run with nothing new opens none.
+    import duckdb  # noqa: PLC0415
+    from duckdb.func import FunctionNullHandling, PythonUDFType  # noqa: PLC0415
+
     # DuckDB creates the directory when it needs it, and removes it.
     directory = Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}"
     config = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(directory)}

@@ -207,3 +207,20 @@ class ObjectChangedError(SourceError):
 
     code = "CDC-204"
     default_advice = "run again once nothing writes to it any more"
+
+
+def class_names(error: type[CdcError]) -> set[str]:
+    """Return the names of an error's class and of those below it: names are all that Dagster keeps of errors."""
+    return {error.__name__, *(name for each in error.__subclasses__() for name in class_names(each))}
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the project's own error among an error and its causes, or else the innermost one."""
+    while error.__cause__ is not None and not isinstance(error, CdcError):
+        error = error.__cause__
+    return error
+
+
+def failure_kind(error: BaseException) -> str:
+    """Return what a failed run is tagged with: whether a retry may succeed."""
+    return "permanent" if isinstance(root_cause(error), PermanentError) else "transient"

@@ -9,9 +9,10 @@ not block: it also fails while the source database cannot be reached, and only i
 """
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import dagster as dg
 from pyiceberg.table import Table
@@ -54,7 +55,16 @@ _TABLE_CHECKS: Final = {
 WITH_OWN_ALERTS: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid"})
 """Checks of what alerts of other kinds report: `stale`, `held`, `quarantined`."""
 _SHOWN: Final = 20
-Context = dg.AssetExecutionContext | dg.OpExecutionContext
+
+
+class Context(Protocol):
+    """What results are logged to: the context of an op or an asset, or the report of a command's run."""
+
+    @property
+    def instance(self) -> dg.DagsterInstance: ...
+    @property
+    def log(self) -> logging.Logger: ...
+    def log_event(self, event: Any, /) -> None: ...
 
 
 Found = tuple[bool, dict[str, Any]]

@@ -16,8 +16,6 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DateSeparator, FeedConfig
 from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 
 _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
     "year": ("%Y", "0 0 1 1 *"),
@@ -75,14 +73,6 @@ def output_name(kind: str, table: TableName) -> str:
     readable = re.sub(r"\W", "_", f"{table.database}__{table.table}", flags=re.ASCII)
     digest = hashlib.sha256(f"{table.database}\0{table.table}".encode()).hexdigest()[:8]
     return f"{kind}__{readable}__{digest}"
-
-
-def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:
-    """Return the tables that are assets: those of the schema history that were not dropped. A table that appears later
-    is updated too, and becomes an asset when the definitions are next loaded."""
-    lives = SchemaHistory(lake, feed.name).history.incarnations().values()
-    names = {life.last.name for life in lives if life.dropped_ts is None}
-    return sorted((name for name in names if feed.tables.takes(name.database, name.table)), key=str)
 
 
 def partitions_of(feed: FeedConfig, landed: Iterable[str] = ()) -> dg.TimeWindowPartitionsDefinition | None:

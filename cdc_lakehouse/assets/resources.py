@@ -13,7 +13,6 @@ from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
@@ -52,8 +51,9 @@ class Lakehouse(dg.ConfigurableResource[Any]):
     spark: dg.ResourceDependency[LakeSpark]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Release the run's lease when the run has ended."""
+        """Release the run's lease when the run has ended, and forget its steps."""
         release_leases()
+        _STEPS.pop(context.run.run_id if context.run else "", None)
 
     def steps(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: str) -> Steps:
         """Return the run's steps: one object for all ops of a run, which share a process. Raises
@@ -70,7 +70,6 @@ class Lakehouse(dg.ConfigurableResource[Any]):
                 lambda: self.spark.session(config),
                 dates=dates_to_decode(context),
                 reload_tables=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
-                repairs=_REPAIRS.pop(run_id, ()),
                 log=context.log,
                 require_lease=lease.require,
             )
@@ -80,12 +79,6 @@ class Lakehouse(dg.ConfigurableResource[Any]):
 
 _CONFIGURATIONS: dict[str, LakehouseConfig] = {}
 _STEPS: dict[str, Steps] = {}
-_REPAIRS: dict[str, tuple[TableRepair, ...]] = {}
-
-
-def set_repairs(run_id: str, repairs: tuple[TableRepair, ...]) -> None:
-    """Set the repairs of a run of this process that is about to begin: tags cannot hold rows."""
-    _REPAIRS[run_id] = repairs
 
 
 def use_configuration(config: LakehouseConfig) -> None:
@@ -96,12 +89,6 @@ def use_configuration(config: LakehouseConfig) -> None:
 def configuration_of(feed: str) -> LakehouseConfig:
     """Return the configuration that has a feed of this process's definitions."""
     return _CONFIGURATIONS[feed]
-
-
-def pop_steps(run_id: str) -> Steps | None:
-    """Return and forget the steps of a run of this process that has ended; None when none of its ops began."""
-    _REPAIRS.pop(run_id, None)
-    return _STEPS.pop(run_id, None)
 
 
 def dates_to_decode(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> frozenset[str]:

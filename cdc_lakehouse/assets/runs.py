@@ -19,17 +19,20 @@ from typing import Any, Final
 import dagster as dg
 from dagster import DagsterEventType
 from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._core.events import StepMaterializationData
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.execution.plan.objects import StepFailureData, StepSuccessData
 from dagster._core.remote_origin import CodeLocationOrigin, GrpcServerCodeLocationOrigin
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._utils.error import serializable_error_info_from_exc_info
 from dagster._utils.schedules import reverse_cron_string_iterator
 from dagster_shared.error import SerializableErrorInfo
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, class_names
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.lease import Lease, last_holder, take_when_free
+from cdc_lakehouse.lake.tables.lease import Lease, last_holder
+from cdc_lakehouse.pipeline.run import take_feed
 
 FEED_TAG: Final = "cdc/feed"
 FAILURE_TAG: Final = "cdc/failure"
@@ -48,9 +51,6 @@ _STARTUP: Final = datetime.timedelta(minutes=5)
 # A run also has no lease between its last op and the end that Dagster records.
 _ENDING: Final = datetime.timedelta(minutes=1)
 
-_MAINTENANCE: Final = datetime.timedelta(minutes=4)
-"""How long a run waits for maintenance: it must hold the feed before it is considered dead at its start."""
-
 _leases: dict[tuple[str, str], Lease] = {}
 """Leases of this process, by warehouse and feed."""
 
@@ -67,9 +67,8 @@ def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str)
         if other is not None and not other.is_finished:
             raise ConcurrentRunError(f"run {lease.run} of the feed is not finished", feed=feed, advice="wait")
         _leases.pop(place).release()
-    lease = take_when_free(lake, feed, run_id, utc_now, _MAINTENANCE, lambda holder: holder.is_maintenance)
-    _leases[place] = lease
-    return lease
+    _leases[place] = take_feed(lake, feed, run_id)
+    return _leases[place]
 
 
 def release_leases() -> None:
@@ -218,11 +217,6 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def class_names(error: type[CdcError]) -> set[str]:
-    """Return the names of an error's class and of those below it: names are all that Dagster keeps of errors."""
-    return {error.__name__, *(name for each in error.__subclasses__() for name in class_names(each))}
-
-
 # --- Private interfaces of Dagster ---
 
 __all__ = ["CodeLocationOrigin", "DagsterUserCodeUnreachableError", "GrpcServerCodeLocationOrigin"]
@@ -265,3 +259,22 @@ def delete_log_file(instance: dg.DagsterInstance, run_id: str) -> None:
     # Checked by its method: importing the class takes a fifteenth of the time to load the definitions.
     if hasattr(storage, "path_for_shard"):
         Path(storage.path_for_shard(run_id)).unlink(missing_ok=True)
+
+
+def payload_of_event(event: Any) -> tuple[DagsterEventType, str, Any]:
+    """Return the type, the message and the payload of the event that records a materialization or a check."""
+    if isinstance(event, dg.AssetMaterialization):
+        what = f"Materialized value {event.label}."
+        return DagsterEventType.ASSET_MATERIALIZATION, what, StepMaterializationData(event)
+    found = "passed" if event.passed else "did not pass"
+    what = f"Asset check '{event.check_name}' on '{event.asset_key.to_user_string()}' {found}."
+    return DagsterEventType.ASSET_CHECK_EVALUATION, what, event
+
+
+def payload_of_failure(error: Exception) -> Any:
+    trace: Any = error.__traceback__
+    return StepFailureData(serializable_error_info_from_exc_info((type(error), error, trace)), None)
+
+
+def payload_of_success(seconds: float) -> Any:
+    return StepSuccessData(seconds * 1000)

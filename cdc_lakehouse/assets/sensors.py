@@ -12,7 +12,6 @@ from typing import Any, Final
 import dagster as dg
 import grpc
 
-from cdc_lakehouse.assets.keys import known_tables
 from cdc_lakehouse.assets.runs import (
     ATTEMPT_TAG,
     FEED_TAG,
@@ -30,6 +29,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.pipeline.feed_tables import known_tables
 from cdc_lakehouse.pipeline.source import SourceMonitor, SourceState, open_monitor
 
 # Reload the code location when tables appear, so that they become assets by themselves.

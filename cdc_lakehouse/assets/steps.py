@@ -25,7 +25,7 @@ import functools
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -34,6 +34,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from cdc_lakehouse.assets import checks, keys, metadata
+from cdc_lakehouse.assets.checks import Context
 from cdc_lakehouse.assets.metadata import as_markdown, configuration_metadata, events_schema, table_name
 from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG
@@ -43,7 +44,7 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.errors import CdcError, PermanentError, UnreadableTableError
+from cdc_lakehouse.errors import UnreadableTableError, failure_kind
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
@@ -93,7 +94,7 @@ def _stored(identifier: Identifier) -> Mapping[str, Any]:
 # Mark dates that the checkpoint has passed and that no run has materialized as done: most of them have no files.
 
 
-def log_passed_dates(context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: FeedConfig, steps: Steps) -> None:
+def log_passed_dates(context: Context, feed: FeedConfig, steps: Steps) -> None:
     """Materialize the partitions of `raw` and `events` that are over at the checkpoint, by the source's wall clock, and
     that this Dagster instance does not know yet, with the lake's numbers for them. A file has the date on which it was
     flushed, and everything committed before was flushed: no more files with these dates follow."""
@@ -116,8 +117,6 @@ def log_passed_dates(context: dg.AssetExecutionContext | dg.OpExecutionContext, 
                 numbers = metadata.events_metadata(of_date, none, rows, by_date=True)
             context.log_event(dg.AssetMaterialization(key, metadata=numbers, partition=date))
 
-
-Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 # The policy and owners are marked as beta, and every load would warn about it.
 warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(backfill_policy|owners).*")
@@ -479,10 +478,8 @@ SENSOR_PRIORITY: Final = "-1"
 @dg.failure_hook
 def _tag_failure(context: dg.HookContext) -> None:
     """Tag the run with whether a retry may succeed; the sensor then retries it."""
-    error: BaseException | None = context.op_exception
-    while error is not None and not isinstance(error, CdcError):
-        error = error.__cause__
-    kind = "permanent" if isinstance(error, PermanentError) else "transient"
+    error = context.op_exception
+    kind = "transient" if error is None else failure_kind(error)
     context.instance.add_run_tags(context.run_id, {FAILURE_TAG: kind})
 
 
@@ -497,11 +494,12 @@ def decide_op_name(feed: str) -> str:
     return f"{job_name(feed, 'tables')}__decide"
 
 
-def build_new_job(feed: FeedConfig) -> dg.JobDefinition:
-    """Define the job that processes what is new."""
-    land, decode, apply = _ops(feed, job_name(feed.name, "new"))
+def build_new_job(feed: FeedConfig, kind: Literal["new", "dates"] = "new") -> dg.JobDefinition:
+    """Define the job that processes what is new, or as what a command's run of dates is recorded."""
+    name = job_name(feed.name, kind)
+    land, decode, apply = _ops(feed, name)
 
-    @_job(feed, job_name(feed.name, "new"), f"Take what is new in {feed.name}: land, decode, evolve, apply, publish.")
+    @_job(feed, name, f"Take what is new in {feed.name}: land, decode, evolve, apply, publish.")
     def take_what_is_new() -> None:
         apply(decode(land()))
 
@@ -593,45 +591,49 @@ def _job(feed: FeedConfig, name: str, description: str) -> Any:
     )
 
 
-def _ops(feed: FeedConfig, job: str) -> tuple[Any, Any, Any]:
+def _ops(feed: FeedConfig, job: str) -> list[Any]:
     """Define the ops of a run that processes what is new. Each logs its results."""
-    settings: dict[str, Any] = {"pool": pool_of(feed), "out": dg.Out(dg.Nothing)}
-    after: dict[str, Any] = {"ins": {"before": dg.In(dg.Nothing)}, **settings}
+    first, *_ = RUN_STEPS
 
-    @dg.op(name=f"{job}__land", **settings)
-    def land(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
-        steps = lakehouse.steps(context, feed.name)
-        if feed.initial is not None:
-            described = describe_snapshot(steps)
-            context.log_event(dg.AssetMaterialization(keys.snapshot_key(feed.name), metadata=described))
-        _log_dates(context, feed, keys.raw_key(feed.name), describe_raw(context, steps))
-        checks.log_feed_checks(context, steps.run.lake, feed, keys.raw_key(feed.name))
+    def op_of(name: str, log_results: Callable[[Context, Steps, FeedConfig], None]) -> Any:
+        before = {} if name == first else {"before": dg.In(dg.Nothing)}
 
-    @dg.op(name=f"{job}__decode", **after)
-    def decode(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
-        steps = lakehouse.steps(context, feed.name)
-        _log_dates(context, feed, keys.events_key(feed.name), describe_events(steps))
-        checks.log_feed_checks(context, steps.run.lake, feed, keys.events_key(feed.name))
+        @dg.op(name=f"{job}__{name}", pool=pool_of(feed), ins=before, out=dg.Out(dg.Nothing))
+        def step(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
+            log_results(context, lakehouse.steps(context, feed.name), feed)
 
-    @dg.op(name=f"{job}__apply", **after)
-    def apply(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
-        log_tables(context, lakehouse.steps(context, feed.name), feed)
+        return step
 
-    return land, decode, apply
+    return [op_of(name, log_results) for name, log_results in RUN_STEPS.items()]
 
 
-def _log_dates(context: dg.OpExecutionContext, feed: FeedConfig, asset: dg.AssetKey, described: Described) -> None:
-    """Log a materialization of each date with something new; if there is none, of the current date."""
-    dates: Sequence[str | None] = keys.run_partitions(feed, described.new_dates, utc_now()) or [None]
-    for date in dates:
+def _log_landed(context: Context, steps: Steps, feed: FeedConfig) -> None:
+    if feed.initial is not None:
+        described = describe_snapshot(steps)
+        context.log_event(dg.AssetMaterialization(keys.snapshot_key(feed.name), metadata=described))
+    _log_dates(context, steps, keys.raw_key(feed.name), describe_raw(context, steps))
+    checks.log_feed_checks(context, steps.run.lake, feed, keys.raw_key(feed.name))
+
+
+def _log_decoded(context: Context, steps: Steps, feed: FeedConfig) -> None:
+    _log_dates(context, steps, keys.events_key(feed.name), describe_events(steps))
+    checks.log_feed_checks(context, steps.run.lake, feed, keys.events_key(feed.name))
+
+
+RUN_STEPS: Final = {"land": _log_landed, "decode": _log_decoded, "apply": log_tables}
+"""The ops of a run that processes what is new, in order. Each takes steps, unless they are taken, and logs results."""
+
+
+def _log_dates(context: Context, steps: Steps, asset: dg.AssetKey, described: Described) -> None:
+    """Log a materialization of each date that is asked for or has something new; if there is none, of the current
+    date."""
+    feed, dates = steps.run.feed, described.new_dates | steps.run.dates
+    partitions: Sequence[str | None] = keys.run_partitions(feed, dates, utc_now()) or [None]
+    for date in partitions:
         context.log_event(dg.AssetMaterialization(asset, partition=date, metadata=described.numbers(date)))
 
 
-def partition_tags(partitions: Sequence[str]) -> dict[str, str]:
+def partition_tags(partitions: Collection[str]) -> dict[str, str]:
     """Return the tags of a run of these partitions and those between them."""
-    if not partitions:
-        return {}
-    return {
-        "dagster/asset_partition_range_start": min(partitions),
-        "dagster/asset_partition_range_end": max(partitions),
-    }
+    range_of = "dagster/asset_partition_range_"
+    return {f"{range_of}start": min(partitions), f"{range_of}end": max(partitions)}

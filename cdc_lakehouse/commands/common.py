@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import getpass
@@ -10,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import sqlite3
 import sys
 import threading
 import time
@@ -19,6 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Concatenate, Final, Literal, NoReturn, ParamSpec, TypeVar
 
 import click
+import yaml
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
@@ -98,6 +101,32 @@ def existing_home() -> Path | None:
         return None
     os.environ["DAGSTER_HOME"] = str(home)
     return home
+
+
+_PENDING: Final = """
+    SELECT 1 FROM runs AS run WHERE status NOT IN ('SUCCESS', 'CANCELED') AND NOT (
+        status = 'FAILURE' AND pipeline_name NOT LIKE '\\_\\_%' ESCAPE '\\' AND EXISTS (
+            SELECT 1 FROM runs WHERE id > run.id AND status = 'SUCCESS' AND pipeline_name = run.pipeline_name))
+"""
+"""Runs that are not finished, and those that failed without a later one of the same job that succeeded. Jobs of assets
+that are chosen in the UI have one name for all feeds, which begins with two underscores."""
+
+
+def may_have_pending_runs(home: Path) -> bool:
+    """Whether a run of the instance may be unfinished, or the last one of a job may have failed. It is read from the
+    table of Dagster's own SQLite, because the import of Dagster takes longer than all else that a status does; True for
+    any other storage, and for a table of another form."""
+    settings: Any = yaml.safe_load((home / "dagster.yaml").read_text()) or {}
+    runs = home / "history" / "runs.db"
+    if not settings.keys().isdisjoint({"storage", "run_storage", "instance_class"}):
+        return True
+    if not runs.exists():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(runs, timeout=5)) as connection:
+            return connection.execute(_PENDING).fetchone() is not None
+    except sqlite3.Error:
+        return True
 
 
 def os_user() -> str:

@@ -5,29 +5,26 @@ It does exactly what the sensor and its run do, recorded in the same Dagster ins
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
+import logging
 import os
 import shutil
 import signal
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-import dagster as dg
 
-from cdc_lakehouse.assets.keys import known_tables, partitions_of
-from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, pop_steps, set_repairs
-from cdc_lakehouse.assets.runs import class_names, error_text, find_unfinished, release_leases, root_error, take_lease
-from cdc_lakehouse.assets.sensors import Decision, poll_source, run_tags
-from cdc_lakehouse.assets.steps import decide_op_name, job_name, partition_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
-from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
@@ -36,10 +33,10 @@ from cdc_lakehouse.commands.common import (
     chosen,
     configured,
     exit_code,
-    exit_code_named,
     feed_option,
     find_home,
     grid,
+    may_have_pending_runs,
     print_json,
     problem_lines,
     progress_options,
@@ -47,22 +44,31 @@ from cdc_lakehouse.commands.common import (
     short,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
-from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import (
     CdcError,
     ConcurrentRunError,
     ConfigurationError,
     EngineError,
     PermanentError,
+    class_names,
     in_one_line,
+    root_cause,
 )
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.spark import start_session
+from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.context import TableRepair
-from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns, was_taken
+from cdc_lakehouse.pipeline.feed_tables import known_tables, unmatched_patterns, was_taken
+from cdc_lakehouse.pipeline.run import FeedRun, take_feed
 from cdc_lakehouse.pipeline.source import SourceState, open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+    from pyspark.sql import SparkSession
+
+    from cdc_lakehouse.assets.reporting import RunReport
+    from cdc_lakehouse.assets.sensors import Decision
 
 # `cdc-lakehouse run --follow`: decide when to make a pass over a feed. The decision is the sensor's; this is its loop,
 # in one process that stays warm.
@@ -234,11 +240,10 @@ def command(
         raise click.UsageError("--follow takes what is new: it goes without --partition")
     prepare_instance()
     feeds = chosen(config, feed_name)
-    for feed in feeds:
+    for feed in feeds if partitions else ():
         _check_partitions(feed, partitions)
     if follows:
-        with dg.DagsterInstance.get() as instance:
-            _follow(_Runner(config, instance, progress=progress), feeds, interval, as_json=as_json)
+        _follow(_Runner(config, progress=progress), feeds, interval, as_json=as_json)
         return DONE
     return _print(_passes(config, progress, [(feed, {"partitions": partitions}) for feed in feeds]), as_json=as_json)
 
@@ -310,9 +315,8 @@ def _passes(
     config: LakehouseConfig, progress: Shown, passes: Sequence[tuple[FeedConfig, dict[str, Any]]]
 ) -> list[RunResult]:
     """Make a pass over each feed, with its options of `_Runner.run`. SIGINT and SIGTERM end the process at once."""
-    with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, progress=progress)
-        return unless_signalled(lambda: [runner.try_run(feed, **options) for feed, options in passes])
+    runner = _Runner(config, progress=progress)
+    return unless_signalled(lambda: [runner.try_run(feed, **options) for feed, options in passes])
 
 
 def _print(results: Sequence[RunResult], *, as_json: bool) -> int:
@@ -350,14 +354,19 @@ class RunResult:
 
 
 class _Runner:
-    """Runs feeds in this process, and records the runs in the Dagster instance."""
+    """Runs feeds in this process. Dagster, whose import takes longer than a pass with nothing new, hears of a pass that
+    does something, or fails."""
 
-    def __init__(self, config: LakehouseConfig, instance: dg.DagsterInstance, *, progress: Shown) -> None:
-        self.instance = instance
+    def __init__(self, config: LakehouseConfig, *, progress: Shown) -> None:
         self._progress: Shown = progress
         self.lake = Lake(config.lake, config.storage)
-        self._config = config
-        self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
+        self._config, self._home = config, find_home()
+
+    @functools.cached_property
+    def instance(self) -> DagsterInstance:
+        from dagster import DagsterInstance  # noqa: PLC0415
+
+        return DagsterInstance.get()
 
     def try_run(self, feed: FeedConfig, **options: Any) -> RunResult:
         """Run as `run` does; the result contains what kept the run from beginning."""
@@ -379,63 +388,82 @@ class _Runner:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
         `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
         from beginning."""
-        run_id = str(uuid.uuid4())
-        # The result says all of it; Dagster's instance keeps the log.
-        settings: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-        job, tags = job_name(feed.name, "new"), run_tags(feed, attempt)
-        if partitions:
-            job = job_name(feed.name, "dates")
-            tags |= {DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
-        if reload_tables:
-            tags[LOAD_TAG] = json.dumps(reload_tables)
-        if rebuild_tables:
-            job = job_name(feed.name, "tables")
-            settings["ops"] = {decide_op_name(feed.name): {"config": {"rebuild": list(rebuild_tables)}}}
+        run_id, log = str(uuid.uuid4()), _RunLog(feed.name)
+        result = RunResult(feed.name)
+        is_requested = bool(partitions or rebuild_tables or repairs or reload_tables)
+
+        @functools.cache
+        def report() -> RunReport:
+            from cdc_lakehouse.assets.reporting import RunReport  # noqa: PLC0415
+
+            result.run_id = run_id
+            return RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages)
+
+        def session() -> SparkSession:
+            report().begin()
+            return self._spark().build_session(self._config.lake, self._config.storage)
+
+        is_pending = may_have_pending_runs(self._home)
+        if is_pending:
+            self._require_no_other_run(feed)
+        lease, writes = take_feed(self.lake, feed.name, run_id), self.lake.writes
+        run = FeedRun(
+            feed, self.lake, session, frozenset(partitions), frozenset(reload_tables), tuple(repairs),
+            log=log, require_lease=lease.require,
+        )  # fmt: skip
+        steps = Steps(run)
         try:
-            _take_lease(self.instance, self.lake, feed, run_id)
-            set_repairs(run_id, tuple(repairs))
-            if partitions or rebuild_tables or repairs or open_monitor(self.lake, feed).new_dates():
-                # There is something to do, so the JVM starts while the run does.
-                start_session(self._config.lake, self._config.storage)
-            executed = self._execute(self._job(feed, job), feed, run_id, tags, settings)
+            with ProgressLine(self._progress) as log.line:
+                if is_requested or open_monitor(self.lake, feed).new_dates():
+                    # There is something to do: the JVM starts while the run does.
+                    self._spark().start_session(self._config.lake, self._config.storage)
+                    report().begin()
+                try:
+                    if rebuild_tables and steps.decoded:
+                        run.rebuild = tables_named(run, rebuild_tables)
+                    steps.published  # noqa: B018 - All steps are taken.
+                except Exception as error:  # noqa: BLE001 - It is raised again below, for the report too.
+                    steps.error = error
+                try:
+                    if is_pending or is_requested or steps.error or self.lake.writes > writes:
+                        report().end(steps)
+                    _describe(result, steps)
+                except Exception as error:  # noqa: BLE001 - Whatever a run fails with is its result.
+                    _fail(result, error)
         finally:
-            release_leases()
-            steps = pop_steps(run_id)
-        result = RunResult(feed.name, run_id)
-        if not executed.success:
-            result.error, result.error_class = _failure(executed)
-            result.exit_code = exit_code_named(result.error_class)
-        elif steps is not None:
-            _describe(result, steps)
+            lease.release()
         return result
 
-    def _execute(
-        self, job: dg.JobDefinition, feed: FeedConfig, run_id: str, tags: dict[str, str], settings: dict[str, Any]
-    ) -> dg.ExecuteInProcessResult:
-        with ProgressLine(self._progress) as line:
+    def _spark(self) -> Any:
+        return importlib.import_module("cdc_lakehouse.lake.spark")
 
-            def on_event(entry: dg.EventLogEntry) -> None:
-                event = entry.dagster_event
-                if event is None:
-                    line.say(f"{feed.name}: {entry.user_message}")
-                elif event.is_step_start:
-                    line.say(f"{feed.name}: {event.step_key} has begun")
+    def _require_no_other_run(self, feed: FeedConfig) -> None:
+        """The feed's pool keeps the daemon's runs apart, but a run from the command line must check for them itself.
+        Raises `ConcurrentRunError` when another run is unfinished."""
+        from cdc_lakehouse.assets.runs import find_unfinished  # noqa: PLC0415
 
-            self.instance.add_event_listener(run_id, on_event)
-            return job.execute_in_process(
-                instance=self.instance, tags=tags, run_config=settings, raise_on_error=False, run_id=run_id
-            )
+        unfinished = find_unfinished(self.instance, self.lake, feed.name, utc_now())
+        if unfinished is not None:
+            raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
 
-    def _job(self, feed: FeedConfig, name: str) -> dg.JobDefinition:
-        """Return a job of the feed, with the current tables as its assets."""
-        tables = known_tables(self.lake, feed)
-        if feed.name not in self._definitions or self._definitions[feed.name][0] != tables:
-            alone = self._config.model_copy(update={"feeds": [feed]})
-            self._definitions[feed.name] = tables, build_definitions(alone)
-        return self._definitions[feed.name][1].resolve_job_def(name)
+
+class _RunLog(logging.Logger):
+    """The log of one run: keeps its messages, and shows them on a line."""
+
+    def __init__(self, feed: str) -> None:
+        super().__init__(feed, logging.INFO)
+        self.messages: list[logging.LogRecord] = []
+        self.line: ProgressLine | None = None
+
+    def handle(self, record: logging.LogRecord) -> None:
+        self.messages.append(record)
+        if self.line is not None:
+            self.line.say(f"{self.name}: {record.getMessage()}")
 
 
 def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as_json: bool) -> None:
+    from cdc_lakehouse.assets.sensors import poll_source  # noqa: PLC0415
+
     def followed(feed: FeedConfig) -> FollowedFeed:
         monitor = open_monitor(runner.lake, feed)
 
@@ -459,6 +487,8 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
 
 def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
     """Raises `ConfigurationError` when the feed does not have one of the partitions."""
+    from cdc_lakehouse.assets.keys import partitions_of  # noqa: PLC0415
+
     definition = partitions_of(feed)
     for partition in partitions:
         if definition is None or not definition.has_partition_key(partition):
@@ -467,25 +497,15 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
             raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}", advice=advice)
 
 
-def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_id: str) -> None:
-    """Take the lease. The feed's pool keeps the daemon's runs apart, but a run from the command line must check for
-    them itself. Raises `ConcurrentRunError` when another run is unfinished."""
-    unfinished = find_unfinished(instance, lake, feed.name, utc_now())
-    if unfinished is not None:
-        raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
-    take_lease(instance, lake, feed.name, run_id)
-
-
-def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, str]:
-    """Return the error of the failed step and its class: the project's own error, or else the innermost one. The stack
-    of one that is not the project's is printed."""
-    for event in executed.all_events:
-        if event.is_step_failure and (found := event.step_failure_data.error) is not None:
-            root = root_error(found)
-            if root.cls_name not in class_names(CdcError):
-                say(root.to_string(), err=True)
-            return error_text(root), root.cls_name or ""
-    return "the run failed; see its log", ""
+def _fail(result: RunResult, error: Exception) -> None:
+    """Describe what a run has failed with. The stack of an error that is not the project's is printed."""
+    root = root_cause(error)
+    result.error = str(root)
+    if not isinstance(root, CdcError):
+        result.error = traceback.format_exception_only(root)[-1].strip()
+        say("".join(traceback.format_exception(root)), err=True)
+    result.error_class = type(root).__name__
+    result.exit_code = exit_code(root) if isinstance(root, CdcError) else HELD
 
 
 def _describe(result: RunResult, steps: Steps) -> None:

@@ -23,6 +23,7 @@ from cdc_lakehouse.commands.common import (
     feed_option,
     good,
     grid,
+    may_have_pending_runs,
     print_json,
     problem_lines,
     say,
@@ -167,9 +168,8 @@ def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Return the failed runs by feed. An unreadable instance is reported on stderr, and does not prevent the status of
     the lake."""
     home = existing_home()
-    if home is None:
+    if home is None or not may_have_pending_runs(home):
         return {}
-    # Imported only when there is an instance to read, because it takes a second.
     import dagster as dg  # noqa: PLC0415
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
@@ -11,38 +12,29 @@ from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import commit_time, is_commit_ts
 from cdc_lakehouse.config import CsvOptions, Protocol, StorageSinkSource
 from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Sample
-from cdc_lakehouse.decoders.formats import (
-    canal_entries,
-    canal_json,
-    csv,
-    dts_avro,
-    dts_canal_json,
-    shareplex_json,
-    ticdc_canal_json,
-)
+from cdc_lakehouse.decoders.formats import csv, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.decoders.json.object import read_message
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.sink.paths import SinkLayout
 
-FORMATS: Final[Mapping[str, Format]] = {
-    each.name: each
-    for each in (
-        ticdc_canal_json.FORMAT, canal_json.FORMAT, canal_entries.FORMAT, dts_avro.FORMAT, dts_canal_json.FORMAT,
-        shareplex_json.FORMAT, canal_entries.PROTOBUF,
-    )
+FORMATS: Final = {
+    "ticdc-canal-json": "ticdc_canal_json.FORMAT", "canal-json": "canal_json.FORMAT",
+    "canal-entries": "canal_entries.FORMAT", "dts-avro": "dts_avro.FORMAT", "dts-canal-json": "dts_canal_json.FORMAT",
+    "shareplex-json": "shareplex_json.FORMAT", "canal-protobuf": "canal_entries.PROTOBUF",
 }  # fmt: skip
+"""Where each format is: it is imported when it is asked for, because some need libraries that others do without."""
 
 
 def format_of(name: str) -> Format:
     """Return the format of that name. Raises ConfigurationError where there is none."""
-    found = FORMATS.get(name)
-    if found is None:
+    module, _, attribute = FORMATS.get(name, "").partition(".")
+    if not module:
         raise ConfigurationError(
             f"there is no format {name} of messages", advice=f"it is one of {', '.join(sorted(FORMATS))}"
         )
-    return found
+    return getattr(importlib.import_module(f"cdc_lakehouse.decoders.formats.{module}"), attribute)
 
 
 # Detection of the format of messages from their content.
@@ -105,7 +97,7 @@ def _object(value: bytes) -> dict[str, Any] | None:
 
 def _reads(name: str, value: bytes) -> bool:
     try:
-        FORMATS[name].decoder({})(None, value)
+        format_of(name).decoder({})(None, value)
     except MessageError:
         return False
     return True

@@ -30,6 +30,7 @@ class Lake:
     def __init__(self, config: LakeConfig, storage: StorageConfig | None = None) -> None:
         self.config = config
         self.storage = storage or StorageConfig.nothing()
+        self.writes = 0  # Commits to the feeds' own tables, by this process.
         self._namespaces: set[str] = set()
         self._lock = threading.RLock()
         self._catalog: Catalog | None = None
@@ -56,7 +57,7 @@ class Lake:
             _ensure_directory(Path(uri.removeprefix("sqlite:///")).parent, "lake.catalog.uri")
             # Spark's threads and this process share the file: wait for the other's commit instead of failing.
             properties["uri"] = f"{uri}?timeout={SQLITE_TIMEOUT_SECONDS}"
-        # The import loads SQLAlchemy and more, which tasks in Python workers do not need.
+        # It loads SQLAlchemy and more, which tasks in Python workers do not need.
         from cdc_lakehouse.lake.sql_catalog import open_catalog  # noqa: PLC0415
 
         return open_catalog(CATALOG, self.config.catalog.type, properties)

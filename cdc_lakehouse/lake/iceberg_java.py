@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import CatalogUnreachableError, TransientError
 from cdc_lakehouse.lake.names import CATALOG, Identifier
@@ -71,6 +70,9 @@ class TagChanges:
 
 NO_TAG_CHANGES: Final = TagChanges()
 
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FEW_MANIFESTS: Final = 16
 """The number of manifests up to which one thread reads them all: handing them to other threads would take as long."""

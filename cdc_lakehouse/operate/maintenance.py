@@ -15,10 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.table import Table
-from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.positions import BEGINNING, utc_now
 from cdc_lakehouse.changelog.schema import TableName
@@ -46,6 +45,9 @@ from cdc_lakehouse.operate.state import (
 )
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Call Iceberg's own maintenance procedures through Spark. Nothing here decides what a table needs.
 

@@ -13,9 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Literal, NoReturn
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import is_commit_ts, utc_now
@@ -40,6 +38,9 @@ from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.source import JoinPoint
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A repair in the form in which a run gets it.
 

@@ -13,6 +13,8 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 
 
 def is_taken(tables: TablesConfig, life: Incarnation) -> bool:
@@ -146,3 +148,11 @@ def _changes_key(feed: FeedConfig, life: Incarnation, version: TableVersion) -> 
     if [column.id for column in old] != [column.id for column in new]:
         return True
     return any(type_change(was.type, now.type) == "convert" for was, now in zip(old, new, strict=True))
+
+
+def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:
+    """Return the tables of the schema history that were not dropped. They are assets; one that appears later is updated
+    too, and becomes an asset when the definitions are next loaded."""
+    lives = SchemaHistory(lake, feed.name).history.incarnations().values()
+    names = {life.last.name for life in lives if life.dropped_ts is None}
+    return sorted((name for name in names if feed.tables.takes(name.database, name.table)), key=str)

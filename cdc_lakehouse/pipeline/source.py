@@ -22,16 +22,12 @@ from cdc_lakehouse.decoders.topic_order import OptionConflict
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.tables.canal_records import find_stuck, landed_position
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.records import landed_offsets
 from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import Kind, Segment, Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
-from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.kafka import find_pending, read_topics
-from cdc_lakehouse.sources.kafka.reading import first_messages
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.listing import is_of_settings, list_new, may_have_expired
@@ -375,7 +371,11 @@ class TopicMonitor(_RecordMonitor):
         "Follows the end offsets of the topics.",
     )
 
+    # Clients are imported where one is asked: a look at a sink, or at the lake, needs none of them.
+
     def _pending(self) -> Pending:
+        from cdc_lakehouse.sources.kafka import find_pending, read_topics  # noqa: PLC0415
+
         source = self._feed.kafka
         return find_pending(source, read_topics(source), landed_offsets(self._lake, self._feed.name))
 
@@ -383,6 +383,9 @@ class TopicMonitor(_RecordMonitor):
         return state_of(self._pending(), asked)
 
     def sample(self) -> Sequence[str]:
+        from cdc_lakehouse.sources.kafka import read_topics  # noqa: PLC0415
+        from cdc_lakehouse.sources.kafka.reading import first_messages  # noqa: PLC0415
+
         _, compressions = plain_values(first_messages(self._feed.kafka, read_topics(self._feed.kafka)))
         return [f"TiCDC compresses values with {name}" for name in compressions]
 
@@ -412,12 +415,18 @@ class CanalMonitor(_RecordMonitor):
     can_stick = True
 
     def stuck(self) -> CdcError | None:
+        from cdc_lakehouse.lake.tables.canal_records import find_stuck  # noqa: PLC0415
+
         return find_stuck(self._lake, self._feed.name, self._feed.canal.destination)
 
     def _landed(self) -> tuple[int, str | None]:
+        from cdc_lakehouse.lake.tables.canal_records import landed_position  # noqa: PLC0415
+
         return landed_position(self._lake, self._feed.name, self._feed.canal.destination)
 
     def poll(self, asked: str | None) -> SourceState:
+        from cdc_lakehouse.sources.canal.client import CanalClient  # noqa: PLC0415
+
         # The first waiting entry may have landed already, when a run ended before acknowledging it: the next run
         # acknowledges it.
         landed, _ = self._landed()
@@ -430,6 +439,8 @@ class CanalMonitor(_RecordMonitor):
         return _waiting(cursor, asked, f"entries wait; {landed} are landed")
 
     def status(self) -> SourceStatus:
+        from cdc_lakehouse.sources.canal.client import CanalClient  # noqa: PLC0415
+
         status = SourceStatus(option_conflicts=self._conflicts())
         try:
             entries, position = self._landed()

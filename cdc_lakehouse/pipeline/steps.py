@@ -172,12 +172,14 @@ _KINDS: Final = {FILE: "a storage sink", OFFSETS: "topics or a Canal server"}
 
 
 class Steps:
-    """The steps of one run, and their results. Requesting a step runs those before it first."""
+    """The steps of one run, and their results. Requesting a step runs those before it first. With the `error` that has
+    ended the run no further step begins: it is raised in its place."""
 
     def __init__(self, run: FeedRun) -> None:
         self.run = run
         self._order = STEPS if run.source.dump_comes_first else STEPS_LOG_FIRST
         self._results: list[Any] = []
+        self.error: Exception | None = None
 
     def upto(self, step: Callable[[Steps], _Result]) -> _Result:
         """Return the result of a step; it runs now, after those before it, unless it has run."""
@@ -186,6 +188,8 @@ class Steps:
             _require_same_kind(self.run)
         for each in self._order[len(self._results) : number + 1]:
             self.run.require_lease()
+            if self.error is not None:
+                raise self.error
             # The errors of sources are the project's own already.
             with writing_to_warehouse(), engine_errors():
                 self._results.append(each(self))

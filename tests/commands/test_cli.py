@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+import dagster as dg
 import pytest
 from click.testing import Result
 
 from tests import commands
-from tests.commands import HEAVY, imported_by
+from tests.commands import HEAVY, imported_by, run_that_fails
+from tests.kit.lakes import TestLake
 from tests.kit.terminals import Terminal, find_home, log_lines, os_user, say, shown_by_progress
+from tests.pipeline import Sink
 
 Call = Callable[..., Result]
 
@@ -63,6 +66,18 @@ def test_help_loads_nothing_heavy() -> None:
     seen = imported_by([arguments for arguments, _ in may_not_load])
     for (arguments, heavy), loaded in zip(may_not_load, seen, strict=True):
         assert not loaded & heavy, arguments
+
+
+def test_status_and_run_with_nothing_new_load_nothing_heavy(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed run is only read about until its job succeeds."""
+    Sink(lake.sink).checkpoint(10)
+    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
+    run_that_fails(lake, monkeypatch, RuntimeError("it failed"))
+    with dg.DagsterInstance.get() as instance:
+        assert "dagster" in imported_by([("status",)])[0]
+        dg.GraphDefinition("runs").to_job().execute_in_process(instance=instance)
+    heavy = {"dagster", "pandas", "pyspark", "grpc", "google"}
+    assert not imported_by([("status",)])[0] & (heavy | {"duckdb", "confluent_kafka", "pymysql"})
 
 
 def test_names_are_completed_without_loading_commands() -> None:

@@ -14,9 +14,9 @@ from cdc_lakehouse.adopt import detect
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import records as record_writer
-from cdc_lakehouse.pipeline import source as monitors
 from cdc_lakehouse.pipeline import topics
 from cdc_lakehouse.sample.sink_writer import Encode, canal_json
+from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.kafka import Bounds, Topic, reading
 from cdc_lakehouse.sources.kafka.client import KafkaClient
 from cdc_lakehouse.sources.record_log import Messages, OffsetRange
@@ -46,7 +46,7 @@ class MemoryTopic:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._messages: dict[int, list[dict[str, Any]]] = {}
-        for module in (topics, topics, detect, monitors):
+        for module in (topics, detect, kafka):
             monkeypatch.setattr(module, "read_topics", self._topics)
         for module in (record_writer, topics, reading):
             monkeypatch.setattr(module, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges))

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -329,6 +328,8 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
+    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+
     try:
         names, found = _asked(connection, "json_keys(object), json_type(object, '$.*')", objects)
     except (duckdb.InvalidInputException, UnicodeDecodeError):

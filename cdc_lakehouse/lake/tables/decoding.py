@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS, SYNTHETIC, SYNTHETIC_EVENTS
 from cdc_lakehouse.decoders.format import FileContext
@@ -25,6 +24,8 @@ from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.sources.object_store import SegmentRef
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from cdc_lakehouse.lake.tables.segments import Segment
 
 

@@ -143,10 +143,8 @@ class SmallTable:
         replacing: BooleanExpression | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Add rows in one commit, and remove those that match `replacing`. `properties` of the table are set in it.
-
-        The same commit adds columns that a table of older code lacks. Raises `ConcurrentRunError` when another run has
-        written to the table.
+        """Add rows in one commit, and remove those that match `replacing`. `properties` of the table are set in it. It
+        adds columns that a table of older code lacks. Raises `ConcurrentRunError` when another run has written to it.
         """
         new: Any = rows
         if not isinstance(rows, pa.Table):
@@ -168,6 +166,7 @@ class SmallTable:
                     snapshot.append_data_file(file)
             transaction.set_properties(dict(properties or {}))
             expired = _expire(transaction)
+        self._lake.writes += 1
         if expired:
             _delete_orphans(table, expired)
 

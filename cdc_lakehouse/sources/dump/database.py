@@ -16,17 +16,19 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.changelog.stored import Json, stored_fields, stored_text
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
-from cdc_lakehouse.sources.database.reading import TableDefinition
 from cdc_lakehouse.sources.dump import contents
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.flat_files import StatementError, read_create_table
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
+
+if TYPE_CHECKING:
+    from cdc_lakehouse.sources.database.reading import TableDefinition
 
 PLAN, DUMP = "plan.json", "dump.json"
 
