@@ -14,18 +14,18 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_017, 5),
-    "cdc_lakehouse/assets": (2_426, 10),
+    "cdc_lakehouse/assets": (2_521, 11),
     "cdc_lakehouse/changelog": (5_911, 16),
-    "cdc_lakehouse/commands": (3_803, 21),
+    "cdc_lakehouse/commands": (3_879, 21),
     "cdc_lakehouse/config": (2_010, 8),
     "cdc_lakehouse/decoders": (6_295, 22),
-    "cdc_lakehouse/lake": (10_884, 30),
-    "cdc_lakehouse/operate": (2_638, 8),
-    "cdc_lakehouse/pipeline": (6_333, 18),
+    "cdc_lakehouse/lake": (10_887, 30),
+    "cdc_lakehouse/operate": (2_640, 8),
+    "cdc_lakehouse/pipeline": (6_367, 18),
     "cdc_lakehouse/sample": (914, 3),
-    "cdc_lakehouse/sources": (6_629, 29),
-    "cdc_lakehouse/*.py": (834, 6),
-    "tests": (36_757, 252),
+    "cdc_lakehouse/sources": (6_631, 29),
+    "cdc_lakehouse/*.py": (854, 6),
+    "tests": (36_770, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
