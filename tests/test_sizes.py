@@ -18,7 +18,7 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_911, 16),
     "cdc_lakehouse/commands": (3_879, 21),
     "cdc_lakehouse/config": (2_010, 8),
-    "cdc_lakehouse/decoders": (6_295, 22),
+    "cdc_lakehouse/decoders": (6_291, 22),
     "cdc_lakehouse/lake": (10_887, 30),
     "cdc_lakehouse/operate": (2_640, 8),
     "cdc_lakehouse/pipeline": (6_367, 18),
