@@ -11,21 +11,28 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse import errors
 from cdc_lakehouse.errors import CdcError
 
-SPARK_ERRORS: Final = (PySparkException, Py4JError)
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 _MARK: Final = re.compile(r"cdc-error:([A-Za-z0-9+/=]+);")
 
 _Plan = TypeVar("_Plan")
 _Result = TypeVar("_Result")
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of Spark and its gateway. Spark is imported when something has failed, not before."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    return PySparkException, Py4JError
 
 
 def run_tasks(
@@ -77,7 +84,7 @@ def errors_of_tasks() -> Iterator[None]:
     """Raise the project's error that made a task fail, instead of Spark's error about the failed task."""
     try:
         yield
-    except SPARK_ERRORS as error:
+    except spark_errors() as error:
         match = _MARK.search(str(error))
         if match is None:
             raise

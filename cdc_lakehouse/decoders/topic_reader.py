@@ -11,11 +11,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement
@@ -34,6 +33,9 @@ from cdc_lakehouse.decoders.topic_order import (
     origin_of,
 )
 from cdc_lakehouse.duckdb_sql import database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The columns of a table as its rows show them, where no statement gives them.
 

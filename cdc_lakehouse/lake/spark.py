@@ -35,7 +35,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
-from cdc_lakehouse.decoders.tasks import SPARK_ERRORS
+from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import EngineError
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.faults import described, engine_fault
@@ -559,12 +559,12 @@ def run_isolated(
 
 def _may_be_of_an_item(error: Exception) -> bool:
     fault = engine_fault(error)
-    return isinstance(fault, EngineError) or (fault is None and isinstance(error, SPARK_ERRORS))
+    return isinstance(fault, EngineError) or (fault is None and isinstance(error, spark_errors()))
 
 
 def _answers(spark: SparkSession) -> bool:
     """Whether Spark can run a task that does nothing, in a Python worker."""
     try:
         return len(spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()) == 1
-    except (*SPARK_ERRORS, ConnectionError):
+    except (*spark_errors(), ConnectionError):
         return False

@@ -21,7 +21,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.feed import LABELS
 from cdc_lakehouse.decoders.problems import NOT_LOOKED_AT, PROBLEMS, Rejected
-from cdc_lakehouse.decoders.tasks import SPARK_ERRORS
+from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
@@ -250,7 +250,7 @@ def decode_isolated(
     """Decode segments in a Spark job. Raise `SourceError` with its segment for one at which Spark fails alone."""
     try:
         return decode(segments)
-    except SPARK_ERRORS:
+    except spark_errors():
         failed = run_isolated(spark, segments, decode)
         if not failed:
             raise

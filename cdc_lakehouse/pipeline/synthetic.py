@@ -19,13 +19,10 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import History, Incarnation
@@ -82,6 +79,9 @@ from cdc_lakehouse.pipeline.feed_tables import key_before_version, key_changes, 
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.source import value_format
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 LIVE_ROWS: Final = pa.schema([
     ("commit_ts", pa.int64()),
     ("before", pa.string()),
@@ -111,7 +111,7 @@ def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan]
                 yield from reader(events_of_blocks(pa.Table.from_batches(for_task)).to_batches())
 
     blocks = shuffle.blocks(spark, events)
-    return blocks.repartitionById(tasks, F.col("task")).mapInArrow(read, spark_columns(LIVE_ROWS))
+    return blocks.repartitionById(tasks, blocks["task"]).mapInArrow(read, spark_columns(LIVE_ROWS))
 
 
 def read_rows_at(events: EventReader, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> list[pa.Table]:
@@ -255,6 +255,8 @@ class SyntheticEvents:
     only_exchanged: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415 - A run without work imports no Spark.
+
         task = TaskContext.get()
         first = ((self.part if task is None else task.partitionId()) << _LINE_BITS) + 1
         for batch in batches:
@@ -526,7 +528,10 @@ class SyntheticWriter:
             columns = spark_columns(SYNTHETIC_EVENTS)
             events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
             self._commit_move(
-                move, results_of(functools.reduce(DataFrame.unionAll, events), self._events.writer().write)
+                move,
+                results_of(
+                    functools.reduce(lambda left, right: left.unionAll(right), events), self._events.writer().write
+                ),
             )
         finally:
             for frame in rows:
@@ -536,6 +541,8 @@ class SyntheticWriter:
         """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
         if self._feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
             return
+        from pyspark.sql import functions as F  # noqa: PLC0415
+
         events = self._events.frame()
         for span in table.life.spans():
             above, upto = max(span.above, table.void_upto_ts), span.upto

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
 from cdc_lakehouse.changelog.history import History, Incarnation, ObservedColumns, Statement, schema_changes
@@ -200,7 +199,7 @@ class RecordSource(LogSource):
         if gone := [date for date in sorted(run.dates) if date <= upto]:
             raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
         records = records_frame(run.spark, run.feed.name)
-        dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
+        dated = records.where(records["feed_date"].isin(*run.dates)).select("batch").distinct().collect()
         return self._replay(pc.field("record_batch").isin([row["batch"] for row in dated]))
 
     def land_left_out(self) -> Sequence[Segment]:

@@ -24,13 +24,12 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import duckdb
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import FLOATS, LABELS, TEXTS, ColumnType, Form, type_change
@@ -45,6 +44,9 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, in_row, moment_text, row_text, value_text
 from cdc_lakehouse.lake.tables.events import EventReader, event_reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 TEXT: Final = "text"
 """The column over which the expressions of texts are written."""

@@ -13,7 +13,7 @@ import operator
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import duckdb
 import numpy as np
@@ -22,8 +22,6 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyroaring import BitMap64
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
@@ -81,6 +79,9 @@ from cdc_lakehouse.lake.files import (
 from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.spark import run_isolated
 from cdc_lakehouse.lake.tables.events import EventReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 REJECTED_LISTED: Final = 1000
 """The number of unusable rows of an update that are listed one by one; further ones are counted by segment."""
@@ -764,7 +765,8 @@ class UpdateJob:
             with block_directory(self._spark) as directory:
                 blocks = EventShuffle(spans, redecoded, places, directory).blocks(self._spark, reader)
                 rows = self._spark.createDataFrame(pa.Table.from_pylist(plans, TASK_ROWS))
-                rows = rows.unionByName(blocks, allowMissingColumns=True).repartitionById(tasks, F.col("task"))
+                rows = rows.unionByName(blocks, allowMissingColumns=True)
+                rows = rows.repartitionById(tasks, rows["task"])
                 parts = results_of(rows, functools.partial(update_with_blocks, self._properties))
         for part in parts:
             found[part.table_no].add(part)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.arrow import pc
@@ -46,6 +45,9 @@ from cdc_lakehouse.lake.files import (
 )
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _PLAIN: Final = ("before", "after", "commit_ts", "line")
 """Columns whose values hardly repeat."""

@@ -18,7 +18,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,6 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 from pyiceberg.utils.concurrent import ExecutorFactory
-from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse.config import DateSeparator, FeedConfig, StorageConfig
 from cdc_lakehouse.config.section import zone_of
@@ -83,6 +82,9 @@ from cdc_lakehouse.sources.record_log import (
     OffsetRange,
     Pending,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
