@@ -30,7 +30,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.pipeline.feed_tables import known_tables
-from cdc_lakehouse.pipeline.source import SourceMonitor, SourceState, open_monitor
+from cdc_lakehouse.pipeline.source import SourceMonitor, SourceState, open_monitor, record_look
 
 # Reload the code location when tables appear, so that they become assets by themselves.
 
@@ -136,6 +136,8 @@ def poll_source(
     if (unfinished := find_unfinished(instance, lake, feed.name, now)) is not None:
         return Decision(None, unfinished), None
     state = source.poll(cursor)
+    if not (state.waiting or source.shows_time):
+        record_look(lake, feed.name, now)
     last = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)
     return decide(feed.name, state, next(iter(last), None), now), state
 

@@ -107,6 +107,14 @@ class Lake:
         with load_file_io(dict(self.catalog.properties), location).new_output(location).create(overwrite=True) as file:
             file.write(content)
 
+    def read(self, location: str) -> bytes | None:
+        """Read a file that `write` wrote; None for a missing one."""
+        try:
+            with load_file_io(dict(self.catalog.properties), location).new_input(location).open() as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
     def delete(self, location: str) -> None:
         """Delete a file that `write` wrote. A missing file is not an error."""
         with contextlib.suppress(FileNotFoundError):

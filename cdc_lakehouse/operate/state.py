@@ -42,10 +42,10 @@ from cdc_lakehouse.lake.names import (
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow, removal_of
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, Segments, totals
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, OFFSETS, SUMMARY, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns
-from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus, open_monitor
+from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus, last_look, open_monitor
 
 # Compute numbers about a feed's tables, most of which the checks use. PyIceberg only: no JVM is started.
 
@@ -435,9 +435,23 @@ class FeedState:
         """The commit-ts (a TSO) that the published cut shows; None when nothing is published."""
         return None if self.cut.checkpoint_ts == BEGINNING else self.cut.checkpoint_ts
 
-    @property
+    @functools.cached_property
     def lag_seconds(self) -> float | None:
-        return None if self.checkpoint_ts is None else lag_seconds(self.checkpoint_ts, self.now)
+        """The seconds by which the cut is behind the source. Of a source that shows no time of its own they count from
+        the last look that found nothing new, when all that has landed is in the cut: a quiet source is not late."""
+        if self.checkpoint_ts is None:
+            return None
+        lag = lag_seconds(self.checkpoint_ts, self.now)
+        if self.monitor.shows_time or self._is_behind():
+            return lag
+        looked = last_look(self.lake, self.feed.name)
+        return lag if looked is None else min(lag, max(0.0, (self.now - looked).total_seconds()))
+
+    def _is_behind(self) -> bool:
+        """Whether something has landed that the cut does not show."""
+        rows = self.segments.rows
+        waits = pc.any(pc.equal(rows["state"], LANDED)).as_py() or False
+        return waits or (totals(rows).max_commit_ts or 0) > (self.checkpoint_ts or 0)
 
     @functools.cached_property
     def rows(self) -> list[CutRow]:
@@ -466,7 +480,9 @@ class FeedState:
     def lag_of(self, table: TableName) -> float | None:
         """Return the seconds by which the readers' view of a table lags; None when they have not seen it."""
         row = self.tables.get(table)
-        return None if row is None else lag_seconds(row.checkpoint_ts, self.now)
+        if row is None or row.checkpoint_ts == self.checkpoint_ts:
+            return None if row is None else self.lag_seconds
+        return lag_seconds(row.checkpoint_ts, self.now)
 
     def stale_tables(self) -> Iterator[tuple[TableName, float, int]]:
         """Yield the tables that lag more than their `freshness_minutes` allow, with the seconds and these minutes."""

@@ -8,12 +8,13 @@ asks which kind a feed has.
 from __future__ import annotations
 
 import abc
+import datetime
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from cdc_lakehouse.changelog.positions import commit_time, utc_now
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, StorageSinkSource
 from cdc_lakehouse.decoders.problems import Rejected
@@ -32,6 +33,8 @@ from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.listing import is_of_settings, list_new, may_have_expired
 from cdc_lakehouse.sources.sink.paths import DataFile, list_sink, read_checkpoint
+
+_LOOK: Final = "looked_at"
 
 
 @dataclass(frozen=True)
@@ -239,6 +242,8 @@ class SourceMonitor(abc.ABC):
     """Whether messages can contradict an option of their format."""
     has_lossy_text = False
     """Whether text can arrive damaged and is checked for that."""
+    shows_time = True
+    """Whether it shows how far its log has come when nothing changes: by a checkpoint-ts or watermarks."""
     can_stick = False
     """Whether it can send what has landed again and again, and nothing after it."""
 
@@ -356,6 +361,9 @@ class _RecordMonitor(SourceMonitor):
         self.has_labels = message_format.labels == "labels"
         self.has_options = message_format.can_contradict_options
         self.has_lossy_text = message_format.lossy_columns is not None
+        is_topic = isinstance(feed.source, KafkaSource)
+        options = message_format.configured(feed.kafka, lake.storage) if is_topic else {}
+        self.shows_time = message_format.watermarks(options)
 
     def _conflicts(self) -> Sequence[OptionConflict]:
         return Signals(self._lake, self._feed.name).option_conflicts() if self.has_options else ()
@@ -451,6 +459,21 @@ class CanalMonitor(_RecordMonitor):
         except CdcError as error:
             return replace(status, error=error)
         return status
+
+
+# When a source that shows no time of its own was last seen with nothing new. It is a file, for a look changes no table.
+
+
+def record_look(lake: Lake, feed: str, at: datetime.datetime) -> None:
+    """Record a look at a source that had nothing new, of a feed that has published something."""
+    if Checkpoints(lake, feed).last().checkpoint_ts != BEGINNING:
+        lake.write(lake.location(f"cdc_{feed}", _LOOK), at.isoformat().encode())
+
+
+def last_look(lake: Lake, feed: str) -> datetime.datetime | None:
+    """Return the time in UTC of the last look that found nothing new; None before the first."""
+    found = lake.read(lake.location(f"cdc_{feed}", _LOOK))
+    return None if found is None else datetime.datetime.fromisoformat(found.decode())
 
 
 def state_of(pending: Pending, asked: str | None) -> SourceState:

@@ -11,13 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from click.testing import Result
 
+from cdc_lakehouse.assets.sensors import poll_source
+from cdc_lakehouse.changelog.positions import utc_now
+from cdc_lakehouse.pipeline.source import open_monitor
 from cdc_lakehouse.sources.canal.connection import scrambled
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import capture
 from tests.commands import call
+from tests.kit.scripted_lake import before, publish
 from tests.pipeline import lake_in
 from tests.sources.canal import servers
 from tests.sources.canal.binlogs import binlog_of
@@ -179,6 +184,23 @@ def test_status_and_plan_ask_nothing_of_the_destination(tmp_path: Path) -> None:
     assert feed["landed_entries"] == len(LOG) and feed["landed_position"].startswith("bin.000001:")
     gone = call("status", config=lake.config_path)
     assert gone.exit_code == 3 and f"cannot be used; {len(LOG)} entries are landed, the last one at" in gone.output
+
+
+def test_quiet_source_is_not_late(tmp_path: Path) -> None:
+    """A server with nothing new shows no time: what counts is the last look that found nothing."""
+    server = HandMadeCanal([])
+    with serving(server) as address, dg.DagsterInstance.ephemeral() as instance:
+        source = {"type": "canal", "destination": "example", "addresses": [address]}
+        lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
+        publish(lake, {"a": 1}, at=before(utc_now(), 180))
+        assert "the cut is 3.0 h old" in call("status", "--check", config=lake.config_path).output
+        decision, state = poll_source(instance, lake.lake, lake.feed, open_monitor(lake.lake, lake.feed), None)
+        assert decision.run_key is None and state is not None and not state.waiting
+        quiet = call("status", "--check", config=lake.config_path)
+        assert (quiet.exit_code, "all is well" in quiet.output) == (0, True), quiet.output
+        server.entries = list(LOG)
+        lake.run().source.land()
+        assert "the cut is 3.0 h old" in call("status", "--check", config=lake.config_path).output
 
 
 def test_status_shows_a_refused_user(tmp_path: Path) -> None:
