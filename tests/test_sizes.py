@@ -14,18 +14,18 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_017, 5),
-    "cdc_lakehouse/assets": (2_521, 11),
+    "cdc_lakehouse/assets": (2_523, 11),
     "cdc_lakehouse/changelog": (5_911, 16),
     "cdc_lakehouse/commands": (3_879, 21),
     "cdc_lakehouse/config": (2_010, 8),
-    "cdc_lakehouse/decoders": (6_291, 22),
-    "cdc_lakehouse/lake": (10_887, 30),
-    "cdc_lakehouse/operate": (2_640, 8),
-    "cdc_lakehouse/pipeline": (6_367, 18),
+    "cdc_lakehouse/decoders": (6_300, 22),
+    "cdc_lakehouse/lake": (10_903, 30),
+    "cdc_lakehouse/operate": (2_656, 8),
+    "cdc_lakehouse/pipeline": (6_396, 18),
     "cdc_lakehouse/sample": (914, 3),
     "cdc_lakehouse/sources": (6_631, 29),
     "cdc_lakehouse/*.py": (854, 6),
-    "tests": (36_770, 252),
+    "tests": (36_792, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
