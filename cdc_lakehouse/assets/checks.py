@@ -10,7 +10,7 @@ not block: it also fails while the source database cannot be reached, and only i
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -48,11 +48,13 @@ from cdc_lakehouse.pipeline.source import SourceMonitor, open_monitor
 EQUALS_SOURCE: Final = "equals_source"
 NO_DUPLICATE_KEYS: Final = "no_duplicate_keys"
 ROWS_CONSERVED: Final = "rows_conserved"
+UP_TO_DATE: Final = "up_to_date"
 _TABLE_CHECKS: Final = {
+    UP_TO_DATE: "The table shows the published cut: nothing holds it.",
     NO_DUPLICATE_KEYS: "Every key is in the table once.",
     ROWS_CONSERVED: "Rows before, less those that the last events took, with those they wrote, are the rows after.",
 }
-WITH_OWN_ALERTS: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid"})
+WITH_OWN_ALERTS: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid", UP_TO_DATE})
 """Checks of what alerts of other kinds report: `stale`, `held`, `quarantined`."""
 _SHOWN: Final = 20
 
@@ -347,6 +349,24 @@ def table_evaluations(
     ]
 
 
+def hold_evaluation(feed: FeedConfig, name: TableName, reason: str | None) -> dg.AssetCheckResult:
+    """Return the check of a table that is held for a reason, or of one that is not held."""
+    look = f"cdc-lakehouse status --feed {feed.name} --table '{name}'"
+    held = {} if reason is None else {"held": reason, "command": look}
+    said = None if reason is None else f"Held at its last good cut: {reason}. `{look}` shows where it stands."
+    return dg.AssetCheckResult(
+        passed=reason is None, asset_key=keys.current_key(feed.name, name), check_name=UP_TO_DATE, metadata=held,
+        description=said,
+    )  # fmt: skip
+
+
+def log_holds(context: Context, feed: FeedConfig, held: Mapping[TableName, str], released: Iterable[TableName]) -> None:
+    """Log the check `up_to_date` of the tables that a run holds, and of those that it has released."""
+    reasons: dict[TableName, str | None] = {**dict.fromkeys(released), **held}
+    for name, reason in sorted(reasons.items(), key=str):
+        _log(context, keys.current_key(feed.name, name), UP_TO_DATE, hold_evaluation(feed, name, reason))
+
+
 def log_table_checks(context: Context, feed: FeedConfig, name: TableName, table: Table) -> None:
     """Evaluate and log the checks of a table, in the run that changed it."""
     for result in table_evaluations(feed, name, table, of_batch=True):
@@ -377,7 +397,7 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
     """Define the checks of tables, to be run by themselves."""
     specs = {
         f"{keys.output_name('current', table)}__{check}": dg.AssetCheckSpec(
-            check, asset=keys.current_key(feed.name, table), description=description, blocking=True
+            check, asset=keys.current_key(feed.name, table), description=description, blocking=check != UP_TO_DATE
         )
         for table in tables
         for check, description in _TABLE_CHECKS.items()
@@ -391,8 +411,11 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
     )
     def table_checks(context: dg.OpExecutionContext) -> Iterator[dg.AssetCheckResult]:
         wanted = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
-        current = CurrentTables(lake, feed)
+        current, held = CurrentTables(lake, feed), FeedState(lake, feed, utc_now()).held
         for name in tables:
+            hold = hold_evaluation(feed, name, held.get(name))
+            if (hold.asset_key, hold.check_name) in wanted:
+                yield hold
             try:
                 table = current.load(current.identifier(name))
             except UnreadableTableError as error:

@@ -438,8 +438,11 @@ def _current(context: Context, steps: Steps, feed: FeedConfig) -> Iterator[dg.As
     if steps.run.only is not None and not steps.run.only:
         return
     applied = steps.applied
-    for table, reason in _held(steps).items():
+    held = _held(steps)
+    for table, reason in held.items():
         context.log.warning("table %s is held: %s", table, reason)
+    before = held_by_name(steps.run.last_cut.held, steps.run.history.history.incarnations())
+    checks.log_holds(context, feed, held, before.keys() - held.keys())
     now = utc_now()
     for changed in applied.tables:
         name = changed.life.last.name

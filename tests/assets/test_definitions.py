@@ -164,7 +164,7 @@ def test_failed_table_check_stops_assets_that_depend_on_it(lake: TestLake) -> No
 
     def runs() -> set[str]:
         done = job.execute_in_process(raise_on_error=False)
-        assert len(done.get_asset_check_evaluations()) == 4
+        assert len(done.get_asset_check_evaluations()) == 6
         return {event.step_key or "" for event in done.all_events if event.is_step_success} & {"of_t", "of_u"}
 
     assert runs() == {"of_t", "of_u"}

@@ -73,6 +73,13 @@ class Shop:
         records = self.instance.fetch_materializations(dg.AssetKey([self.lake.name, *key]), limit=100).records
         return [record.asset_materialization for record in records if record.asset_materialization is not None]
 
+    def up_to_date(self, table: str) -> bool | None:
+        """The last result of the table's check; None before the first."""
+        key = dg.AssetCheckKey(dg.AssetKey([self.lake.name, "current", "shop", table]), "up_to_date")
+        (*records,) = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        events = [record.event.dagster_event for record in records if record.event is not None]
+        return next((each.asset_check_evaluation_data.passed for each in events if each is not None), None)
+
     def events_by_date(self, number: str) -> dict[str | None, Any]:
         """A number of the last materialization of each partition."""
         found = reversed(self.materializations("events"))
@@ -191,8 +198,10 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     customers = shop.lake.tables()["shop", "customers"].current_snapshot().snapshot_id
     assert customers == stale["shop", "customers"]
     assert "an audit" in cli("status").stdout
+    assert shop.up_to_date("customers") is False and shop.up_to_date("orders") is not False
     assert cli("resume", "shop.customers").exit_code == 0
     assert cli("run").exit_code == 0
+    assert shop.up_to_date("customers") is True
     shop.check()
 
     replaced = shop.lake.tables()["shop", "orders"]
