@@ -43,7 +43,7 @@ _GENERIC: Final = frozenset(
 """Names of directories and topics that say nothing about what is in them: a feed keeps its name for good."""
 LATEST_FORMAT: Final = 3
 ENGINES: Final[Mapping[str, int]] = {
-    "athena": 2, "bigquery": 3, "clickhouse": 3, "databricks": 3, "doris": 3, "dremio": 2, "duckdb": 3, "emr": 3,
+    "athena": 2, "bigquery": 2, "clickhouse": 2, "databricks": 3, "doris": 3, "dremio": 2, "duckdb": 3, "emr": 3,
     "flink": 3, "hive": 2, "impala": 2, "presto": 2, "pyiceberg": 3, "redshift": 3, "snowflake": 3, "spark": 3,
     "starrocks": 2, "trino": 3,
 }  # fmt: skip
