@@ -45,7 +45,7 @@ LATEST_FORMAT: Final = 3
 ENGINES: Final[Mapping[str, int]] = {
     "athena": 2, "bigquery": 2, "clickhouse": 2, "databricks": 3, "doris": 3, "dremio": 2, "duckdb": 3, "emr": 3,
     "flink": 3, "hive": 2, "impala": 2, "presto": 2, "pyiceberg": 3, "redshift": 3, "snowflake": 3, "spark": 3,
-    "starrocks": 2, "trino": 3,
+    "starrocks": 2, "trino": 2,
 }  # fmt: skip
 """The highest format version of Iceberg that an engine is documented to read with its deletes; 2 where only a preview,
 or nothing, is documented. docs/readers.md has the sources."""
