@@ -36,6 +36,7 @@ _SECTIONS: Final = {
         "schema": ("schema:command", "Show the columns of a table, and the DDL that made them."),
         "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
         "verify": ("verify:command", "Compare the tables with the source database."),
+        "ui": ("report:ui", "Serve the report as a status page."),
         "report": ("report:command", "Write a page of HTML about each feed."),
         "metrics": ("metrics:command", "Print the state of the feeds for Prometheus, or serve it."),
         "alerts": ("alerts:command", "Test the receivers of alerts."),

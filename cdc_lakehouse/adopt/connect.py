@@ -17,7 +17,7 @@ from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 from cdc_lakehouse.lake.spark import catalog_settings, jar_packages
 
-_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
+_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^@]*@")
 
 
 def snippet(lake: Lake, engine: str, identifier: Identifier, snapshot_id: int | None) -> str:
@@ -96,7 +96,7 @@ def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
 
 
 def _trino_catalog(config: LakeConfig) -> list[str]:
-    uri = config.catalog.uri or ""
+    uri = _without_secrets(config.catalog.properties).get("uri", "")
     match config.catalog.type:
         case "rest":
             warehouse = config.catalog.properties.get("warehouse", config.warehouse)

@@ -132,18 +132,21 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
 
 @contextlib.contextmanager
 def _nothing_left(config: LakehouseConfig) -> Iterator[None]:
-    """Remove the SQLite file and the empty directories of a lake that did not exist before the block."""
+    """Remove the empty SQLite file and directories of a lake that did not exist before the block."""
     uri = config.lake.catalog.uri or ""
     paths = [Path(uri.removeprefix("sqlite:///"))] if uri.startswith("sqlite:///") else []
     if config.lake.warehouse.startswith("file:"):
         paths.append(_path_of(config.lake.warehouse))
-    new = [each for path in paths for each in (path, *path.parents) if not each.exists()]
+    new = {each for path in paths for each in (path, *path.parents) if not os.path.lexists(each)}
     try:
         yield
     finally:
-        for each in sorted(new, key=lambda path: len(path.parts), reverse=True):
+        for each in sorted(new, key=lambda path: (path.is_dir(), -len(path.parts))):
             with contextlib.suppress(OSError):  # A directory that something else is in by now.
-                each.rmdir() if each.is_dir() else each.unlink()
+                if each.is_dir():
+                    each.rmdir()
+                elif each.is_file() and not Lake(config.lake, config.storage).catalog.list_namespaces():
+                    each.unlink()
 
 
 def _path_of(uri: str) -> Path:

@@ -325,8 +325,8 @@ def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
 def table_evaluations(
     feed: FeedConfig, name: TableName, table: Table, *, of_batch: bool = False
 ) -> list[dg.AssetCheckResult]:
-    """Evaluate both checks of a current-state table. With `of_batch` only keys that the last batch wrote are searched
-    for duplicates, so that a large table is not read completely."""
+    """Evaluate the checks of the rows of a current-state table. With `of_batch` only keys that the last batch wrote are
+    searched for duplicates, so that a large table is not read completely."""
     asset = keys.current_key(feed.name, name)
     duplicates = duplicate_keys_written(table) if of_batch else duplicate_keys(table)
     rows = conservation(table)

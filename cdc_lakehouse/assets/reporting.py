@@ -22,6 +22,8 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
 _Kind = dg.DagsterEventType
+_MESSAGE = logging.Formatter("%(message)s")
+"""With the stack of an exception, where one was logged."""
 
 
 class RunReport:
@@ -31,11 +33,11 @@ class RunReport:
 
     def __init__(
         self, instance: dg.DagsterInstance, run: FeedRun, run_id: str, attempt: int, rebuild_tables: Sequence[str],
-        messages: list[logging.LogRecord],
+        messages: list[logging.LogRecord], began: float,
     ) -> None:  # fmt: skip
         keys.use_prefix(run.feed)
         self.instance, self.log = instance, run.log
-        self._run_id, self._messages, self._began, self._is_recorded = run_id, messages, time.time(), False
+        self._run_id, self._messages, self._began, self._is_recorded = run_id, messages, began, False
         self._job, self._tags, self._settings = build_new_job(run.feed), run_tags(run.feed, attempt), dict[str, Any]()
         self._step: str | None = None
         if run.dates:
@@ -50,8 +52,8 @@ class RunReport:
     def begin(self) -> None:
         """Record the run, as one that is going on since it began."""
         if not self._is_recorded:
-            self._is_recorded = True
             self.instance.create_run_for_job(self._job, run_id=self._run_id, run_config=self._settings, tags=self._tags)
+            self._is_recorded = True
             self._report(_Kind.RUN_START, at=self._began)
 
     def end(self, steps: Steps) -> None:
@@ -87,7 +89,7 @@ class RunReport:
 
     def _report_messages(self) -> None:
         for each in self._messages:
-            text, at = each.getMessage(), each.created
+            text, at = _MESSAGE.format(each), each.created
             entry = dg.EventLogEntry(None, each.levelno, text, self._run_id, at, self._step, self._job.name, None)
             self.instance.handle_new_event(entry)
         self._messages.clear()

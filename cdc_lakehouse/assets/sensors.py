@@ -136,7 +136,7 @@ def poll_source(
     if (unfinished := find_unfinished(instance, lake, feed.name, now)) is not None:
         return Decision(None, unfinished), None
     state = source.poll(cursor)
-    if not (state.waiting or source.shows_time):
+    if not (state.waiting or state.faults or source.shows_time):
         record_look(lake, feed.name, now)
     last = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)
     return decide(feed.name, state, next(iter(last), None), now), state

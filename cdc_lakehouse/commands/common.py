@@ -56,11 +56,6 @@ def exit_code(error: CdcError) -> int:
     return next((code for error_class, code in _CODES.items() if isinstance(error, error_class)), HELD)
 
 
-def exit_code_named(error_class: str | None) -> int:
-    """Return the exit code for the name of an error's class, which is all that Dagster keeps of an error in a run."""
-    return next((code for known, code in _CODES.items() if known.__name__ == error_class), HELD)
-
-
 def exits(command: Callable[_Options, int]) -> Callable[_Options, NoReturn]:
     """Make the process exit with the code that the command returns. A `CdcError` is printed as one line."""
 

@@ -1,13 +1,19 @@
-"""`cdc-lakehouse report`: write an HTML page about each feed, in one self-contained file.
+"""`cdc-lakehouse report` and `ui`: write or serve an HTML page about each feed, which is self-contained.
 
 All texts are escaped, because names and statements come from the source."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import datetime
+import hashlib
 import html
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,14 +24,17 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, totals
+from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, changes_by_table
 
 _MOST_ROWS: Final = 200
 """The most rows of the quarantine, the DDL and the cuts that are shown, newest first."""
 _MOST_BARS: Final = 60
+_ON_TIME: Final = "on time"
 _DATES_OF_CHANGES: Final = 7
 """The number of feed dates for which a table's changes are counted."""
 _CUTS: Final = ("checkpoint-ts", "shows", "published", "lag then", "tables", "rows")
@@ -40,8 +49,23 @@ th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var
 td:first-child{white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}code{word-break:break-word;font-size:.8125rem}
 svg{width:100%;height:9rem}svg rect{fill:var(--accent)}svg text{font-size:11px;fill:currentColor}
+svg line{stroke:var(--line)}tr.bad td{color:var(--bad)}input{font:inherit;width:100%;max-width:24rem;margin:.5rem 0}
 @media print{h2{break-before:page}}
 """
+
+
+_SCRIPT: Final = """
+for (const search of document.querySelectorAll("input[type=search]")) search.oninput = () => {
+  for (const row of search.nextElementSibling.querySelectorAll("tbody tr"))
+    row.hidden = !row.textContent.toLowerCase().includes(search.value.toLowerCase());
+};
+"""
+_POLICY: Final = (
+    "default-src 'none';style-src 'unsafe-inline';"
+    f"script-src 'sha256-{base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()}'"
+)
+"""What a browser may load and execute: nothing but this page's own style and script."""
+_REFRESH_SECONDS: Final = 30
 
 
 @click.command()
@@ -77,17 +101,71 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: 
     return DONE
 
 
-def page(states: Sequence[FeedState], now: datetime.datetime) -> str:
-    """Return the document."""
+@click.command()
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=3070, show_default=True, help="The port; 0: any free one."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen on. It asks nobody for a password."
+)
+@feed_option
+@configured
+def ui(config: LakehouseConfig, port: int, host: str, feed_name: str | None) -> int:
+    """Serve the report as a status page, until it is interrupted. A browser loads it again every 30 seconds.
+
+    \b
+    Example:
+      cdc-lakehouse ui --port 3070
+    """
+    with ThreadingHTTPServer((host, port), page_handler(config, feed_name)) as server:
+        say(f"http://{host}:{server.server_port}/")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+    return DONE
+
+
+def page_handler(config: LakehouseConfig, feed_name: str | None) -> type[BaseHTTPRequestHandler]:
+    """Return the handler of a server that serves the page of all feeds, or of one. A page is kept for some seconds."""
+    feeds, lock = chosen(config, feed_name), threading.Lock()
+    made: list[tuple[float, int, bytes]] = []
+
+    def current() -> tuple[int, bytes]:
+        with lock:
+            if not made or time.monotonic() - made[0][0] > _REFRESH_SECONDS / 2:
+                now, lake = utc_now(), Lake(config.lake, config.storage)
+                try:
+                    status, text = 200, page([FeedState(lake, feed, now) for feed in feeds], now, refreshes=True)
+                except CdcError as error:
+                    status, text = 503, f"<!doctype html><meta charset=utf-8><p>{_text(error.coded)}</p>"
+                made[:] = [(time.monotonic(), status, text.encode())]
+            return made[0][1:]
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content = current() if self.path == "/" else (404, b"")
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - The base's name.
+
+    return Page
+
+
+def page(states: Sequence[FeedState], now: datetime.datetime, *, refreshes: bool = False) -> str:
+    """Return the document; one that `refreshes` is loaded again by the browser."""
+    refresh = f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">' if refreshes else ""
     names = [_text(state.feed.name) for state in states]
     links = " · ".join(f'<a href="#feed-{number}">{name}</a>' for number, name in enumerate(names))
     body = "".join(_feed(state, number) for number, state in enumerate(states))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>cdc-lakehouse report</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">{refresh}'
         f"<style>{_STYLE}</style></head><body>"
-        f"<h1>Report of {_time(now)}</h1><p>{links}</p>{body}</body></html>\n"
+        f"<h1>Report of {_time(now)}</h1><p>{links}</p>{body}<script>{_SCRIPT}</script></body></html>\n"
     )
 
 
@@ -125,7 +203,7 @@ def _is(date: str | None) -> Any:
 def _tiles(state: FeedState, decoded: int) -> str:
     rows = sum(row.row_count for row in state.tables.values() if row is not None)
     open_rows, shown = state.quarantine.count(), state.source.checkpoint_ts
-    published = "nothing" if state.checkpoint_ts is None else _ago(state, state.checkpoint_ts)
+    published = "nothing" if state.lag_seconds is None else f"{_span(state.lag_seconds)} behind"
     tiles = [
         ("published", published, state.checkpoint_ts is None),
         ("tables", _count(len(state.tables)), False),
@@ -146,8 +224,8 @@ def _tiles(state: FeedState, decoded: int) -> str:
 
 
 def _notes(state: FeedState) -> str:
-    notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error}"]
-    notes += [f"{table} is held: {state.held[table]}" for table in state.tables if table in state.held]
+    notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error.coded}"]
+    notes += [problem.text for problem in find_problems(state, "held", "quarantined", "stale")]
     notes += [*state.contradictions, *state.warnings]
     if not notes:
         return '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
@@ -156,16 +234,30 @@ def _notes(state: FeedState) -> str:
 
 def _tables(state: FeedState, since: str | None) -> str:
     """The tables, and their changes from a date on: a recent rate, and a limit to what is read."""
-    header = ["table", "rows", "behind", "KiB", "files", "deleted", "compacted", "changes", "inserts", "updates",
-              "deletes"]  # fmt: skip
-    changes = changes_by_table(state, since)
-    by_size = sorted(state.tables, key=lambda name: -(health.bytes if (health := state.health[name]) else 0))
+    header = ["table", "state", "rows", "behind", "KiB", "files", "deleted", "compacted", "changes", "inserts",
+              "updates", "deletes"]  # fmt: skip
+    changes, states = changes_by_table(state, since), _table_states(state)
+
+    def order(name: TableName) -> tuple[bool, int]:
+        return states[name] == _ON_TIME, -(health.bytes if (health := state.health[name]) else 0)
+
     counted = "" if since is None else f"<p>Changes are those since {_text(since)}.</p>"
-    rows = [_table(state, name, changes.get(name)) for name in by_size]
-    return _grid(header, rows, frozenset(range(1, len(header)))) + counted
+    rows = [_table(state, name, states[name], changes.get(name)) for name in sorted(state.tables, key=order)]
+    bad = {place for place, row in enumerate(rows) if row[1] != _ON_TIME}
+    search = '<input type="search" placeholder="search tables" aria-label="search tables">'
+    return search + _grid(header, rows, frozenset(range(2, len(header))), bad=bad) + counted
 
 
-def _table(state: FeedState, name: TableName, changes: tuple[int, int, int] | None) -> list[str]:
+def _table_states(state: FeedState) -> dict[TableName, str]:
+    """Return for each table whether it is held, has quarantined rows, or is late."""
+    late = {name for name, _, _ in state.stale_tables()}
+    if not all(problem.subject for problem in find_problems(state, "stale")):  # The cut itself is too old.
+        late |= {name for name, row in state.tables.items() if row is None or row.checkpoint_ts == state.checkpoint_ts}
+    words = {"held": state.held, "quarantined": state.quarantined, "late": late}
+    return {name: next((word for word, names in words.items() if name in names), _ON_TIME) for name in state.tables}
+
+
+def _table(state: FeedState, name: TableName, word: str, changes: tuple[int, int, int] | None) -> list[str]:
     row, lag, health = state.tables[name], state.lag_of(name), state.health[name]
     files = ["–"] * 4
     if health is not None:
@@ -173,6 +265,7 @@ def _table(state: FeedState, name: TableName, changes: tuple[int, int, int] | No
         files = [_count(health.bytes >> 10), _count(health.files), f"{health.delete_ratio:.1%}", compacted]
     return [
         str(name),
+        word,
         "–" if row is None else _count(row.row_count),
         "–" if lag is None else _span(lag),
         *files,
@@ -242,6 +335,7 @@ def _grid(
     rows: Sequence[Sequence[str]],
     numbers: frozenset[int] = frozenset(),
     code: frozenset[int] = frozenset(),
+    bad: Collection[int] = (),
 ) -> str:
     if not rows:
         return "<p>None.</p>"
@@ -254,7 +348,8 @@ def _grid(
             for place, value in enumerate(values)
         )
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    lines = enumerate(rows)
+    body = "".join(f"<tr{' class=bad' if place in bad else ''}>{cells('td', row)}</tr>" for place, row in lines)
     return f'<div class="wide"><table><thead><tr>{cells("th", header)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -271,8 +366,11 @@ def _bars(values: Sequence[tuple[str, int]], unit: str) -> str:
     )
     first, last = _text(values[0][0]), _text(values[-1][0])
     ends = first if len(values) == 1 else f"{first} to {last}"
-    note = f'<text x="0" y="128">{ends}; at most {_count(max(value for _, value in values))} {unit}</text>'
-    return f'<svg viewBox="0 0 900 134" role="img" preserveAspectRatio="xMinYMid meet">{bars}{note}</svg>'
+    axes = '<line x1="0" y1="110" x2="900" y2="110"/><line x1="0" y1="10" x2="900" y2="10"/>'
+    note = (
+        f'<text x="0" y="128">{ends}</text><text x="0" y="8">{_count(most)} {unit}</text><text x="892" y="108">0</text>'
+    )
+    return f'<svg viewBox="0 0 900 134" role="img" preserveAspectRatio="xMinYMid meet">{axes}{bars}{note}</svg>'
 
 
 def _more(rows: Sequence[object]) -> str:

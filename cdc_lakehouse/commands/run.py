@@ -1,6 +1,6 @@
 """`cdc-lakehouse run`: make one pass over the feeds without a daemon, or a pass whenever there is something new.
 
-It does exactly what the sensor and its run do, recorded in the same Dagster instance.
+It does what the sensor and its run do. A pass that does something is recorded in the same Dagster instance.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ class RunResult:
 
 class _Runner:
     """Runs feeds in this process. Dagster, whose import takes longer than a pass with nothing new, hears of a pass that
-    does something, or fails."""
+    does something, fails, or finds a part of the source that cannot be used."""
 
     def __init__(self, config: LakehouseConfig, *, progress: Shown) -> None:
         self._progress: Shown = progress
@@ -388,7 +388,7 @@ class _Runner:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
         `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
         from beginning."""
-        run_id, log = str(uuid.uuid4()), _RunLog(feed.name)
+        run_id, log, began = str(uuid.uuid4()), _RunLog(feed.name), time.time()
         result = RunResult(feed.name)
         is_requested = bool(partitions or rebuild_tables or repairs or reload_tables)
 
@@ -397,7 +397,7 @@ class _Runner:
             from cdc_lakehouse.assets.reporting import RunReport  # noqa: PLC0415
 
             result.run_id = run_id
-            return RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages)
+            return RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages, began)
 
         def session() -> SparkSession:
             report().begin()
@@ -407,12 +407,14 @@ class _Runner:
         if is_pending:
             self._require_no_other_run(feed)
         lease, writes = take_feed(self.lake, feed.name, run_id), self.lake.writes
+        # What it writes first is what it has found to do: from then on others see the run.
+        self.lake.on_write = lambda: report().begin()
         run = FeedRun(
             feed, self.lake, session, frozenset(partitions), frozenset(reload_tables), tuple(repairs),
             log=log, require_lease=lease.require,
         )  # fmt: skip
-        steps = Steps(run)
         try:
+            steps = Steps(run)
             with ProgressLine(self._progress) as log.line:
                 if is_requested or open_monitor(self.lake, feed).new_dates():
                     # There is something to do: the JVM starts while the run does.
@@ -425,12 +427,15 @@ class _Runner:
                 except Exception as error:  # noqa: BLE001 - It is raised again below, for the report too.
                     steps.error = error
                 try:
-                    if is_pending or is_requested or steps.error or self.lake.writes > writes:
+                    if steps.error is None:
+                        _describe(result, steps)
+                    has_news = is_pending or is_requested or attempt or steps.error or self.lake.writes > writes
+                    if has_news or steps.landed.faults:
                         report().end(steps)
-                    _describe(result, steps)
                 except Exception as error:  # noqa: BLE001 - Whatever a run fails with is its result.
-                    _fail(result, error)
+                    _fail(result, steps.error or error)
         finally:
+            self.lake.on_write = None
             lease.release()
         return result
 
@@ -500,7 +505,7 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
 def _fail(result: RunResult, error: Exception) -> None:
     """Describe what a run has failed with. The stack of an error that is not the project's is printed."""
     root = root_cause(error)
-    result.error = str(root)
+    result.error = root.coded if isinstance(root, CdcError) else None
     if not isinstance(root, CdcError):
         result.error = traceback.format_exception_only(root)[-1].strip()
         say("".join(traceback.format_exception(root)), err=True)

@@ -83,20 +83,20 @@ def command(
     unreachable = any(isinstance(state.source.error, SourceUnreachableError) for state in states)
     failed = _failed_runs([state.feed.name for state in states])
     statuses = [_status(state, failed.get(state.feed.name, []), files=files) for state in states]
-    freshness = {state.feed.name: state.feed.freshness_minutes * 60 for state in states}
     for status in statuses:
         status["tables"] = [
             table
             for table in status["tables"]
             if (not held or table["held"] is not None)
-            and (not late or table["stale"] or (table["lag_seconds"] or 0) > freshness[status["feed"]])
+            and (not late or table["late"])
             and (not names or f"{table['database']}.{table['table']}" in names)
         ]
         status["held"] = {name: why for name, why in status["held"].items() if not names or name in names}
     if as_json:
         print_json({"feeds": statuses})
     elif quiet:
-        say("\n".join(line for status in statuses for line in _attention(status)))
+        for line in (line for status in statuses for line in _attention(status)):
+            say(line)
     else:
         say("\n\n".join(_text(status, files=files) for status in statuses))
     if checks:
@@ -115,8 +115,8 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
       progress of reading the database, for a feed that begins with it.
     tables: those of the published cut and the held ones. `checkpoint_ts` is of the last cut that has the table, None
       for a held one that never was in a cut; `held` is the reason; `stale` says whether it is older than its own
-      freshness_minutes; `health` is of the table's files now, None without --files, and when the table
-      does not exist or cannot be read.
+      freshness_minutes, `late` than its own or its feed's; `health` is of the table's files now, None without
+      --files, and when the table does not exist or cannot be read.
     last_run: the run that held the feed last; `ended_at` is None while it goes on.
     failed_runs: the last runs of the feed and of its own jobs (`job`) that failed; `next_try_at` is when the sensor
       retries one, if it does.
@@ -130,6 +130,9 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
     if source.error is not None:
         attention.append("the source cannot be used")
     attention += [f"the last run{_of_job(run)} failed" for run in failed]
+    last = _last_run(state)
+    if last is not None and last["ended_at"] is not None and last["was_killed"]:
+        attention.append("the last run was killed")
     return {
         "feed": state.feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
@@ -138,7 +141,7 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
         "published_checkpoint_ts": state.checkpoint_ts,
         "published_lag_seconds": state.lag_seconds,
         "initial": _initial(state),
-        "last_run": _last_run(state),
+        "last_run": last,
         "failed_runs": failed,
         "tables": _tables(state, state.health if files else {}),
         "held": {str(table): reason for table, reason in state.held.items()},
@@ -203,6 +206,11 @@ def _iso(seconds: float) -> str:
 
 def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -> list[dict[str, Any]]:
     stale = {name for name, _, _ in state.stale_tables()}
+
+    def is_late(name: TableName) -> bool:
+        own, lag = state.feed.settings_of(name.database, name.table).freshness_minutes, state.lag_of(name)
+        return lag is not None and lag > (own or state.feed.freshness_minutes) * 60
+
     return [
         {
             "database": name.database,
@@ -212,6 +220,7 @@ def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -
             "lag_seconds": state.lag_of(name),
             "held": state.held.get(name),
             "stale": name in stale,
+            "late": is_late(name),
             "health": None if (health := healths.get(name)) is None else health_document(health),
         }
         for name, row in state.tables.items()

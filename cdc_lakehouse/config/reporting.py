@@ -239,7 +239,7 @@ _SECRET: Final = (
 _SECRET_KEY: Final = re.compile(_SECRET, re.IGNORECASE)
 _SECRET_AT_END: Final = re.compile(rf"{_SECRET}s?$", re.IGNORECASE)
 _NAMES_A_FILE: Final = re.compile(r"[-_.]file$", re.IGNORECASE)
-_PASSWORD_IN_URI: Final = re.compile(r"://[^/@:\s]*:[^@/\s]+@")
+_PASSWORD_IN_URI: Final = re.compile(r"://[^/@:\s]*:[^@\s]+@")
 _SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", re.IGNORECASE)
 
 

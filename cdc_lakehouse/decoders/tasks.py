@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 from py4j.protocol import Py4JError
 
-from cdc_lakehouse import errors
 from cdc_lakehouse.errors import CdcError
 
 if TYPE_CHECKING:
@@ -69,9 +67,7 @@ def errors_to_driver() -> Iterator[None]:
     try:
         yield
     except CdcError as error:
-        kind, message, places = type(error).__name__, error.message, {**vars(error)}
-        places.pop("message")
-        carried = base64.b64encode(json.dumps([kind, message, places]).encode()).decode()
+        carried = base64.b64encode(pickle.dumps(error)).decode()
         raise _TaskError(f"{error} (cdc-error:{carried};)") from None
 
 
@@ -88,5 +84,4 @@ def errors_of_tasks() -> Iterator[None]:
         match = _MARK.search(str(error))
         if match is None:
             raise
-        kind, message, places = json.loads(base64.b64decode(match[1]))
-        raise getattr(errors, kind)(message, **places) from None
+        raise pickle.loads(base64.b64decode(match[1])) from None

@@ -7,6 +7,7 @@ import datetime
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ class Lake:
         self.config = config
         self.storage = storage or StorageConfig.nothing()
         self.writes = 0  # Commits to the feeds' own tables, by this process.
+        self.on_write: Callable[[], None] | None = None  # Called after each of them.
         self._namespaces: set[str] = set()
         self._lock = threading.RLock()
         self._catalog: Catalog | None = None

@@ -792,15 +792,23 @@ class DatedFiles:
             self._waiting -= sum(each.flush() for each in self._open.values())
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            for date in list(self._open):
-                self._close(date)
-            return
+        try:
+            if kind is None:
+                for date in list(self._open):
+                    self._close(date)
+                return
+        except BaseException:
+            self._discard()
+            raise
+        self._discard()
+
+    def _discard(self) -> None:
+        # Whatever a store says here, what is raised is the error that led here.
         for file in self._open.values():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):
                 file.abandon()  # A store may make the file when it is closed.
         for path in self._paths:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):
                 self._io.delete(path)
 
     def _new(self, date: str | None) -> GatheringWriter:
@@ -809,9 +817,10 @@ class DatedFiles:
         return GatheringWriter(DataFileWriter(self._io, path, self._schema, self._properties, (date,), *self._columns))
 
     def _close(self, date: str | None) -> None:
-        file = self._open.pop(date)
+        file = self._open[date]
         self._waiting -= file.waiting
         self.written.append(file.close())
+        del self._open[date]
 
 
 def as_data_file(text: str) -> DataFile:

@@ -106,6 +106,9 @@ _FETCHING: Final = "cdc-lakehouse: the jars of Spark and Iceberg are fetched, wh
 _REASON: Final = re.compile(r"::::|Exception|UNRESOLVED|module not found", re.IGNORECASE)
 
 
+_STDERR: Final = 2
+
+
 @contextlib.contextmanager
 def filtered_stderr() -> Iterator[int]:
     """Yield a file descriptor for the stderr of a process that is started in the block. A thread passes its output
@@ -121,10 +124,9 @@ def filtered_stderr() -> Iterator[int]:
 def _pass_on(reader: int) -> None:
     with open(reader, encoding="utf-8", errors="replace") as lines:
         for line in filtered(lines):
-            # `sys.stderr` may have been replaced meanwhile, and may be closed when the process ends.
-            with contextlib.suppress(ValueError, OSError):
-                sys.stderr.write(line)
-                sys.stderr.flush()
+            # Not to `sys.stderr`, which may be somebody else's by now; it may be closed when the process ends.
+            with contextlib.suppress(OSError):
+                os.write(_STDERR, line.encode(errors="replace"))
 
 
 def filtered(lines: Iterable[str]) -> Iterator[str]:

@@ -445,7 +445,7 @@ class FeedState:
         if self.monitor.shows_time or self._is_behind():
             return lag
         looked = last_look(self.lake, self.feed.name)
-        return lag if looked is None else min(lag, max(0.0, (self.now - looked).total_seconds()))
+        return lag if looked is None or looked > self.now else min(lag, (self.now - looked).total_seconds())
 
     def _is_behind(self) -> bool:
         """Whether something has landed that the cut does not show."""

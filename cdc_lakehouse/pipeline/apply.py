@@ -247,11 +247,12 @@ def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpda
         if update.stored is not None and stays:
             live += sum(file.live_rows for file in update.stored.files) - removed
         summary[names.ROW_COUNT] = str(live)
+    # Before anything is written for it: another writer may have changed the table.
+    transaction = planned.transaction or iceberg.transaction(state.identifier, state.snapshot_id)
     delete_files, replaced = (), ()
     if stays and updated.deleted and update.stored is not None:
         where = io, update.location, update.properties, planned.format_version
         delete_files, replaced = delete_rows(*where, update.stored.files, updated.deleted)
-    transaction = planned.transaction or iceberg.transaction(state.identifier, state.snapshot_id)
     transaction.commit(
         data_files=[*updated.files, *updated.rewritten],
         delete_files=delete_files,

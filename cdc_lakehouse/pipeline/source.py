@@ -8,6 +8,7 @@ asks which kind a feed has.
 from __future__ import annotations
 
 import abc
+import contextlib
 import datetime
 import hashlib
 from collections.abc import Sequence
@@ -379,7 +380,7 @@ class TopicMonitor(_RecordMonitor):
         "Follows the end offsets of the topics.",
     )
 
-    # Clients are imported where one is asked: a look at a sink, or at the lake, needs none of them.
+    # The client is imported where it is asked.
 
     def _pending(self) -> Pending:
         from cdc_lakehouse.sources.kafka import find_pending, read_topics  # noqa: PLC0415
@@ -466,14 +467,19 @@ class CanalMonitor(_RecordMonitor):
 
 def record_look(lake: Lake, feed: str, at: datetime.datetime) -> None:
     """Record a look at a source that had nothing new, of a feed that has published something."""
-    if Checkpoints(lake, feed).last().checkpoint_ts != BEGINNING:
+    if Checkpoints(lake, feed).last().checkpoint_ts == BEGINNING:
+        return
+    with contextlib.suppress(OSError):  # A look that is not recorded counts for nothing: the source is late then.
         lake.write(lake.location(f"cdc_{feed}", _LOOK), at.isoformat().encode())
 
 
 def last_look(lake: Lake, feed: str) -> datetime.datetime | None:
     """Return the time in UTC of the last look that found nothing new; None before the first."""
     found = lake.read(lake.location(f"cdc_{feed}", _LOOK))
-    return None if found is None else datetime.datetime.fromisoformat(found.decode())
+    try:
+        return None if found is None else datetime.datetime.fromisoformat(found.decode())
+    except ValueError:  # Another process is writing it.
+        return None
 
 
 def state_of(pending: Pending, asked: str | None) -> SourceState:

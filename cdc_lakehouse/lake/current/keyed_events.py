@@ -157,7 +157,7 @@ KEYED_EVENTS: Final = pa.schema([
 """The columns of keyed events: one row for each key that an event concerns.
 
 `table_no` and `version_no` number the table and its version. `key` is the list of texts of the key's parts, one text
-for each value (see `key_texts`). (`stage`, `upsert`, `segment`, `line`) is the event's position in the order of the
+for each value (see `TableKey`). (`stage`, `upsert`, `segment`, `line`) is the event's position in the order of the
 feed (see `changelog.positions`). `upsert` says whether the event leaves a row, whose image (see
 `decoders.event_schema`) is `image`; `is_insert` says that no values of an earlier row are kept."""
 
@@ -173,7 +173,7 @@ BEFORE_ALL: Final = -1
 class KeyedSpan:
     """The events of a name at stages in (above, upto] (see `changelog.positions`): the numbers of their table and
     version, the key's columns, and the expressions of their texts where these are not the events' own
-    (`key_texts.TableKey`)."""
+    (`TableKey`)."""
 
     table_no: int
     version_no: int
@@ -500,7 +500,7 @@ def read_keyed_events(
 ) -> Iterator[pa.Table]:
     """The events of some spans, with the columns of `KEYED_EVENTS`, and as `key_deletes` the keys that events of the
     segments `decoded_again` had earlier. Raises `TransientError`, and errors of lack of memory unchanged: the values of
-    one table can be the cause (see `isolation`)."""
+    one table can be the cause (see `lake.spark.run_isolated`)."""
     if not spans:
         return
     names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)

@@ -138,7 +138,8 @@ class UpdatedTable:
     def add(self, part: UpdatedTable) -> None:
         self.files += part.files
         self.rewritten += part.rewritten
-        self.deleted = _union(self.deleted, part.deleted)
+        for path, positions in part.deleted.items():
+            self.deleted[path] = self.deleted.get(path, BitMap64()) | positions
         self.counts = RowCounts(*map(operator.add, self.counts, part.counts))
         self.rejections += part.rejections
         self.failure = part.failure or self.failure
@@ -194,8 +195,8 @@ class RecomputedKeys:
 class TableUpdate:
     """The update of one table, as its tasks need it.
 
-    key: its columns as their texts are read (see `key_texts.TableKey`). schema: the one to write. stored: None when no
-      existing row stays.
+    key: its columns as their texts are read (see `keyed_events.TableKey`). schema: the one to write. stored: None when
+      no existing row stays.
     emptied, emptied_now: partitions whose DDL deletes new rows, and existing rows.
     skips_rejected: whether unusable rows are left out; otherwise they stop the update.
     recomputed: when all events of the table are read, the keys to recompute; None to update the keys of all events.

@@ -51,7 +51,7 @@ from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 
 _AT_ONCE: Final = 500_000
 """The number of entries whose keys are read at once."""
-_VALUES_ROWS_AT_ONCE: Final = 10_000
+_VALUES_AT_ONCE: Final = 10_000
 STUCK: Final = 3
 """So often the last entry comes again from a server that is stuck behind it. Once it may come after any lost connection
 or killed run."""
@@ -129,8 +129,8 @@ def find_binlog_position(
     end = landed_offsets(lake, feed).end(LogPartition(destination, 0)) or 0
     search = BinlogSearch(sought)
     if table is not None:
-        for start in range(0, end, _ROWS_AT_ONCE):
-            search.add(_pairs(_read(table, start, min(start + _ROWS_AT_ONCE, end), "key"), "key"))
+        for start in range(0, end, _AT_ONCE):
+            search.add(_pairs(_read(table, start, min(start + _AT_ONCE, end), "key"), "key"))
             if search.beyond is not None:
                 break
     before, beyond = _value(table, search.before), _value(table, search.beyond)
@@ -154,8 +154,8 @@ def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int
         if found:
             return found
     first = 0 if search.before is None else search.before + 1
-    for start in range(first, end, _VALUES_ROWS_AT_ONCE):
-        values = _pairs(_read(table, start, min(start + _VALUES_ROWS_AT_ONCE, end), "value"), "value")
+    for start in range(first, end, _VALUES_AT_ONCE):
+        values = _pairs(_read(table, start, min(start + _VALUES_AT_ONCE, end), "value"), "value")
         found = next(commit_ts_of((value for _, value in values), 0), None)
         if found is not None:
             return found - 1

@@ -310,7 +310,7 @@ class RecordWriter:
         return cls(table.location(), table.schema(), dict(table.properties), *where, io)
 
     def files(self, name: str) -> DatedFiles:
-        """Return new files. `name` is part of their names and must be unique to the task."""
+        """Return new files. `name` is part of their names and must be unique to the attempt of a task."""
         return DatedFiles(
             self._open_io(), self.location, self.schema, self.properties,
             plain=("offset", "key", "value"), repeated=("feed_date", "topic", "timestamp_type", "segment"),
@@ -363,7 +363,8 @@ class RecordTask:
         number, ranges = numbered
         found = {each: ReadRange(each, each.start) for each in ranges}
         reader = RangeReader(self.client, ranges)
-        with self.writer.files(f"{self.name}-{number:05d}") as files:
+        # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
+        with self.writer.files(f"{self.name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
             for messages in reader.messages():
                 _count(found[messages.range], messages)
                 for date, rows in self.rows.of(messages):

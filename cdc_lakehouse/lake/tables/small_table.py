@@ -167,6 +167,8 @@ class SmallTable:
             transaction.set_properties(dict(properties or {}))
             expired = _expire(transaction)
         self._lake.writes += 1
+        if self._lake.on_write is not None:
+            self._lake.on_write()
         if expired:
             _delete_orphans(table, expired)
 
