@@ -191,14 +191,15 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
         *(f"INSERT INTO bytes VALUES (x'{n * 7919 % 65536:04x}', {n})" for n in range(90)),
     )  # fmt: skip
     found = Load(new_lake, writer, start_canal().address, of_database(writer))
+    # Where the log begins is not known yet: nothing is read.
+    assert "nothing of it has landed" in (found.run().loaded.waits or "") and not found.root.exists()
     writer.run("INSERT INTO still VALUES (7, 'a')")
     return found
 
 
 @pytest.mark.in_turn
 def test_table_that_cannot_be_read_is_held_alone(load: Load, writer: Writer) -> None:
-    """With what the server said, until it is loaded by itself. Without the place in the log nothing is read."""
-    assert "nothing of it has landed" in (load.run().loaded.waits or "") and not load.root.exists()
+    """With what the server said, until it is loaded by itself."""
     writer.run(f"REVOKE REPLICATION CLIENT ON *.* FROM {READER}@'%'", f"ALTER USER {READER}@'%' IDENTIFIED BY 'hush'")
     initial = load.feed.lake.feed.canal.initial
     assert initial is not None and initial.url is not None
