@@ -42,7 +42,7 @@ the next run, each date. As a run: `maintain DAYS` later, and `plan`, of which `
 After a run: `held t because TEXT`, `= t ROWS` (`shows t ROWS`: unlike the model), `fails TEXT` as a whole, `gone t`
 (`purged t`: with its Iceberg table), `same-files t` as before the run, `open t CLASS …`, `says t TEXT | …` of open
 rows, `states t STATE …`, `effect t EFFECT`, `note t TEXT`, `aside t ROWS` of a table that was dropped, `mark NAME`,
-`files t N`, `events t N`, `segments t KIND …`, `copies N` in the archive, `cuts N`,
+`files t N`, `events t N`, `segments t KIND …`, `copies N` in the archive,
 `warns TEXT`, `read t at NAME = ROWS` (`NAME-1`: just before it, from events), `… last-good = ROWS`, `… refused TEXT`.
 """
 
@@ -98,7 +98,7 @@ _KINDS: Final = {f"update {name}" for name in ("checkpoints", "events", "frontie
 _STOPS: Final = {"run", "maintain", "plan"}
 _AFTER_RUN: Final = {
     "held", "=", "shows", "fails", "gone", "purged", "same-files", "open", "says", "states", "effect", "note", "aside",
-    "mark", "read", "files", "events", "segments", "copies", "cuts", "plans", "warns",
+    "mark", "read", "files", "events", "segments", "copies", "plans", "warns",
 }  # fmt: skip
 
 
@@ -630,8 +630,6 @@ class Player:
                 archive = lake.warehouse / f"cdc_{lake.name}" / "archive"
                 copies = [path for path in archive.rglob("*") if path.is_file() and self.database in path.parts]
                 _same("copies", len(copies), int(table))
-            case "cuts":
-                _same("cuts", len({row["checkpoint_ts"] for row in lake.machinery("checkpoints")}), int(table))
             case "warns":
                 assert any(f"{table} {rest}" in each for each in done.landed.faults), done.landed.faults
             case "mark":

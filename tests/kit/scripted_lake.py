@@ -101,10 +101,10 @@ def quarantined(lake: TestLake) -> Quarantine:
 
 def segment(path: str, **fields: Any) -> Segment:
     """A data file by its path: `database/table/version/file`."""
-    database, table, *_ = path.split("/")
+    database, table, version, *_ = path.split("/")
     fields = {"feed_date": None, "file_index": 1, "size": 10, "batch": 1, "state": "decoded", **fields}
-    return Segment(segment=path, kind="file", database=database, table=table, table_version=1, landed_at=NOON,
-                   etag="e", modified_at=NOON, **fields)  # fmt: skip
+    return Segment(segment=path, kind="file", database=database, table=table, table_version=int(version),
+                   **{"landed_at": NOON, "etag": "e", "modified_at": NOON, **fields})  # fmt: skip
 
 
 def offsets(name: str, **fields: Any) -> Segment:

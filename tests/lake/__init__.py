@@ -16,6 +16,7 @@ from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.segments import Segment
+from tests.kit import scripted_lake
 from tests.kit.lakes import TestLake, lake_config
 
 T = TypeVar("T")
@@ -51,16 +52,8 @@ def text(name: str) -> SourceColumn:
 
 
 def segment(path: str, batch: int = 1, state: str = "landed", **more: Any) -> Segment:
-    """A segment by its path: `database/table/version/file`."""
-    database, table, version, *_ = path.split("/")
-    fields: dict[str, Any] = {
-        "physical_partition": None, "feed_date": None, "dispatcher": None, "file_index": 1, "size": 10, "etag": "e",
-        "modified_at": NOON, "landed_at": NOON, **more,
-    }  # fmt: skip
-    return Segment(
-        segment=path, kind="file", database=database, table=table, table_version=int(version), batch=batch, state=state,
-        **fields,
-    )  # fmt: skip
+    """A data file that has landed, by its path: `database/table/version/file`."""
+    return scripted_lake.segment(path, batch=batch, state=state, **more)
 
 
 def change(commit_ts: int, table: str, action: int, query: str = "", *columns: SourceColumn) -> SchemaChange:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from cdc_lakehouse import config
+from tests.kit.cases import statements
 from tests.kit.lakes import TestLake
 from tests.servers.canal import DESTINATION, PASSWORD, USER, StartCanal
 from tests.servers.canal_reader import Writer
@@ -25,9 +26,9 @@ PLAYGROUND: Final = DEPLOY / "playground"
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
 
-def statements(name: str) -> list[str]:
-    text = (PLAYGROUND / name).read_text(encoding="utf-8")
-    return [each for each in text.split(";\n") if "canal" not in each and each.strip()]
+def of_file(name: str) -> list[str]:
+    """A file's statements, without those of a user that the tests' Canal has already."""
+    return [each for each in statements((PLAYGROUND / name).read_text(encoding="utf-8")) if "canal" not in each]
 
 
 @pytest.mark.usefixtures("impatient")
@@ -36,7 +37,7 @@ def test_playground_has_the_rows_of_its_mysql(
 ) -> None:
     address, url = start_canal().address, f"mysql://reader:reader@127.0.0.1:{binlog.port}"
     shop = Writer(binlog, "shop")
-    shop.run("DROP DATABASE IF EXISTS shop", f"DROP USER IF EXISTS {READER}", *statements("shop.sql"), "USE shop")
+    shop.run("DROP DATABASE IF EXISTS shop", f"DROP USER IF EXISTS {READER}", *of_file("shop.sql"), "USE shop")
     load = Load(new_lake, shop, address, {"type": "database", "url": url.replace(":reader@", "@")})
     lake, own = load.feed.lake, load.feed.lake.feed
     unused = ("ICEBERG_PG_USERNAME", "ICEBERG_PG_PASSWORD", "ICEBERG_PG_HOST", "ICEBERG_PG_PORT", "ICEBERG_PG_DB",
@@ -48,7 +49,7 @@ def test_playground_has_the_rows_of_its_mysql(
     lake.config = lake.config.model_copy(update={"feeds": (feed.model_copy(update=changed),)})
     load.catch_up()
     for _ in range(3):
-        shop.run(*statements("day.sql"))
+        shop.run(*of_file("day.sql"))
     load.catch_up()
     tables = {table: found for (_, table), found in lake.tables().items()}
     assert set(tables) == {"customers", "orders"} and len(load.loaded()) >= 110

@@ -35,7 +35,6 @@ DAY = f"{START:%Y-%m-%d}"
 COLUMNS = (ID, integer("v"), text("s"))
 COMMANDS = {
     "status": ["status"],
-    "status_check": ["status", "--check"],
     "status_json": ["status", "--json"],
     "plan": ["plan"],
     "plan_json": ["plan", "--json"],
@@ -162,6 +161,10 @@ def tell(story: Story) -> None:
     story.now = START + datetime.timedelta(minutes=10)
     for name, words in COMMANDS.items():
         story.show(name, *words)
+    story.show("status_check", "status", "--check")
+    assert story.pages.pop("status_check") == (
+        story.pages["status"].replace(" status\n", " status --check\n").replace("exit code 0", "exit code 1")
+    )
     for name, later in (("show_as_of", 2), ("show_before_the_first_cut", 0)):
         moment = START + datetime.timedelta(minutes=later)
         story.show(name, "show", "d.orders", "--as-of", f"{moment:%Y-%m-%dT%H:%M}")

@@ -23,6 +23,7 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.pipeline.reading import NotReadableError
+from tests.kit.cases import statements
 from tests.kit.changefeed import Changefeed
 from tests.kit.lakes import TestLake
 from tests.kit.log import Column, Ddl, Entry, RowChange, fold
@@ -246,10 +247,6 @@ def test_the_programs_of_the_documentation_read_what_it_says(cuts: TestLake, spa
     of_cut, at_snapshot = statements(by_cut)
     assert {row["table"] for row in spark.sql(of_cut).collect()} == {"busy", "quiet"}
     assert sorted(map(tuple, spark.sql(at_snapshot).collect())) == sorted(rows["D"])
-
-
-def statements(block: str) -> list[str]:
-    return [each.strip() for each in block.split(";") if each.strip()]
 
 
 _EXTENSION = """
