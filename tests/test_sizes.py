@@ -13,19 +13,19 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (1_020, 5),
+    "cdc_lakehouse/adopt": (1_003, 5),
     "cdc_lakehouse/assets": (2_551, 11),
     "cdc_lakehouse/changelog": (5_911, 16),
-    "cdc_lakehouse/commands": (3_986, 21),
-    "cdc_lakehouse/config": (2_010, 8),
+    "cdc_lakehouse/commands": (3_972, 21),
+    "cdc_lakehouse/config": (2_016, 8),
     "cdc_lakehouse/decoders": (6_295, 22),
-    "cdc_lakehouse/lake": (10_920, 30),
-    "cdc_lakehouse/operate": (2_656, 8),
-    "cdc_lakehouse/pipeline": (6_403, 18),
+    "cdc_lakehouse/lake": (10_929, 30),
+    "cdc_lakehouse/operate": (2_661, 8),
+    "cdc_lakehouse/pipeline": (6_392, 18),
     "cdc_lakehouse/sample": (914, 3),
     "cdc_lakehouse/sources": (6_631, 29),
     "cdc_lakehouse/*.py": (855, 6),
-    "tests": (36_860, 253),
+    "tests": (36_857, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

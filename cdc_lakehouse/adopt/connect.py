@@ -6,10 +6,11 @@ To add an engine: a function, and its row in `_SNIPPETS`; what it reads is in `d
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from cdc_lakehouse.config import LakeConfig
+from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.config.reporting import HIDDEN, plain_secrets
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -55,13 +56,14 @@ def _duckdb(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
     lines = ["INSTALL iceberg;", "LOAD iceberg;"]
     if lake.config.warehouse.startswith("s3:"):
         endpoint = lake.storage.s3.endpoint
-        host = "" if endpoint is None else f", ENDPOINT {_text(endpoint.partition('://')[2])}, URL_STYLE 'path'"
+        host = sql.text_literal((endpoint or "").partition("://")[2])
+        host = "" if endpoint is None else f", ENDPOINT {host}, URL_STYLE 'path'"
         lines.append(f"CREATE SECRET (TYPE s3, PROVIDER credential_chain{host});")
     if lake.config.catalog.type == "rest":
         properties = _without_secrets(lake.config.catalog.properties)
         lines.append(
-            f"ATTACH {_text(properties.get('warehouse', lake.config.warehouse))} AS {CATALOG} "
-            f"(TYPE iceberg, ENDPOINT {_text(properties['uri'])});"
+            f"ATTACH {sql.text_literal(properties.get('warehouse', lake.config.warehouse))} AS {CATALOG} "
+            f"(TYPE iceberg, ENDPOINT {sql.text_literal(properties['uri'])});"
         )
         at = "" if snapshot_id is None else f" AT (VERSION => {snapshot_id})"
         return "\n".join([*lines, f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"])
@@ -70,7 +72,7 @@ def _duckdb(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
     return "\n".join([
         *lines,
         "-- DuckDB does not open this kind of catalog. This is the table's newest file: ask again after the next run.",
-        f"SELECT * FROM iceberg_scan({_text(metadata)}{at});",
+        f"SELECT * FROM iceberg_scan({sql.text_literal(metadata)}{at});",
     ])  # fmt: skip
 
 
@@ -80,13 +82,13 @@ def _spark(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
         f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
         **_without_secrets(catalog_settings(lake.config, lake.storage)),
     }
-    options = "".join(f" \\\n  --conf {_shell(f'{key}={value}')}" for key, value in settings.items())
+    options = "".join(f" \\\n  --conf {shlex.quote(f'{key}={value}')}" for key, value in settings.items())
     at = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
     return f"spark-sql --packages {','.join(jar_packages(lake.config))}{options}\n\nSELECT * FROM {identifier.sql}{at};"
 
 
 def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
-    lines = [f"# etc/catalog/{CATALOG}.properties", "connector.name=iceberg", *_trino_catalog(lake.config)]
+    lines = [f"# etc/catalog/{CATALOG}.properties", "connector.name=iceberg", *_trino_catalog(lake)]
     if lake.config.warehouse.startswith("s3:"):
         s3 = lake.storage.s3
         settings = {"endpoint": s3.endpoint, "region": s3.region, "path-style-access": s3.path_style and "true"}
@@ -95,8 +97,8 @@ def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
     return "\n".join([*lines, "", f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"])
 
 
-def _trino_catalog(config: LakeConfig) -> list[str]:
-    uri = _without_secrets(config.catalog.properties).get("uri", "")
+def _trino_catalog(lake: Lake) -> list[str]:
+    config, uri = lake.config, _without_secrets(lake.config.catalog.properties).get("uri", "")
     match config.catalog.type:
         case "rest":
             warehouse = config.catalog.properties.get("warehouse", config.warehouse)
@@ -109,15 +111,14 @@ def _trino_catalog(config: LakeConfig) -> list[str]:
         case "sql":
             if not uri.startswith("postgresql"):
                 raise ConfigurationError(
-                    "Trino does not open a catalog in a SQLite file",
-                    advice="keep the catalog in Postgres or REST",
+                    "Trino opens a SQL catalog in Postgres only", advice="keep the catalog in Postgres or REST"
                 )
-            login, _, host = uri.partition("://")[2].rpartition("@")
+            of_spark, prefix = _without_secrets(catalog_settings(config, lake.storage)), f"spark.sql.catalog.{CATALOG}"
             return [
                 "iceberg.catalog.type=jdbc", "iceberg.jdbc-catalog.driver-class=org.postgresql.Driver",
                 f"iceberg.jdbc-catalog.catalog-name={CATALOG}",
-                f"iceberg.jdbc-catalog.connection-url=jdbc:postgresql://{host}",
-                f"iceberg.jdbc-catalog.connection-user={login.partition(':')[0]}",
+                f"iceberg.jdbc-catalog.connection-url={of_spark[f'{prefix}.uri']}",
+                f"iceberg.jdbc-catalog.connection-user={of_spark.get(f'{prefix}.jdbc.user', '')}",
                 f"iceberg.jdbc-catalog.connection-password={HIDDEN}",
                 f"iceberg.jdbc-catalog.default-warehouse-dir={config.warehouse}",
             ]  # fmt: skip
@@ -130,14 +131,6 @@ SUPPORTED: Final = tuple(_SNIPPETS)
 """The engines that have a snippet."""
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-def _shell(value: str) -> str:
-    return "'" + value.replace("'", "'\\''") + "'"
-
-
 def _standard(identifier: Identifier) -> str:
     """Quote a table's name as standard SQL does."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in identifier.parts)
+    return ".".join(map(sql.identifier, identifier.parts))

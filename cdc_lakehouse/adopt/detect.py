@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor_uri
+from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.config.sources import split_query, store_options
 from cdc_lakehouse.decoders import registry
 from cdc_lakehouse.decoders.format import Sample
@@ -200,7 +201,9 @@ def _tell_layout(seen: paths.DetectedSink, source: dict[str, Any], found: list[s
     else:
         found.append(f"data files of protocol {seen.protocol} with date-separator {seen.separator}")
     if seen.tables:
-        found.append(f"{len(seen.tables)} tables: {_some(f'{database}.{table}' for database, table in seen.tables)}")
+        found.append(
+            f"{len(seen.tables)} tables: {some(sorted(f'{database}.{table}' for database, table in seen.tables))}"
+        )
 
 
 def _samples(store: ObjectStore, seen: paths.DetectedSink) -> list[Sample]:
@@ -239,14 +242,14 @@ def _detect_topics(uri: str) -> Detected:
     known = read_topics(asked)
     require_all(asked, known)
     if not topics:
-        names = _some(topic.name for topic in known)
+        names = some(sorted(topic.name for topic in known))
         raise ConfigurationError(
             "the URI names no topic", advice=f"write {uri.rstrip('/')}/TOPIC,…; the brokers have {names or 'none'}"
         )
     values, compressions = registry.plain_values(first_messages(asked, known))
     source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
     partitions = sum(len(topic.partitions) for topic in known)
-    found, unsure = [f"{len(known)} topics with {partitions} partitions: {_some(topics)}"], list[str]()
+    found, unsure = [f"{len(known)} topics with {partitions} partitions: {some(sorted(topics))}"], list[str]()
     detected = registry.detect_format(values)
     if detected is None:
         unsure.append(
@@ -303,9 +306,3 @@ def _feed_name(*candidates: str) -> str:
     names = [re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in candidates]
     name = next((each for each in names if each and each not in _GENERIC), names[0])
     return (name if name[:1].isalpha() else f"feed_{name}".rstrip("_"))[:63]
-
-
-def _some(names: Iterable[str]) -> str:
-    known = sorted(names)
-    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    return ", ".join(known[:_SHOWN]) + more

@@ -21,7 +21,6 @@ from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyiceberg.io import load_file_io
@@ -29,8 +28,9 @@ from pyiceberg.io import load_file_io
 from cdc_lakehouse.adopt.plan import source_tables
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.catalog import Lake, path_of
 from cdc_lakehouse.lake.faults import described, engine_fault, writing_to_warehouse
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
 from cdc_lakehouse.pipeline.feed_tables import key_columns
@@ -61,7 +61,7 @@ def try_table(lake: Lake) -> None:
         lake.catalog.drop_namespace((namespace,))
         if lake.config.warehouse.startswith("file:"):
             # The files are deleted, but their directories are left.
-            shutil.rmtree(Path(unquote(urlsplit(lake.location(namespace)).path)), ignore_errors=True)
+            shutil.rmtree(path_of(lake.location(namespace)), ignore_errors=True)
     if found != _ROWS:
         raise ConfigurationError(
             "a table of the catalog has other rows than were written",
@@ -95,7 +95,6 @@ _TESTED_JAVA: Final = (17,)
 _LEAST_FREE: Final = 2 << 30
 _LEAST_MEMORY: Final = 6 << 30
 _PATIENCE_SECONDS: Final = 30
-_SHOWN: Final = 12
 _BINLOG: Final = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL"}
 """Variables of MySQL without which its binlog has not each row whole."""
 _CLOCK_SLACK: Final = datetime.timedelta(minutes=1)
@@ -136,7 +135,7 @@ def _nothing_left(config: LakehouseConfig) -> Iterator[None]:
     uri = config.lake.catalog.uri or ""
     paths = [Path(uri.removeprefix("sqlite:///"))] if uri.startswith("sqlite:///") else []
     if config.lake.warehouse.startswith("file:"):
-        paths.append(_path_of(config.lake.warehouse))
+        paths.append(path_of(config.lake.warehouse))
     new = {each for path in paths for each in (path, *path.parents) if not os.path.lexists(each)}
     try:
         yield
@@ -147,10 +146,6 @@ def _nothing_left(config: LakehouseConfig) -> Iterator[None]:
                     each.rmdir()
                 elif each.is_file() and not Lake(config.lake, config.storage).catalog.list_namespaces():
                     each.unlink()
-
-
-def _path_of(uri: str) -> Path:
-    return Path(unquote(urlsplit(uri).path))
 
 
 def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], Finding]]]:
@@ -253,7 +248,7 @@ def _memory(config: LakehouseConfig) -> Finding:
 def _disk(config: LakehouseConfig) -> Finding:
     if not config.lake.warehouse.startswith("file:"):
         return _ok("the warehouse is in an object store")
-    directory = _path_of(config.lake.warehouse)
+    directory = path_of(config.lake.warehouse)
     there = next(each for each in (directory, *directory.parents) if each.exists())
     free = shutil.disk_usage(there).free
     said = f"{free / (1 << 30):.1f} GiB are free at {there}"
@@ -318,13 +313,11 @@ def _tables(run: FeedRun) -> Finding:
     idle = [each for each in patterns.include if not any(fnmatchcase(name, each) for name in names)]
     said = f"{len(taken)} of {len(tables)} tables are taken"
     if idle:
-        known = f"the source has {', '.join(names[:_SHOWN])}{' and more' if len(names) > _SHOWN else ''}"
-        said = f"{said}; tables.include has {', '.join(idle)}, which matches none: {known}"
+        said = f"{said}; tables.include has {', '.join(idle)}, which matches none: the source has {some(names)}"
         return Finding("", "warning", said, "correct the pattern (case counts), or wait until the table exists")
     keyless = [str(version.name) for version in taken if not key_columns(run.feed, version)]
     if keyless:
-        more = f" and {len(keyless) - _SHOWN} more" if len(keyless) > _SHOWN else ""
-        said = f"{said}; without a key, so held: {', '.join(keyless[:_SHOWN])}{more}"
+        said = f"{said}; without a key, so held: {some(keyless)}"
         return Finding("", "warning", said, f'set tables.settings."{keyless[0]}".primary_key, or exclude the table')
     return _ok(said)
 

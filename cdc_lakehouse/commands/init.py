@@ -19,6 +19,7 @@ from cdc_lakehouse.adopt.plan import source_tables
 from cdc_lakehouse.commands.common import DONE, exits, print_json, say
 from cdc_lakehouse.config import anchor_uri
 from cdc_lakehouse.config.file import DEFAULT_FILE, json_schema, validate
+from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.feed_tables import key_columns
@@ -31,8 +32,6 @@ _CATALOG: Final = "sqlite:///./lake/catalog.db"
 _CATALOG_PASSWORD: Final = "CATALOG_PASSWORD"
 _KINDS: Final = {"http": "rest", "https": "rest", "thrift": "hive"}
 """The kinds of catalogs by the schemes of their URIs; others are databases."""
-_NAMED: Final = 12
-"""Tables that a sentence names."""
 _PLAIN: Final = re.compile(r"[A-Za-z./][\w./:-]*")
 _COMMENTS: Final = {
     "source": "Where the change log is read.",
@@ -99,7 +98,7 @@ def command(
     """
     if output.exists() and not force:
         raise ConfigurationError(f"{output} is there already", advice="write --force, or another --output")
-    here = Path.cwd()
+    here, format_version = Path.cwd(), format_version_for(engines or "")
     if source is not None:
         detected = detect_source(source, here)
     elif not sys.stdin.isatty():
@@ -113,10 +112,8 @@ def command(
         question = "The catalog (sqlite:///…, postgresql://…, https://…, thrift://…, glue)"
         catalog_uri = catalog_uri or _asked(question, _checked_catalog, _CATALOG)
         if engines is None:
-            engines = _asked(
-                "Engines that read the tables (trino,athena,…; empty: not known yet)", _checked_engines, ""
-            )
-    format_version = format_version_for(engines or "")
+            question = "Engines that read the tables (trino,athena,…; empty: not known yet)"
+            format_version = _asked(question, format_version_for, "")
     if dump is not None:
         detected = with_dump(detected, dump, here)
     found, settings, unsure = list(detected.found), dict(detected.source), list(detected.unsure)
@@ -133,8 +130,7 @@ def command(
     document = _document(detected, settings, name or detected.name, lake, format_version)
     keyless = _without_key(document, detected.secrets, here)
     if keyless:
-        names = f"{', '.join(keyless[:_NAMED])}{' and more' if len(keyless) > _NAMED else ''}"
-        unsure.append(f"tables without a key are held until settings name one: {names}")
+        unsure.append(f"tables without a key are held until settings name one: {some(keyless)}")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n".join(_text(document, unsure, keyless)) + "\n", encoding="utf-8")
     schema = output.with_name(_SCHEMA_FILE)
@@ -169,11 +165,6 @@ def _checked_catalog(uri: str) -> str:
             f"a catalog at {uri} is not known", advice="write a URI of a form that the question shows, or glue"
         )
     return uri
-
-
-def _checked_engines(names: str) -> str:
-    format_version_for(names)
-    return names
 
 
 def _without_key(document: Mapping[str, Any], secrets: Mapping[str, str], here: Path) -> list[str]:

@@ -24,7 +24,7 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, totals
@@ -117,7 +117,13 @@ def ui(config: LakehouseConfig, port: int, host: str, feed_name: str | None) -> 
     Example:
       cdc-lakehouse ui --port 3070
     """
-    with ThreadingHTTPServer((host, port), page_handler(config, feed_name)) as server:
+    try:
+        server = ThreadingHTTPServer((host, port), page_handler(config, feed_name))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen at {host}:{port}: {error.strerror}", advice="give another --host or --port"
+        ) from None
+    with server:
         say(f"http://{host}:{server.server_port}/")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
@@ -213,7 +219,7 @@ def _tiles(state: FeedState, decoded: int) -> str:
         ("quarantined", _count(open_rows), bool(open_rows)),
     ]
     if shown is not None:
-        tiles.insert(0, ("source", _ago(state, shown), False))
+        tiles.insert(0, ("source", f"{_span(lag_seconds(shown, state.now))} behind", False))
     if state.source.pending_records is not None:
         tiles.insert(0, ("offsets not landed", _count(state.source.pending_records), False))
     shown_tiles = (
@@ -250,9 +256,7 @@ def _tables(state: FeedState, since: str | None) -> str:
 
 def _table_states(state: FeedState) -> dict[TableName, str]:
     """Return for each table whether it is held, has quarantined rows, or is late."""
-    late = {name for name, _, _ in state.stale_tables()}
-    if not all(problem.subject for problem in find_problems(state, "stale")):  # The cut itself is too old.
-        late |= {name for name, row in state.tables.items() if row is None or row.checkpoint_ts == state.checkpoint_ts}
+    late = {name for name in state.tables if state.is_late(name)}
     words = {"held": state.held, "quarantined": state.quarantined, "late": late}
     return {name: next((word for word, names in words.items() if name in names), _ON_TIME) for name in state.tables}
 
@@ -383,10 +387,6 @@ def _count(number: int) -> str:
 
 def _time(moment: datetime.datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _ago(state: FeedState, commit_ts: int) -> str:
-    return f"{_span(lag_seconds(commit_ts, state.now))} behind"
 
 
 def _span(seconds: float) -> str:

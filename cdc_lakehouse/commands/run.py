@@ -505,12 +505,12 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
 def _fail(result: RunResult, error: Exception) -> None:
     """Describe what a run has failed with. The stack of an error that is not the project's is printed."""
     root = root_cause(error)
-    result.error = root.coded if isinstance(root, CdcError) else None
-    if not isinstance(root, CdcError):
-        result.error = traceback.format_exception_only(root)[-1].strip()
-        say("".join(traceback.format_exception(root)), err=True)
     result.error_class = type(root).__name__
-    result.exit_code = exit_code(root) if isinstance(root, CdcError) else HELD
+    if isinstance(root, CdcError):
+        result.error, result.exit_code = root.coded, exit_code(root)
+    else:
+        result.error, result.exit_code = traceback.format_exception_only(root)[-1].strip(), HELD
+        say("".join(traceback.format_exception(root)), err=True)
 
 
 def _describe(result: RunResult, steps: Steps) -> None:

@@ -14,15 +14,13 @@ import pyarrow as pa
 
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, print_json, printable, say
 from cdc_lakehouse.config import LakehouseConfig
-from cdc_lakehouse.config.reporting import guess
+from cdc_lakehouse.config.reporting import guess, some
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.reading import AsOf, ReadableTable, readable_tables
 from cdc_lakehouse.pipeline.run import FeedRun
 
 _WIDTH = 32
-_NAMED = 20
-"""Tables that an error names."""
 
 
 def _as_of(context: click.Context, parameter: click.Parameter, value: str | None) -> AsOf:
@@ -105,11 +103,8 @@ def find_tables(
         known = [str(each.name) for each in found]
         if not known:
             raise ConfigurationError("no table is published yet", advice="run the feed: `cdc-lakehouse run`")
-        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
         near = guess(table, known)
-        raise ConfigurationError(
-            f"no table {table} is published{near}", advice=f"published are: {', '.join(known[:_NAMED])}{more}"
-        )
+        raise ConfigurationError(f"no table {table} is published{near}", advice=f"published are: {some(known, 20)}")
     return wanted
 
 

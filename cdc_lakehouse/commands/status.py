@@ -66,9 +66,9 @@ def command(
     """Show the state of each feed: what needs attention, checkpoints, lag, tables, what is held and quarantined.
 
     Exit code 0: shown. 3: a source cannot be reached. With --check 1 in the place of both where a table is held, rows
-    are quarantined, a source cannot be used, the last run failed, nothing is published, or the cut is older than
-    freshness_minutes. Runs are those of the Dagster instance of DAGSTER_HOME, or beside
-    the configuration.
+    are quarantined, messages contradict an option, a source cannot be used, the last run failed or was killed, nothing
+    is published, or the cut or a table is older than its freshness_minutes. Runs are those of the Dagster instance of
+    DAGSTER_HOME, or beside the configuration.
 
     \b
     Examples:
@@ -131,7 +131,7 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
         attention.append("the source cannot be used")
     attention += [f"the last run{_of_job(run)} failed" for run in failed]
     last = _last_run(state)
-    if last is not None and last["ended_at"] is not None and last["was_killed"]:
+    if last is not None and last["was_killed"]:
         attention.append("the last run was killed")
     return {
         "feed": state.feed.name,
@@ -206,11 +206,6 @@ def _iso(seconds: float) -> str:
 
 def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -> list[dict[str, Any]]:
     stale = {name for name, _, _ in state.stale_tables()}
-
-    def is_late(name: TableName) -> bool:
-        own, lag = state.feed.settings_of(name.database, name.table).freshness_minutes, state.lag_of(name)
-        return lag is not None and lag > (own or state.feed.freshness_minutes) * 60
-
     return [
         {
             "database": name.database,
@@ -220,7 +215,7 @@ def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -
             "lag_seconds": state.lag_of(name),
             "held": state.held.get(name),
             "stale": name in stale,
-            "late": is_late(name),
+            "late": state.is_late(name),
             "health": None if (health := healths.get(name)) is None else health_document(health),
         }
         for name, row in state.tables.items()
@@ -232,7 +227,12 @@ def _last_run(state: FeedState) -> dict[str, Any] | None:
     if holder is None:
         return None
     ended_at = None if holder.is_alive(state.now) else holder.expires_at.isoformat(timespec="seconds")
-    return {"run": holder.run, "host": holder.host, "ended_at": ended_at, "was_killed": not holder.released}
+    return {
+        "run": holder.run,
+        "host": holder.host,
+        "ended_at": ended_at,
+        "was_killed": ended_at is not None and not holder.released,
+    }
 
 
 def _initial(state: FeedState) -> dict[str, Any] | None:
@@ -265,7 +265,7 @@ def _text(status: dict[str, Any], *, files: bool) -> str:
     ]
     if (run := status["last_run"]) is not None:
         ended = f"until {run['ended_at']}" if run["ended_at"] is not None else "it goes on"
-        killed = ", when it was killed" if run["ended_at"] is not None and run["was_killed"] else ""
+        killed = ", when it was killed" if run["was_killed"] else ""
         lines.append(f"  last run   {run['run']} on {run['host']}, {ended}{killed}")
     lines += [bad(f"  failed     {line}") for run in status["failed_runs"] for line in _failed_lines(run)]
     if (initial := status["initial"]) is not None:

@@ -132,6 +132,12 @@ def _meant(model: type[BaseModel], error: ErrorDetails, raw: Mapping[str, Any]) 
     return likely_type(model, error["loc"], section)
 
 
+def some(names: Sequence[str], most: int = 12) -> str:
+    """Return the first names with commas between, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def guess(given: object, known: Iterable[str]) -> str:
     """Return a question that names the known name which `given` was probably meant to be; empty where none is near."""
     return _question(_nearest(given, known))

@@ -53,7 +53,7 @@ class Lake:
         # The warehouse of a catalog can be a name, which is not a location.
         properties = {"warehouse": self.config.warehouse, **file_io.pyiceberg, **self.config.catalog.properties}
         if self.config.warehouse.startswith("file:"):
-            _ensure_directory(Path(urlsplit(self.config.warehouse).path), "lake.warehouse")
+            _ensure_directory(path_of(self.config.warehouse), "lake.warehouse")
         uri = properties.get("uri", "")
         if uri.startswith("sqlite:///"):
             _ensure_directory(Path(uri.removeprefix("sqlite:///")).parent, "lake.catalog.uri")
@@ -126,6 +126,11 @@ class Lake:
         return "/".join((self.config.warehouse.rstrip("/"), *parts))
 
 
+def path_of(uri: str) -> Path:
+    """Return the path of a `file:` URI as the configuration has it: nothing in it is escaped."""
+    return Path(urlsplit(uri).path)
+
+
 def _ensure_directory(directory: Path, key: str) -> None:
     """Create a directory. Raises `ConfigurationError` when it can be neither created nor written, which no retry
     repairs, and `WarehouseFullError` when the disk is full."""
@@ -143,6 +148,11 @@ def _ensure_directory(directory: Path, key: str) -> None:
         )
 
 
+def system_namespace(feed: str) -> str:
+    """Return the namespace of a feed's own tables."""
+    return f"cdc_{feed}"
+
+
 def system_table(feed: str, name: str) -> Identifier:
     """Return the identifier of one of a feed's own tables; docs/tables.md lists them all."""
-    return Identifier(f"cdc_{feed}", name)
+    return Identifier(system_namespace(feed), name)

@@ -256,11 +256,11 @@ def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMa
 
 
 def _damaged(stored: StoredDeletes, why: str) -> StoredFormError:
-    vector = (
-        f"the deletion vector at {stored.path}, offset {stored.offset}," if isinstance(stored, StoredVector) else ""
-    )
+    what = f"the position deletes at {stored.path}"
+    if isinstance(stored, StoredVector):
+        what = f"the deletion vector at {stored.path}, offset {stored.offset},"
     return StoredFormError(
-        f"{vector or f'the position deletes at {stored.path}'} cannot be used: {why}",
+        f"{what} cannot be used: {why}",
         advice="restore the file, or make the table anew with `cdc-lakehouse rebuild`",
     )
 

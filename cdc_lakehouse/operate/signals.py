@@ -134,7 +134,7 @@ def _seconds(moment: datetime.datetime | None) -> float | None:
 SIGNALS: Final = (
     Signal("published_checkpoint_timestamp_seconds", "What the published cut shows, in seconds since 1970.",
            _of_feed(lambda state: state.checkpoint_ts and commit_time(state.checkpoint_ts).timestamp())),
-    Signal("published_lag_seconds", "How far the published cut is behind now.",
+    Signal("published_lag_seconds", "How far the published cut is behind the source.",
            _of_feed(lambda state: state.lag_seconds), _stale),
     Signal("freshness_limit_seconds", "freshness_minutes of the feed.",
            _of_feed(lambda state: state.feed.freshness_minutes * 60)),
@@ -151,7 +151,7 @@ SIGNALS: Final = (
            _of_feed(lambda state: state.segments.waiting())),
     Signal("table_rows", "Rows of a table in the published cut.",
            lambda state: [(TableName(row.database, row.table), row.row_count) for row in state.rows], of_tables=True),
-    Signal("table_lag_seconds", "How far what readers see of a table is behind now.",
+    Signal("table_lag_seconds", "How far what readers see of a table is behind the source.",
            lambda state: [(table, state.lag_of(table)) for table in state.tables], _stale_tables, of_tables=True),
     Signal("table_held", "1 for a table that stays at an earlier cut.",
            lambda state: [(table, 1) for table in state.tables if table in state.held], of_tables=True),

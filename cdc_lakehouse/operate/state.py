@@ -484,6 +484,11 @@ class FeedState:
             return None if row is None else self.lag_seconds
         return lag_seconds(row.checkpoint_ts, self.now)
 
+    def is_late(self, table: TableName) -> bool:
+        """Whether a table lags more than its `freshness_minutes` allow, or its feed's where it has none."""
+        own, lag = self.feed.settings_of(table.database, table.table).freshness_minutes, self.lag_of(table)
+        return lag is not None and lag > (own or self.feed.freshness_minutes) * 60
+
     def stale_tables(self) -> Iterator[tuple[TableName, float, int]]:
         """Yield the tables that lag more than their `freshness_minutes` allow, with the seconds and these minutes."""
         for table in self.tables:

@@ -24,18 +24,26 @@ from cdc_lakehouse.decoders.problems import NOT_LOOKED_AT, PROBLEMS, Rejected
 from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.faults import run_isolated
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.spark import run_isolated
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
 from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles
 from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
-from cdc_lakehouse.lake.tables.segments import Appended, Archive, Segment, Segments, SourceFiles, moved_segment
+from cdc_lakehouse.lake.tables.segments import (
+    Appended,
+    Archive,
+    Segment,
+    Segments,
+    SourceFiles,
+    moved_segment,
+    replayed_segment,
+)
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.feed_tables import is_taken
-from cdc_lakehouse.pipeline.source import JoinPoint
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
@@ -189,6 +197,15 @@ class FeedContext:
     def appended(self) -> Appended:
         """Return which batches are in `events` now; needs no Spark."""
         return Appended.of(self.lake.load(system_table(self.feed.name, "events")))
+
+    def land_again(self, segments: Sequence[Segment], batches: Batches) -> Sequence[Segment]:
+        """Land decoded files again, in these batches: the next run decodes them. Gives what landed."""
+        if not segments:
+            return []
+        appended = self.appended()
+        again = [replayed_segment(each, batches.of_file(each.size), appended, self.landed_at) for each in segments]
+        self.segments.land(again)
+        return again
 
     @functools.cached_property
     def events(self) -> Events:

@@ -24,7 +24,7 @@ from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
-from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment, replayed_segment
+from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
 from cdc_lakehouse.pipeline.context import (
     UNREADABLE_SEGMENT,
     decode_isolated,
@@ -116,15 +116,20 @@ class DumpSource(Source):
         return TakenNames.of(self._run.feed.tables, self._run.history.history, self._run.last_cut.checkpoint_ts)
 
     @property
+    def _is_needed(self) -> bool:
+        """Whether the feed cannot continue without the dump: a table without any of its rows would begin empty, as it
+        is not known which of the feed's it is by now."""
+        loads = loads_of(self._run.history)
+        return not loads or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
+
+    @property
     def has_rows_left(self) -> bool:
         """Whether a taken table has rows that are not in `events` yet, or could not be loaded. Once the dump is loaded,
         this does not read the dump."""
-        loads = loads_of(self._run.history)
         return (
-            not loads
+            self._is_needed
             or bool(self._run.segments.undecoded(DUMP))
             or any(row.error_class in self.schema_faults for row in self._run.quarantine.open())
-            or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
         )
 
     @property
@@ -132,10 +137,7 @@ class DumpSource(Source):
         """A sentence on why a feed that has begun continues without the rest of the dump, which cannot be read; None
         when it can, or when the feed cannot continue without it."""
         run = self._run
-        loads = loads_of(run.history)
-        # A table without any of its rows would begin empty: it is not known which of the feed's it is by now.
-        needed = not loads or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
-        return None if needed or is_cut_missing(run) or run.reload_tables else self._gone
+        return None if self._is_needed or is_cut_missing(run) or run.reload_tables else self._gone
 
     @functools.cached_property
     def _gone(self) -> str | None:
@@ -150,11 +152,12 @@ class DumpSource(Source):
         dump."""
         recorded = {(TableName(each.database, each.table), each.commit_ts) for each in load_changes(self._run.history)}
         message = f"the dump went before it told the table's columns: {_WAY_OUT}"
+        taken = self._taken
         last = {name: max(each or 0 for each in positions) for name, positions in self._landed().items()}
         return [
             Rejected(_segment_name(at, ""), None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table)
             for name, at in last.items()
-            if (name, at) not in recorded and self._taken.takes_name(name)
+            if (name, at) not in recorded and taken.takes_name(name)
         ]
 
     def pending(self) -> PendingLoad | None:
@@ -334,14 +337,7 @@ class DumpSource(Source):
                 segment=missing[0],
                 advice=_WAY_OUT,
             )
-        run, appended = self._run, self._run.appended()
-        batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
-        replayed = [
-            replayed_segment(segment, batches.of_file(segment.size), appended, run.landed_at) for segment in segments
-        ]
-        if replayed:
-            run.segments.land(replayed)
-        return replayed
+        return self._run.land_again(segments, Batches(self._run.segments.batch + 1, _MAX_FILES, _MAX_BYTES))
 
     def first_ts(self) -> int | None:
         return self.load_ts[0]

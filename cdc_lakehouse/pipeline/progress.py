@@ -14,7 +14,7 @@ from typing import Final
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.catalog import Lake, system_namespace
 from cdc_lakehouse.sources.dump import database as dumped
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
@@ -75,7 +75,7 @@ class ReadingProgress:
 
 def location_of(lake: Lake, feed: str) -> str:
     """Return the URI of the directory with the dumps that were read from a feed's database."""
-    return lake.location(system_table(feed, "").namespace, "initial")
+    return lake.location(system_namespace(feed), "initial")
 
 
 def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:

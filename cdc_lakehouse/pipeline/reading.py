@@ -11,12 +11,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
-from pyspark.sql import DataFrame
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, tso
@@ -29,7 +28,6 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, LakeColumn, lake_columns
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, fold_table
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
 from cdc_lakehouse.lake.tables.events import event_reader
 from cdc_lakehouse.pipeline.apply import target_of
@@ -38,6 +36,9 @@ from cdc_lakehouse.pipeline.feed_tables import is_taken, key_changes, key_column
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Configuration = LakehouseConfig | str | os.PathLike[str]
 """A configuration, or the path of its file."""
@@ -73,6 +74,8 @@ def read_spark(
     """Read the same rows as `read` as a DataFrame of this process's session, which is started when there is none.
     Spark's tasks read those of a cut; those between cuts are folded in this process."""
     loaded = _loaded(config)
+    from cdc_lakehouse.lake.spark import build_session  # noqa: PLC0415 - Reading without it needs no PySpark.
+
     session = functools.partial(build_session, loaded.lake, loaded.storage)
     return _find(loaded, table, as_of, feed, last_good, spark_session=session).frame()
 

@@ -341,12 +341,7 @@ class Sink(LogSource):
                 segment=segment,
                 advice="restore them; a file whose content changed is taken by the next run, without being asked",
             )
-        batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
-        appended = functools.cache(run.appended)
-        replayed = [replayed_segment(s, batches.of_file(s.size), appended(), run.landed_at) for s in segments]
-        if replayed:
-            run.segments.land(replayed)
-        return replayed
+        return run.land_again(segments, Batches(run.segments.batch + 1, source.max_files, source.max_bytes))
 
     def checkpoint_ts(self) -> int:
         return self._checkpoint_ts

@@ -1,26 +1,5 @@
 """What a run knows of a sink's files beside their rows: parts that are missing, rows that came again, columns of csv,
-and schemas.
-
-Parts of the source that a listing could not see: directories that cannot be read, last files that are missing,
-index files that do not name the last file, and files that expired before they were read.
-
-Each is a quarantine row until a later listing sees it, so that its table is held by the same rule as for a bad line.
-
-Resolve quarantine rows of files that were cut off, such as by a crash, and whose rows have been sent again since.
-
-The last line of such a file is incomplete, and holds its table like any other bad line. It is resolved once later
-files of the table, of one dispatcher and in its order, contain all of the file's records again, in sequence, and the
-incomplete record in full: the changefeed has restarted before them, so everything after them is sent again too. The
-contents must prove this; otherwise the table stays held.
-
-Find which columns the values of CSV rows belong to.
-
-The values of a CSV row are identified by position only, and TiCDC omits virtual generated columns and the hidden
-columns of expression indexes, which its schema files list like all others. The columns are determined, in this order,
-by the file's header, when it has as many names as the rows have values; by the number of values, when it is that of all
-columns; by the configuration; by the DDL statements of the log. When none of these decides, nothing is guessed: the
-files wait, and their table with them.
-"""
+and schemas."""
 
 from __future__ import annotations
 
@@ -60,6 +39,11 @@ _LOOKED_AT: Final = 8
 """The most later files at which the rows of one that was cut off are looked for."""
 _FILES: Final = 8
 """The most later files over which these rows may be spread."""
+
+# Files that were cut off, such as by a crash: the last line is incomplete, and holds its table like any other bad line.
+# It is resolved once later files of the table, of one dispatcher and in its order, contain all of the file's records
+# again, in sequence, and the incomplete record in full: the changefeed has restarted before them, so everything after
+# them is sent again too. The contents must prove this; otherwise the table stays held.
 
 
 def resolve_redelivered(run: FeedContext) -> None:
@@ -269,6 +253,10 @@ class SchemaFiles:
             return None  # `changes` reports it.
 
 
+# Parts that a listing could not see: directories that cannot be read, last files that are missing, index files that do
+# not name the last file, and files that expired before they were read. Each is a quarantine row until a later listing
+# sees it, so that its table is held by the same rule as for a bad line.
+
 # The possible difference between the clocks of the database and of the store.
 _CLOCKS: Final = datetime.timedelta(minutes=5)
 _WEST: Final = datetime.timedelta(hours=12)
@@ -473,10 +461,15 @@ def _name(file: DataFile) -> TableName:
     return TableName(file.database, file.table)
 
 
+# The columns that the values of csv rows belong to. Values are identified by position only, and TiCDC omits virtual
+# generated columns and the hidden columns of expression indexes, which its schema files list like all others. The
+# columns are determined, in this order, by the file's header, when it has as many names as the rows have values; by the
+# number of values, when it is that of all columns; by the configuration; by the DDL statements of the log. When none of
+# these decides, nothing is guessed: the files wait, and their table with them.
+
 _HEAD: Final = 1024 * 1024
 """Bytes of a file in which its first row is searched, before the whole file is."""
 _WHOLE: Final = 1024 * 1024 * 1024
-_AT_ONCE: Final = 16
 _FILES_READ: Final = 5
 """Files of a table's version whose first row is read, until one fits: a single broken row proves nothing."""
 _SMALLEST_TSO: Final = 1 << 40
@@ -501,7 +494,7 @@ def find_layouts(run: FeedContext, options: CsvOptions, files: SchemaFiles, segm
         for place, change in changes.items()
         if change is not None
     }
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # In a store, each read is a request.
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # In a store, each read is a request.
         tried = pool.map(
             lambda place: inferences[place].layout_of(_first_rows(run, options, groups[place])), inferences
         )

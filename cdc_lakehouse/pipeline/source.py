@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, format_of, layout_of, plain_values
 from cdc_lakehouse.decoders.topic_order import OptionConflict
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.catalog import Lake, system_namespace
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.records import landed_offsets
@@ -470,12 +470,12 @@ def record_look(lake: Lake, feed: str, at: datetime.datetime) -> None:
     if Checkpoints(lake, feed).last().checkpoint_ts == BEGINNING:
         return
     with contextlib.suppress(OSError):  # A look that is not recorded counts for nothing: the source is late then.
-        lake.write(lake.location(f"cdc_{feed}", _LOOK), at.isoformat().encode())
+        lake.write(lake.location(system_namespace(feed), _LOOK), at.isoformat().encode())
 
 
 def last_look(lake: Lake, feed: str) -> datetime.datetime | None:
     """Return the time in UTC of the last look that found nothing new; None before the first."""
-    found = lake.read(lake.location(f"cdc_{feed}", _LOOK))
+    found = lake.read(lake.location(system_namespace(feed), _LOOK))
     try:
         return None if found is None else datetime.datetime.fromisoformat(found.decode())
     except ValueError:  # Another process is writing it.

@@ -1,12 +1,4 @@
-"""The steps of a run, in order: each is done once, after the ones before it.
-
-Enforce `policy.max_quarantined_rows`: the number of quarantined rows, of what one run has landed, at which runs
-stop.
-
-The lake's state decides: each run stops until the rows are repaired or discarded, or the limit is raised. Nothing is
-applied or published before that. The segments that one run landed, in one batch or several, are identified by their
-landing time.
-"""
+"""The steps of a run, in order: each is done once, after the ones before it."""
 
 from __future__ import annotations
 
@@ -38,6 +30,10 @@ from cdc_lakehouse.pipeline.holds import hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed, Source
+
+# The limit of quarantined rows (`policy.max_quarantined_rows`) is one of what a run has landed: segments with one
+# landing time, in one batch or several. The lake's state decides, so each run stops, and applies and publishes nothing,
+# until the rows are repaired or discarded, or the limit is raised.
 
 
 def require_few_rejected(run: FeedContext, landed_at: Collection[datetime.datetime] | None = None) -> None:

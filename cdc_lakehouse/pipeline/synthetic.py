@@ -17,7 +17,7 @@ import datetime
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -60,7 +60,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     without_emptied,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.spark import run_isolated
+from cdc_lakehouse.lake.faults import run_isolated
 from cdc_lakehouse.lake.tables.events import EventReader
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,
@@ -402,37 +402,35 @@ class SyntheticWriter:
     """Writes synthetic events to `events`, with their segments."""
 
     def __init__(self, run: FeedContext) -> None:
-        self._feed, self._segments, self._events, self._appended = run.feed, run.segments, run.events, run.appended
-        self._spark: Callable[[], SparkSession] = lambda: run.spark
-        self._mark_decoded, self._log, self._clock = run.mark_decoded, run.log, run.clock
+        self._run = run
 
     def write_repairs(self, history: History, repairs: Sequence[TableRepair]) -> None:
         """Write repairs, and finish those of a run that ended between its commits: a repair that is not in `events` by
         then is not made."""
-        for segments in self._segments.undecoded(REPAIR).values():
-            self._mark_decoded(segments)
+        for segments in self._run.segments.undecoded(REPAIR).values():
+            self._run.mark_decoded(segments)
         if not repairs:
             return
-        self._events.ensure()
-        batch = self._segments.batch + 1
+        self._run.events.ensure()
+        batch = self._run.segments.batch + 1
         versions = [version_at(history, repair.incarnation, repair.checkpoint_ts) for repair in repairs]
         landed = [
             _segment(
                 # Sorted in the order in which they are made: see `changelog.positions`.
                 REPAIR, f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}", version.name,
-                repair.checkpoint_ts, batch, self._clock(), requested_by=repair.requested_by,
+                repair.checkpoint_ts, batch, self._run.clock(), requested_by=repair.requested_by,
             )
             for repair, version in zip(repairs, versions, strict=True)
         ]  # fmt: skip
-        self._segments.land(landed)
+        self._run.segments.land(landed)
         repaired = map(_repaired, repairs, versions, (segment.segment for segment in landed))
-        self._commit(self._events.writer().write(itertools.chain.from_iterable(repaired)), landed)
+        self._commit(self._run.events.writer().write(itertools.chain.from_iterable(repaired)), landed)
         for repair in repairs:
-            self._log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
+            self._run.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
 
     def write_moved_rows(self, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
         """Bring all synthetic events up to date. Return holds for the tables whose moved rows cannot be written."""
-        moves, found = _moves(self._feed, lives)
+        moves, found = _moves(self._run.feed, lives)
         for move in sorted(moves, key=lambda move: move.commit_ts):
             waiting = next((table for table in move.tables if table.life.id in holds | found), None)
             if waiting is not None and waiting.version.restored is not None:
@@ -453,27 +451,27 @@ class SyntheticWriter:
         `TransientError`: events are written, which belong to more than one table."""
         try:
             if not self._is_current(move):
-                failed = run_isolated(self._spark(), [move], lambda moves: self._carry_out(*moves))
+                failed = run_isolated(self._run.spark, [move], lambda moves: self._carry_out(*moves))
                 if failed:
                     why = f"the rows that the statement moves cannot be written: {failed[0]}"
                     return f"{why}. The next run tries again"
         except TransientError:
             raise
-        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+        except Exception as error:
             version = move.tables[0].version
             reason = hold_reason(error, "have the rows that the statement moves", version.name)
-            self._log.warning("%s: %s", version.query, reason, exc_info=error)
+            self._run.log.warning("%s: %s", version.query, reason, exc_info=error)
             return reason
         return None
 
     def _is_current(self, move: _RowMove) -> bool:
         fingerprint = move.fingerprint
-        known = self._segments.find(table.segment for table in move.tables)
+        known = self._run.segments.find(table.segment for table in move.tables)
         done = [known.get(table.segment) for table in move.tables]
         for row in done:
-            if row is not None and row.state == LANDED and row.batch in self._events.appended.unmarked:
+            if row is not None and row.state == LANDED and row.batch in self._run.events.appended.unmarked:
                 # A run ended between its commit and this.
-                self._mark_decoded([each for each in done if each is not None])
+                self._run.mark_decoded([each for each in done if each is not None])
                 return self._is_current(move)
             if row is None or row.state == LANDED or row.fingerprint != fingerprint:
                 return False
@@ -483,10 +481,10 @@ class SyntheticWriter:
         before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces").is_null())
         # The commit-ts of a later move is known even when it moved no row.
         before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move.commit_ts))
-        return not self._segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
+        return not self._run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
 
     def _carry_out(self, move: _RowMove) -> None:
-        self._events.ensure()
+        self._run.events.ensure()
         for table in move.tables:
             self._require_known_rows(table)
         spans = [
@@ -499,24 +497,24 @@ class SyntheticWriter:
         ]  # fmt: skip
         readers = _readers(move)
         names = {name for table in move.tables for name in table.life.names}
-        is_small = EventEstimates(self._segments.rows).of_names(names) <= _DRIVER_EVENTS
+        is_small = EventEstimates(self._run.segments.rows).of_names(names) <= _DRIVER_EVENTS
         with errors_of_tasks():
             (self._write_in_driver if is_small else self._write_in_tasks)(move, spans, readers)
 
     def _write_in_driver(self, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
         """Write the events of small tables in this process: a job takes longer than its work."""
-        rows = read_rows_at(self._events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
+        rows = read_rows_at(self._run.events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
         for number, each in enumerate(rows):
             if pc.any(each.column("partial")).as_py():
                 raise _partial_rows(move)
             _require_partition(move, readers[number], number, {*each.column("exchanged").unique().to_pylist()})
         written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
-        self._commit_move(move, self._events.writer().write(written))
+        self._commit_move(move, self._run.events.writer().write(written))
 
     def _write_in_tasks(self, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
-        events = self._events.reader(*commit_ts_range(spans))
+        events = self._run.events.reader(*commit_ts_range(spans))
         own = [[span for span in spans if span.table_no == number] for number in range(len(readers))]
-        rows = [rows_at(self._spark(), events, spans, reader) for spans, reader in zip(own, readers, strict=True)]
+        rows = [rows_at(self._run.spark, events, spans, reader) for spans, reader in zip(own, readers, strict=True)]
         for frame in rows:
             frame.persist()
         try:
@@ -526,24 +524,20 @@ class SyntheticWriter:
                 exchanged = {row["exchanged"] for row in frame.select("exchanged").distinct().collect()}
                 _require_partition(move, readers[number], number, exchanged)
             columns = spark_columns(SYNTHETIC_EVENTS)
-            events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
-            self._commit_move(
-                move,
-                results_of(
-                    functools.reduce(lambda left, right: left.unionAll(right), events), self._events.writer().write
-                ),
-            )
+            made = [rows[number].mapInArrow(each, columns) for number, each in _parts(move)]
+            union = functools.reduce(lambda left, right: left.unionAll(right), made)
+            self._commit_move(move, results_of(union, self._run.events.writer().write))
         finally:
             for frame in rows:
                 frame.unpersist()
 
     def _require_known_rows(self, table: _Table) -> None:
         """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
-        if self._feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
+        if self._run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
             return
         from pyspark.sql import functions as F  # noqa: PLC0415
 
-        events = self._events.frame()
+        events = self._run.events.frame()
         for span in table.life.spans():
             above, upto = max(span.above, table.void_upto_ts), span.upto
             if span.version.key or upto is None or above >= upto:
@@ -560,11 +554,11 @@ class SyntheticWriter:
 
     def _commit_move(self, move: _RowMove, data_files: Sequence[str]) -> None:
         """Commit the events of a move in new segments, or in those that a run had landed before it ended."""
-        now, fingerprint, newest = self._clock(), move.fingerprint, self._segments.batch
-        known = self._segments.find(table.segment for table in move.tables)
+        now, fingerprint, newest = self._run.clock(), move.fingerprint, self._run.segments.batch
+        known = self._run.segments.find(table.segment for table in move.tables)
         segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
         if len(segments) != len(move.tables):
-            before = {name: replaced_contents(segment, self._appended()) for name, segment in known.items()}
+            before = {name: replaced_contents(segment, self._run.appended()) for name, segment in known.items()}
             segments = [
                 _segment(
                     MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, newest + 1, now,
@@ -572,24 +566,26 @@ class SyntheticWriter:
                 )
                 for table in move.tables
             ]  # fmt: skip
-            self._segments.land(segments)
+            self._run.segments.land(segments)
         self._commit(data_files, segments)
         names = " and ".join(str(table.version.name) for table in move.tables)
-        self._log.info("wrote moved rows of %s in %s", names, self._clock() - now)
+        self._run.log.info("wrote moved rows of %s in %s", names, self._run.clock() - now)
 
     def _commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         """Append and count the events of landed segments, as for those of the source."""
-        self._events.commit(data_files, segments)
-        self._mark_decoded(segments)
+        self._run.events.commit(data_files, segments)
+        self._run.mark_decoded(segments)
 
     def _delete_obsolete(self, wanted: set[str]) -> None:
         """Remove the synthetic events of DDL that is no longer in the history or the configuration."""
-        obsolete = [row for row in self._segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
+        obsolete = [
+            row for row in self._run.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted
+        ]
         over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]
         if over:
-            batch, appended, now = self._segments.batch + 1, self._appended(), self._clock()
+            batch, appended, now = self._run.segments.batch + 1, self._run.appended(), self._run.clock()
             new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
-            self._segments.land(new)
+            self._run.segments.land(new)
             self._commit((), new)
 
 

@@ -11,11 +11,9 @@ import datetime
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
-
-import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
 from cdc_lakehouse.changelog.history import History, Incarnation, ObservedColumns, Statement, schema_changes
@@ -30,6 +28,7 @@ from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.decoding import fits_driver
+from cdc_lakehouse.lake.tables.events import discard_events
 from cdc_lakehouse.lake.tables.records import (
     LandedBatch,
     LandedSegment,
@@ -310,10 +309,10 @@ class RecordSource(LogSource):
         )  # fmt: skip
         wanted = wanted_records(run, self._format, batches)
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
-        tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
-        records = record_reader(run.lake, run.feed.name, wanted, tasks)
-        write, tasks = run.events.writer().write if append else _discard, len(records.shares)
-        data_files, found = changes_in_tasks(spark, tasks, records.read, topic_format, write)
+        parallel = 1 if spark is None else spark.sparkContext.defaultParallelism
+        records = record_reader(run.lake, run.feed.name, wanted, parallel)
+        write = run.events.writer().write if append else discard_events
+        data_files, found = changes_in_tasks(spark, len(records.shares), records.read, topic_format, write)
         if append:
             run.events.commit(data_files, segments, taken.digest)
         for number in batches:
@@ -478,12 +477,6 @@ class Topics(RecordSource):
         ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
         appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
         return appended.batch, [*pending.faults, *appended.faults]
-
-
-def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    for _ in events:
-        pass
-    return iter(())
 
 
 def batches_before(run: FeedContext, state: LandedState) -> list[int]:

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from pyspark.errors import PySparkException
 
-from cdc_lakehouse.lake.spark import run_isolated
+from cdc_lakehouse.lake.faults import run_isolated
 
 _CRASH: Final = PySparkException("Python worker exited unexpectedly (crashed)")
 

@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import duckdb
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -500,7 +499,9 @@ def read_keyed_events(
 ) -> Iterator[pa.Table]:
     """The events of some spans, with the columns of `KEYED_EVENTS`, and as `key_deletes` the keys that events of the
     segments `decoded_again` had earlier. Raises `TransientError`, and errors of lack of memory unchanged: the values of
-    one table can be the cause (see `lake.spark.run_isolated`)."""
+    one table can be the cause (see `lake.faults.run_isolated`)."""
+    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+
     if not spans:
         return
     names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)

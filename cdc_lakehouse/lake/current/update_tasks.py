@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
@@ -64,7 +63,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     without_emptied,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.faults import described, engine_fault
+from cdc_lakehouse.lake.faults import described, engine_fault, run_isolated
 from cdc_lakehouse.lake.files import (
     POSITION,
     ROW_GROUP_BYTES,
@@ -77,7 +76,6 @@ from cdc_lakehouse.lake.files import (
     write_file,
 )
 from cdc_lakehouse.lake.files import column as column_of_field
-from cdc_lakehouse.lake.spark import run_isolated
 from cdc_lakehouse.lake.tables.events import EventReader
 
 if TYPE_CHECKING:
@@ -138,8 +136,7 @@ class UpdatedTable:
     def add(self, part: UpdatedTable) -> None:
         self.files += part.files
         self.rewritten += part.rewritten
-        for path, positions in part.deleted.items():
-            self.deleted[path] = self.deleted.get(path, BitMap64()) | positions
+        self.deleted = _union(self.deleted, part.deleted)
         self.counts = RowCounts(*map(operator.add, self.counts, part.counts))
         self.rejections += part.rejections
         self.failure = part.failure or self.failure
@@ -265,6 +262,8 @@ def update_tables(
 def _updated(
     plan: TableUpdate | FileRewrite, connection: Any, properties: Mapping[str, str], changes: pa.Table
 ) -> UpdatedTable:
+    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+
     update = plan.update if isinstance(plan, FileRewrite) else plan
     task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
     try:
@@ -697,7 +696,7 @@ def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _union(first: dict[str, BitMap64], second: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
-    return {path: first.get(path, BitMap64()) | second.get(path, BitMap64()) for path in {**first, **second}}
+    return {**first, **{path: first.get(path, BitMap64()) | positions for path, positions in second.items()}}
 
 
 _TASK_EVENTS: Final = 500_000
@@ -781,7 +780,7 @@ class UpdateJob:
         ]
         spark = None if sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS else self._spark
         work = functools.partial(_rewritten, self._properties)
-        for part in run_tasks(spark, rewrites, work) if rewrites else ():
+        for part in run_tasks(spark, rewrites, work):
             found[part.table_no].add(part)
         return found
 

@@ -26,13 +26,13 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.records import (
+    LAST_SECOND,
     LandedBatch,
     LandedSegment,
     LandedState,
     RecordCommits,
     RecordRows,
     RecordWriter,
-    landed_offsets,
     offsets_summary,
     records_table,
     state_of,
@@ -80,7 +80,10 @@ class FoundPosition:
 
 def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
     """Return how many entries of a feed have landed, and the binlog position of the last one as text for people."""
-    table = lake.load(records_table(feed))
+    return _position_in(lake.load(records_table(feed)), destination)
+
+
+def _position_in(table: Table | None, destination: str) -> tuple[int, str | None]:
     landed = state_of(table).landed.end(LogPartition(destination, 0)) or 0
     key = None if table is None else table.properties.get(CANAL_POSITION)
     place = [] if key is None else json.loads(key)
@@ -95,7 +98,7 @@ def find_stuck(lake: Lake, feed: str, destination: str) -> SourceError | None:
     table = lake.load(records_table(feed))
     if table is None or int(table.properties.get(CANAL_REPEATS, "0")) < STUCK:
         return None
-    landed, position = landed_position(lake, feed, destination)
+    landed, position = _position_in(table, destination)
     return SourceError(
         f"the Canal server is stuck after {position}: it sends the entry there again and again, and nothing after it"
         f" ({_described(_value(table, landed - 1))})",
@@ -126,7 +129,7 @@ def find_binlog_position(
 
     Raises `SourceError` when the log is not the one of the position."""
     table = lake.load(records_table(feed))
-    end = landed_offsets(lake, feed).end(LogPartition(destination, 0)) or 0
+    end = state_of(table).landed.end(LogPartition(destination, 0)) or 0
     search = BinlogSearch(sought)
     if table is not None:
         for start in range(0, end, _AT_ONCE):
@@ -210,8 +213,6 @@ def _between(start: int, end: int) -> BooleanExpression:
 
 _ROWS_AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1
-_LAST_MS: Final = 253_370_764_800_000
-"""Records have no timestamp from the year 9999 on."""
 
 _Landing = tuple[PlacedEntry, bytes]
 """An entry and its key."""
@@ -318,7 +319,7 @@ def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes
 
 def _of_their_times(entries: Sequence[PlacedEntry]) -> BooleanExpression:
     times_ms = [entry.time_ms for entry in entries]
-    times = [time for time in times_ms if time is not None and 0 <= time < _LAST_MS]
+    times = [time for time in times_ms if time is not None and 0 <= time < LAST_SECOND * 1000]
     found: BooleanExpression = AlwaysFalse()
     if times:
         found = between("timestamp", _iso(min(times)), _iso(max(times)))

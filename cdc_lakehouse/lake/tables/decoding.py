@@ -20,7 +20,7 @@ from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LI
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.lake.tables.events import EventWriter, discard_events
 from cdc_lakehouse.sources.object_store import SegmentRef
 
 if TYPE_CHECKING:
@@ -114,11 +114,8 @@ def _decode(
                         yield _events(sound, file)
                 found.rejected += bad.listed()
 
-    if writer is None:
-        for _ in events():
-            pass
-    else:
-        found.data_files += writer.write(events())
+    write = discard_events if writer is None else writer.write
+    found.data_files += write(events())
     yield found
 
 

@@ -168,20 +168,14 @@ def records_table(feed: str) -> Identifier:
     return system_table(feed, "records")
 
 
-def landed_state(lake: Lake, feed: str) -> LandedState:
-    """Return what has landed in the lake, for a run that looks for new records. After a crash, nothing else may know of
-    the last batch yet."""
-    return state_of(lake.load(records_table(feed)))
-
-
 def landed_offsets(lake: Lake, feed: str) -> LandedOffsets:
     """Return the landed offsets, for a sensor and for the checkpoint."""
-    return landed_state(lake, feed).landed
+    return state_of(lake.load(records_table(feed))).landed
 
 
 def last_batch(lake: Lake, feed: str) -> LandedBatch:
-    """Return the batch that landed last."""
-    return landed_state(lake, feed).last
+    """Return the batch that landed last. After a crash, nothing else may know of it yet."""
+    return state_of(lake.load(records_table(feed))).last
 
 
 def _record_bytes(segments: Iterable[LandedSegment]) -> float | None:
@@ -213,7 +207,7 @@ _TYPES: Final = (None, "CreateTime", "LogAppendTime")
 """Kafka's names for the client's timestamp types, by number."""
 _WHOLE_MINUTES_SINCE: Final = 100_000_000
 """1973, in seconds: since then every zone's offset from UTC is in whole minutes, and changes at a full minute."""
-_LAST_SECOND: Final = 253_370_764_800
+LAST_SECOND: Final = 253_370_764_800
 """The start of the year 9999: Python's calendar ends with that year."""
 _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 10}
 
@@ -234,7 +228,7 @@ class RecordRows:
         """Yield the rows of each feed date, with the columns of `SCHEMA`."""
         flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
         types, times = flat[::2], flat[1::2]
-        dated = (types > 0) & (times >= 0) & (times < _LAST_SECOND * 1000)
+        dated = (types > 0) & (times >= 0) & (times < LAST_SECOND * 1000)
         count, partition = len(messages.offsets), messages.range.partition
         dates, which = self._dates(times // 1000, dated)
         keys, values = pa.array(messages.keys, pa.large_binary()), pa.array(messages.values, pa.large_binary())
@@ -528,7 +522,6 @@ class Records:
         self._client = client or KafkaClient.of(feed.kafka)
         self._spark = spark
         self._commits = RecordCommits(lake, feed.name)
-        self.identifier = self._commits.identifier
 
     def append(self, ranges: Sequence[OffsetRange], pending: Pending, batch: int) -> Appended:
         """Land ranges of the pending offsets as the batch with this number, which must be above all earlier ones. It
