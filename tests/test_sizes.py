@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_972, 21),
     "cdc_lakehouse/config": (2_016, 8),
     "cdc_lakehouse/decoders": (6_295, 22),
-    "cdc_lakehouse/lake": (10_929, 30),
+    "cdc_lakehouse/lake": (10_938, 30),
     "cdc_lakehouse/operate": (2_661, 8),
     "cdc_lakehouse/pipeline": (6_392, 18),
     "cdc_lakehouse/sample": (914, 3),
     "cdc_lakehouse/sources": (6_631, 29),
     "cdc_lakehouse/*.py": (855, 6),
-    "tests": (36_857, 253),
+    "tests": (36_871, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

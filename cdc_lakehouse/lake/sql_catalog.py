@@ -16,6 +16,7 @@ from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
+    NamespaceAlreadyExistsError,
     NotInstalledError,
     OAuthError,
     RESTError,
@@ -23,9 +24,10 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import event, select
 from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, IntegrityError, NoSuchModuleError, OperationalError
 from sqlalchemy.orm import Session
 
 from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError
@@ -48,6 +50,13 @@ class CachingSqlCatalog(SqlCatalog):
             with contextlib.suppress(DatabaseError):
                 return super().create_tables()
         return super().create_tables()
+
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        """Create a namespace. PyIceberg asks first whether it exists; another feed may create it after that."""
+        try:
+            super().create_namespace(namespace, properties)
+        except IntegrityError as error:
+            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
 
     def metadata_file(self, identifier: tuple[str, ...]) -> str | None:
         """Return the location of a table's metadata file, read from the database only; None when there is no such

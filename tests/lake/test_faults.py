@@ -241,3 +241,17 @@ def test_a_table_is_held_for_what_is_its_own_and_never_for_a_fault_of_the_engine
     assert hold_reason(DdlError("not yet", advice="wait"), "be written", NAME) == "not yet: wait"
     with pytest.raises(EngineError):
         hold_reason(JavaError("java.lang.OutOfMemoryError: Java heap space"), "be written", NAME)
+
+
+def test_namespace_created_by_another_feed_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db") for _ in range(2))
+    asks = second.catalog.namespace_exists
+
+    def asks_too_early(namespace: str | tuple[str, ...]) -> bool:
+        found = asks(namespace)
+        first.ensure_namespace("shop")
+        return found
+
+    monkeypatch.setattr(second.catalog, "namespace_exists", asks_too_early)
+    second.ensure_namespace("shop")
+    assert second.catalog.list_namespaces() == [("shop",)]
