@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import get_args
@@ -140,44 +139,6 @@ def test_kinds_and_formats_are_known_where_allowed() -> None:
         assert all(any(name.startswith(path) for name in modules()) for path in may), rule
 
 
-_QUANTIFIER = r"([*+?]|\{\d*,?\d*\})\+"
-
-
-def too_new(tree: ast.AST) -> set[int]:
-    """Lines with a regular expression that Python before 3.11.5 matches wrongly: an atomic group, or a possessive
-    quantifier of a group. One after an expression counts, as it may be a group; one after a set does not."""
-    found: set[int] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Constant(str() | bytes()):
-                parts, pattern = [node], rf"(?s:.*)(\){_QUANTIFIER}|\(\?>)"
-            case ast.JoinedStr([_, *parts]) | ast.BinOp(_, ast.Add(), parts):
-                parts, pattern = parts if isinstance(parts, list) else [parts], _QUANTIFIER
-            case _:
-                continue
-        values = [part.value for part in parts if isinstance(part, ast.Constant)]
-        if any(
-            re.match(pattern, value.decode("latin-1") if isinstance(value, bytes) else str(value)) for value in values
-        ):
-            found.add(node.lineno)
-    return found
-
-
-@pytest.mark.parametrize("root", [PACKAGE, Path(__file__).parent], ids=["product", "tests"])
-def test_regular_expressions_are_those_that_every_python_matches(root: Path) -> None:
-    texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
-    # One of these is in each of them.
-    files = {path: too_new(ast.parse(text)) for path, text in texts.items() if re.search(rf"{_QUANTIFIER}|\(\?>", text)}
-    assert [f"{path}:{line}" for path, lines in files.items() for line in lines] == []
-
-
-@pytest.mark.parametrize("quantifier", ["*", "+", "?"])
-def test_wrongly_matched_expressions_are_seen(quantifier: str) -> None:
-    for text in ("'(?:ab)%s+'", "rb'(?:ab)%s+'", "f'{x}%s+'", "x + '%s+'", "f'a{x}(?' '>b%s)'"):
-        assert too_new(ast.parse(text % quantifier)) == {1}, text
-    assert too_new(ast.parse("r'[^a]*+.++(?:a+|b)?' f'{a}+00:00' + x")) == set()
-
-
 def test_rules_see_what_they_are_for() -> None:
     asking = ast.parse(
         "match feed.source:\n case KafkaSource(): pass\n"
@@ -188,8 +149,3 @@ def test_rules_see_what_they_are_for() -> None:
     assert protocols_compared(ast.parse("a.protocol == DEFAULT or b.message_format is None")) == {"protocol"}
     assert sections_read(ast.parse("run.feed.kafka.topics")) == {"kafka"}
     assert schemes_used(ast.parse("uri.startswith('kafka://')")) == {"kafka://"}
-
-
-def test_implementations_that_the_rules_name_exist() -> None:
-    defined = {node.name for tree in modules().values() for node in nodes(tree) if isinstance(node, ast.ClassDef)}
-    assert defined >= KINDS

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from dagster import DagsterInstance
-from dagster._core.workspace.config_schema import process_workspace_config
 
 from cdc_lakehouse.config import load
 from cdc_lakehouse.lake.spark import spark_settings
@@ -142,12 +141,6 @@ def _snakes(values: Any) -> Any:
 
 def _snake(name: str) -> str:
     return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
-
-
-def test_the_workspace_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CDC_LAKEHOUSE_CODE_HOST", "host")
-    monkeypatch.setenv("CDC_LAKEHOUSE_CODE_PORT", "4000")
-    assert process_workspace_config(read("workspace.yaml")).success
 
 
 def test_catalogs_of_the_page_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

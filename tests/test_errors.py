@@ -70,15 +70,6 @@ def test_a_subclass_with_fields_of_its_own_survives_too(error: CdcError, fields:
     assert {name: getattr(arrived, name) for name in fields} == fields
 
 
-def test_an_error_of_a_message_keeps_the_table_that_was_known_first() -> None:
-    error = MessageError("bad", advice="mend it")
-    assert error.of is None and error.table is None
-    known = error.within("a.b", "t")
-    assert (known.of, known.table, str(known)) == (("a.b", "t"), "a.b.t", "bad [table a.b.t]: mend it")
-    assert known.within("other", "x") is known
-    assert (error.within("d", None).of, error.within("d", None).table) == (("d", None), None)
-
-
 TRIED_AGAIN = {
     "TransientError", "SourceUnreachableError", "ConcurrentRunError", "CatalogUnreachableError", "WarehouseFullError",
     "WarehouseUnreachableError", "AlertNotSentError", "EngineError",
@@ -89,10 +80,6 @@ TRIED_AGAIN = {
 def test_an_error_is_tried_again_or_reported_never_both(kind: type[CdcError]) -> None:
     assert issubclass(kind, TransientError) == (kind.__name__ in TRIED_AGAIN)
     assert issubclass(kind, PermanentError) != issubclass(kind, TransientError)
-
-
-def test_the_walk_over_the_errors_found_them() -> None:
-    assert {"ConfigurationError", "CheckpointError", "ObjectMissingError", *TRIED_AGAIN} <= {k.__name__ for k in KINDS}
 
 
 # --- Advice, by the error itself or by its class ---

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+from cdc_lakehouse.sample.shop import Shop, state_path
 from tests.kit.lakes import TestLake
-from tests.sample.test_shop import shop_of
+
+
+def shop_of(sink: Path) -> Shop:
+    """The shop as it was when the last batch was complete."""
+    return Shop.from_state(json.loads(state_path(sink).read_text(encoding="utf-8"))["shop"])
 
 
 def check_shop(lake: TestLake) -> None:

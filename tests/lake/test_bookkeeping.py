@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from tests.boundaries.small_tables import (
-    QUARANTINE_SCHEMA,
     Appended,
     Checkpoints,
     Cut,
@@ -25,7 +23,6 @@ from tests.boundaries.small_tables import (
     Frontier,
     Frontiers,
     KnownTable,
-    Lake,
     Quarantine,
     Quarantined,
     Rejected,
@@ -33,9 +30,7 @@ from tests.boundaries.small_tables import (
     SchemaHistory,
     Segment,
     Segments,
-    SmallTable,
     TableName,
-    Totals,
     applied_content,
     as_rows,
     as_segments,
@@ -45,10 +40,7 @@ from tests.boundaries.small_tables import (
     may_hold,
     replaced_contents,
     replayed_segment,
-    table_versions,
-    totals,
 )
-from tests.kit.lakes import lake_config
 from tests.kit.other_writer import rewrite
 from tests.lake import (
     ADD_COLUMN,
@@ -129,14 +121,6 @@ def test_gaps_are_of_a_directory_and_dispatcher() -> None:
     gaps = index_gaps(as_rows(rows))
     assert {str(gap): gap.missing for gap in gaps} == {"d/t/2": (1,), "d/t/3/2026-06-01 (dispatcher 9)": (1, 3)}
     assert [(gap.table, gap.table_version) for gap in gaps] == [("t", 2), ("t", 3)]
-
-
-def test_totals_and_table_versions_of_segments() -> None:
-    rows = [A, replace(B, state="decoded", events=5, inserts=3, updates=1, deletes=1, quarantined=2)]
-    assert totals(as_rows(rows)) == Totals(2, 20, 5, 3, 1, 1, 2, 0, None, None)
-    rows = [segment(f"d/t/{version}/2026-06-0{day}/CDC1", file_index=1) for version in (1, 2) for day in (2, 1)]
-    versions = [("d/t/1/2026-06-01", TableName("d", "t"), 1), ("d/t/2/2026-06-01", TableName("d", "t"), 2)]
-    assert table_versions(as_rows(rows)) == versions and table_versions(as_rows([])) == []
 
 
 def replayed(row: Segment, *batches: int) -> Segment:
@@ -268,38 +252,9 @@ def test_quarantine_ids_stay_with_place_and_bytes(quarantine: Callable[[], Quara
     assert Quarantined("s", 1, "d", "t", "BadLine", "m", b"a", "open", NOON).id == "3a2827c09e5c"
 
 
-def test_quarantine_decision_on_outdated_rows_is_refused(quarantine: Callable[[], Quarantine]) -> None:
-    step(quarantine(), "a1")
-    person, run = quarantine(), quarantine()
-    assert person.open() and run.open()
-    step(person, "discard")
-    with pytest.raises(ConcurrentRunError, match="another run has written to"):
-        step(run, "a2")
-    late = quarantine()
-    assert late.rows
-    step(quarantine(), "a2")
-    with pytest.raises(ConcurrentRunError, match="another run has written to"):
-        step(late, "reopen")
-
-
-def test_quarantine_of_earlier_release_gets_columns(quarantine: Callable[[], Quarantine], tmp_path: Path) -> None:
-    old = pa.schema([field for field in QUARANTINE_SCHEMA if not field.name.startswith("discard")])
-    row = Quarantined("a", 1, "d", "t", "BadLine", "m", b"x", "open", NOON)
-    rows = [row, replace(row, line=2, state="discarded", resolved_at=NOON)]
-    columns = [{name: getattr(each, name) for name in old.names} for each in rows]
-    SmallTable(Lake(lake_config(tmp_path)), "f", "quarantine", old).write(pa.Table.from_pylist(columns, old))
-    assert quarantine().rows == rows
-    step(quarantine(), "a1=x a2=x")
-    step(quarantine(), "discard")
-    assert {(shown(row), row.discarded_by) for row in quarantine().rows} == {
-        ("a1=x discarded", "ann"), ("a2=x discarded", None),
-    }  # fmt: skip
-
-
 # --- Cuts ---
 
 HOUR = datetime.timedelta(hours=1)
-BATCHES = st.integers(0, 2**40)
 HELD = st.lists(st.tuples(st.text(), st.text()), max_size=3).map(tuple)
 
 
@@ -314,17 +269,6 @@ def row(checkpoint_ts: int, table: str, rows: int = 1) -> CutRow:
 
 def cut_rows(run: Checkpoints, checkpoint_ts: int) -> list[CutRow]:
     return sorted(run.rows(checkpoint_ts), key=lambda row: row.table)
-
-
-@settings(max_examples=10, deadline=None)
-@given(cut=st.builds(Cut, st.integers(1, 2**63 - 1), BATCHES, BATCHES, st.text(max_size=12), HELD))
-def test_newest_cut_is_as_published(tmp_path_factory: pytest.TempPathFactory, cut: Cut) -> None:
-    checkpoints = runs(Checkpoints, tmp_path_factory.mktemp("cut"))
-    first = checkpoints().last()
-    assert (first.checkpoint_ts, first.batch, first.versions, first.held_incarnations) == (0, 0, 0, frozenset())
-    assert checkpoints().rows(0) == []
-    checkpoints().publish(cut, [])
-    assert checkpoints().last() == cut
 
 
 def test_cuts_replace_those_of_their_checkpoint(checkpoints: Callable[[], Checkpoints], tmp_path: Path) -> None:

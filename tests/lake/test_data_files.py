@@ -225,16 +225,6 @@ def test_deletes_are_read_alike_and_take_over_earlier_ones(
         assert read(replace(real, deletes=file.deletes), schema, [1]) == expected
 
 
-def test_vectors_of_files_share_one_file(tmp_path: Path) -> None:
-    positions = {"a": {1, 5, 2**33}, "b": set(range(100)), "none": set[int]()}
-    found = write_vectors(IO, str(tmp_path / "v"), {name: BitMap64(each) for name, each in positions.items()})
-    vectors = {json.loads(text)["referenced-data-file"]: stored_deletes(text) for text in found}
-    assert {name: set(read_vector(IO, each)) for name, each in vectors.items() if isinstance(each, StoredVector)} == {
-        name: each for name, each in positions.items() if each
-    }
-    assert write_vectors(IO, str(tmp_path / "w"), {"none": BitMap64()}) == [] and not (tmp_path / "w").exists()
-
-
 def test_damaged_vector_is_seen(tmp_path: Path) -> None:
     """Each byte that is another, and a place or count that is."""
     first, _ = map(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,47 +111,6 @@ def table(tmp_path: Path) -> Table:
     return lambda: small_table(tmp_path)
 
 
-def test_reading_absent_table_does_not_make_it(table: Table) -> None:
-    run = table()
-    assert (run.read(), run.properties()) == ([], {}) and table().table is None
-
-
-@pytest.mark.parametrize("value", ODD)
-def test_filter_of_files_by_bounds_finds_odd_value(odd_table: SmallTable, value: str) -> None:
-    for condition in (equal("name", value), among("name", [value])):
-        assert rows(odd_table, row_filter=condition) == [Row(value)]
-
-
-@pytest.fixture(scope="module")
-def odd_table(tmp_path_factory: pytest.TempPathFactory) -> SmallTable:
-    table = small_table(tmp_path_factory.mktemp("odd"))
-    # Files of their own too: their bounds decide whether they are read at all.
-    for part in (ODD[:3], ODD[3:12], ODD[12:20], *([value] for value in ODD[20:])):
-        table.write([Row(value) for value in part])
-    return table
-
-
-def test_concurrent_writers_have_one_winner(table: Table) -> None:
-    table().write([Row("first")])
-    runs = [table() for _ in range(4)]
-    for run in runs:
-        run.read()
-    start = threading.Barrier(len(runs))
-
-    def write(number: int) -> Row | None:
-        start.wait()
-        try:
-            runs[number].write([Row(f"run{number}")])
-        except ConcurrentRunError:
-            return None
-        return Row(f"run{number}")
-
-    with ThreadPoolExecutor(len(runs)) as threads:
-        winners = [row for row in threads.map(write, range(len(runs))) if row is not None]
-    assert len(winners) == 1
-    assert rows(table()) == [Row("first"), *winners]
-
-
 # --- Columns ---
 
 
@@ -202,13 +159,6 @@ def test_table_of_older_code_gets_columns_with_first_rows(tmp_path: Path, replac
         assert sorted(reader.read(), key=lambda row: row["name"]) == expected
     small_table(tmp_path, NEWER).write([NewerRow("new", "five", [])])
     assert len(small_table(tmp_path, NEWER).read()) == len(expected) + 1
-
-
-def test_same_columns_leave_the_schema(table: Table) -> None:
-    for name in "ab":
-        table().write([Row(name)], replacing=equal("name", name))
-    stored = stored_table(table)
-    assert len(stored.schemas()) == 1 and stored.schema().find_field("name").required
 
 
 # --- Upkeep ---

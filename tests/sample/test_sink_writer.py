@@ -16,7 +16,7 @@ from tests.boundaries.sample import LINE_END, SampleRowChange, SinkWriter, Table
 from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_schema_file
 from tests.kit.csv_sinks import csv, csv_with_old_values
 from tests.kit.sink_layouts import layout_with
-from tests.sample.fold import contents
+from tests.sample import contents
 
 NAMES = ["date_dirs", "multi_schema_change", "pk_updates", "rename_chain", "types_enum_set", "types_text", "types_time"]
 DAY = datetime.datetime(2026, 6, 1, 23, 30, tzinfo=datetime.UTC)
@@ -127,14 +127,6 @@ def test_numbers_begin_at_one_each_day_by_the_clock_in_utc(tmp_path: Path) -> No
         f"{table}/2026-06-02/{FILES[0]}", f"{table}/2026-06-02/meta/CDC.index",
     ]  # fmt: skip
     assert contents(tmp_path)[f"{table}/2026-06-01/meta/CDC.index"] == b"CDC00000000000000000002.json\n"
-
-
-def test_a_new_writer_goes_on_with_the_numbers(tmp_path: Path) -> None:
-    for number in (1, 2):
-        writer = SinkWriter(tmp_path)
-        writer.write([insert(number)])
-        writer.flush(DAY)
-    assert sorted(path.name for path in tmp_path.rglob("CDC*.json")) == FILES
 
 
 def test_a_partition_and_a_limit_of_changes_make_files_of_their_own(tmp_path: Path) -> None:

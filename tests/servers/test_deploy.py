@@ -20,8 +20,8 @@ import yaml
 
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.lake.spark import jar_directory
+from tests.kit.shop import shop_of
 from tests.kit.waiting import until
-from tests.sample.test_shop import shop_of
 from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
 from tests.servers.installed import ROOT, Installed, build_wheel, install, interpreter

@@ -128,13 +128,6 @@ def test_permanent_fault_is_not_tried_again(
     assert fault.seen == 1
 
 
-def test_object_changed_after_the_list_is_refused(store: ObjectStore, bucket: S3Bucket, proxy: Proxy) -> None:
-    found = next(each for each in store.list() if isinstance(each, StoredObject) and each.path == "a/small")
-    proxy.add(applies=reading("a/small"), before=lambda: bucket.put("a/small", b"other"))
-    with pytest.raises(ObjectChangedError, match=r"segment a/small"):
-        store.read("a/small", limit=100, etag=found.etag)
-
-
 @pytest.mark.parametrize("conditional", [True, False])
 def test_object_changed_between_tries_is_never_mixed(
     store: ObjectStore, bucket: S3Bucket, proxy: Proxy, conditional: bool

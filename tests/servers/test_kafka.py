@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -46,15 +45,6 @@ def test_every_byte_of_a_message_is_kept(new_feed: NewFeed, kafka: Broker) -> No
     assert {row["segment"] for row in seen} == {segment.segment} == {f"{feed.topic}/0/{0:020d}"}
     assert (segment.start, segment.end, segment.records) == (0, 5, 5)
     assert segment.bytes == sum(row["size"] for row in seen) == 256 * 2 + 9 + len("订单\x00\n".encode())
-
-
-def test_time_of_the_broker_is_kept(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(topics=[kafka.create(message_timestamp_type="LogAppendTime")])
-    feed.send(Sent(b"x", at=1000))
-    feed.run()
-    (row,) = feed.rows()
-    assert row["timestamp_type"] == "LogAppendTime"
-    assert abs(row["timestamp"].timestamp() - time.time()) < 3600
 
 
 def test_messages_larger_than_a_fetch_are_read(new_feed: NewFeed, kafka: Broker) -> None:

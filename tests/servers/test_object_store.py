@@ -217,13 +217,6 @@ def test_unreadable_key_is_reported_by_name(service: str, key: str, new_bucket: 
         list(open_store(bucket.uri, store_config(bucket)).list())
 
 
-def test_unreadable_root_is_reported() -> None:
-    settings = {"anonymous": True, "region": "us-east-1"}
-    store = open_store("s3://bucket/sink//of", StorageConfig.model_validate({"s3": settings}))
-    with pytest.raises(SourceError, match=r"for s3://bucket/sink//of .*part of the key is empty"):
-        store.check()
-
-
 @pytest.mark.parametrize("service", ["s3", "azure"])
 def test_missing_bucket_is_reported(service: str, new_bucket: Callable[..., Bucket]) -> None:
     bucket = new_bucket(service)
