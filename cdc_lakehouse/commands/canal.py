@@ -144,12 +144,9 @@ def _line(batch: Batch, entry: bytes) -> dict[str, Any]:
 
 
 def _json(line: dict[str, Any]) -> str:
-    """Format as JSON, with escapes for characters that a terminal takes as commands, or some readers as the end of a
-    line."""
+    """Format as JSON, with escapes where a terminal takes characters as commands, or some readers as a line's end."""
     text = json.dumps(line, ensure_ascii=False)
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+    return text if text.isprintable() else json.dumps(line)
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -223,13 +223,14 @@ def progress_options(command: _Command) -> _Command:
     return quiet(verbose(command))
 
 
-class ProgressLine:
+class ProgressLine(logging.Handler):
     """Shows the last message, and the time since the work began, on one line of stderr while the block runs; or what
     `shown` says.
 
     What the project logs is shown automatically; `say` is for other messages."""
 
     def __init__(self, shown: Shown, stream: IO[str] | None = None) -> None:
+        super().__init__(logging.INFO)
         self._stream = sys.stderr if stream is None else stream
         self._logs = shown == "log"
         self._shown = self._logs or (shown == "line" and self._stream.isatty())
@@ -237,14 +238,12 @@ class ProgressLine:
         self._began = time.monotonic()
         self._done = threading.Event()
         self._ticking = threading.Thread(target=self._tick, name="progress", daemon=True)
-        self._handler = _Handler(self)
         self._level = _LOG.level
 
     def __enter__(self) -> ProgressLine:
-        self._began = time.monotonic()
         if self._shown:
             self._level = _LOG.level
-            _LOG.addHandler(self._handler)
+            _LOG.addHandler(self)
             _LOG.setLevel(logging.INFO)
             if not self._logs:
                 self._ticking.start()
@@ -254,18 +253,21 @@ class ProgressLine:
         self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._shown:
-            _LOG.removeHandler(self._handler)
+            _LOG.removeHandler(self)
             _LOG.setLevel(self._level)
             if not self._logs:
                 self._done.set()
                 self._ticking.join()
                 self._write("")
 
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say(record.getMessage())
+
     def say(self, text: str) -> None:
         self._text = " ".join(text.split())
         if self._logs:
             now = datetime.datetime.now(datetime.UTC)
-            self._stream.write(f"{now:%Y-%m-%dT%H:%M:%SZ} {_printable(self._text)}\n")
+            self._stream.write(f"{now:%Y-%m-%dT%H:%M:%SZ} {printable(self._text)}\n")
             self._stream.flush()
 
     def _tick(self) -> None:
@@ -277,18 +279,5 @@ class ProgressLine:
     def _write(self, text: str) -> None:
         width = shutil.get_terminal_size().columns - 1
         # The cursor returns to the start, so that other output replaces the line.
-        self._stream.write(f"\r\x1b[K{_printable(text)[:width]}\r")
+        self._stream.write(f"\r\x1b[K{printable(text)[:width]}\r")
         self._stream.flush()
-
-
-def _printable(text: str) -> str:
-    return "".join(each for each in text if each.isprintable())
-
-
-class _Handler(logging.Handler):
-    def __init__(self, line: ProgressLine) -> None:
-        super().__init__(logging.INFO)
-        self._line = line
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._line.say(record.getMessage())

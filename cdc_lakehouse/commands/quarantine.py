@@ -5,7 +5,9 @@ A decision is one commit on top of what was read, and is refused while a run hol
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -56,7 +58,8 @@ _MISSING_INPUT: Final = {
 }
 """What it means to discard a row that stands for missing input, by error class."""
 
-_AS_THEY_ARE: Final = ("segment", "line", "database", "table", "message", "count", "state")
+_RANGE: Final = re.compile(r"(.*/\d+)/\d+")
+"""The name of a range of offsets: its topic's partition, and where it begins."""
 _Wanted = Callable[[Quarantined], bool]
 
 _ids: Any = click.argument("ids", nargs=-1, metavar="[ID]...")
@@ -84,7 +87,8 @@ def list_(
     shows_all: bool,
     as_json: bool,
 ) -> int:
-    """List the rows of the quarantine that are open.
+    """List what is open in the quarantine: by file (or partition of a topic), table and class, with one example; the
+    most rows first. --json lists every row.
 
     \b
     Example:
@@ -94,8 +98,8 @@ def list_(
     found: list[tuple[FeedConfig, Quarantine, list[Quarantined]]] = []
     for feed in chosen(config, feed_name):
         quarantine = Quarantine(lake, feed.name)
-        rows = quarantine.rows if shows_all else quarantine.open()
-        found.append((feed, quarantine, sorted(filter(wanted, rows), key=_place)))
+        rows = filter(wanted, quarantine.rows if shows_all else quarantine.open())
+        found.append((feed, quarantine, sorted(rows, key=_order)))
     if as_json:
         print_json({"feeds": [_document(*each) for each in found]})
     else:
@@ -134,11 +138,10 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
                 f"the row {id} has no bytes: it stands for what was not read", advice="leave out --raw"
             )
         raw_path.write_bytes(row.raw)
-    fields = {"id": row.id, "feed": feed, **asdict(row)}
+    fields = {"feed": feed, **_fields(row)}
     fields["raw"] = None if row.raw is None else row.raw.decode("utf-8", "backslashreplace")
     if as_json:
-        times = {name: value.isoformat() for name, value in fields.items() if isinstance(value, datetime.datetime)}
-        print_json({**fields, **times})
+        print_json(fields)
         return DONE
     width = max(map(len, fields))
     for name, value in fields.items():
@@ -151,9 +154,10 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
 @feed_option
 @_table
 @_class
-@click.option("--reason", required=True, help="Why; kept with the rows.")
+@click.option("--reason", help="Why; kept with the rows. [default: asked]")
 @click.option("--by", "who", help="Who; by default the user of the operating system.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@click.option("--yes", is_flag=True, help="Do not ask; with --reason.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON; with --yes.")
 @configured
 def discard(
     config: LakehouseConfig,
@@ -161,44 +165,43 @@ def discard(
     feed_name: str | None,
     table: str | None,
     error_class: str | None,
-    reason: str,
+    reason: str | None,
     who: str | None,
+    yes: bool,
     as_json: bool,
 ) -> int:
-    """Give up open rows, by ID, or all of --table and --class.
+    """Give up open rows, by ID, or all of --table, or of --table and --class. It shows them, and asks.
 
     The next run continues without exactly these rows. They no longer hold a table, and stay discarded as long as the
     same bytes are at the same place. `quarantine replay ID` reverts it.
 
-    Exit code 0: discarded. 1: none of the rows is open, or a run has the feed. 2: there is no such row.
+    Exit code 0: discarded. 1: none of the rows is open, a run has the feed, or the answer was no. 2: there is no such
+    row.
 
     \b
     Examples:
-      cdc-lakehouse quarantine discard 1f0c2a9be4d7 --reason "test data"
-      cdc-lakehouse quarantine discard --table shop.orders --class NotJson --reason "test data"
+      cdc-lakehouse quarantine discard 1f0c2a9be4d7
+      cdc-lakehouse quarantine discard --table shop.orders --class NotJson --reason "test data" --yes
     """
-    if not ids and (table is None or error_class is None):
-        raise click.UsageError("say which rows: ID..., or --table with --class")
-    if not reason.strip():
-        raise click.UsageError("--reason must not be empty")
+    if not ids and table is None:
+        raise click.UsageError("say which rows: ID..., or --table")
+    if (yes or as_json) and not (yes and (reason or "").strip()):
+        raise click.UsageError("write --yes with --reason" if yes else "write --json with --yes and --reason")
     chosen_rows = _meant(config, feed_name, ids, _filter(table, error_class), ("open",))
+    if not as_json:
+        for run, rows in chosen_rows:
+            say("\n".join([f"feed {run.feed.name}: {_count(rows)} to discard", *_groups(rows)]))
+    if chosen_rows and not yes:
+        reason = (reason or "").strip() or click.prompt("Why are they discarded")
+        click.confirm("Discard these rows, and have the next run continue without them?", abort=True)
     documents: list[dict[str, Any]] = []
     for run, rows in chosen_rows:
-        discarded = run.quarantine.discard({row.id for row in rows}, who or os_user(), reason, utc_now())
-        if as_json:
-            documents.append({
-                "feed": run.feed.name,
-                "discarded": sum(row.count for row in discarded),
-                "rows": [
-                    {"id": row.id, "segment": row.segment, "means": _MISSING_INPUT.get(row.error_class)}
-                    for row in discarded
-                ],
-            })  # fmt: skip
-            continue
-        say(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run continues without")
-        for row in discarded:
-            if row.error_class in _MISSING_INPUT:
-                say(f"  {printable(row.segment)}: {_MISSING_INPUT[row.error_class]}")
+        discarded = run.quarantine.discard({row.id for row in rows}, who or os_user(), reason or "", utc_now())
+        means = [{"id": row.id, "segment": row.segment, "means": _MISSING_INPUT.get(row.error_class)}
+                 for row in discarded]  # fmt: skip
+        documents.append({"feed": run.feed.name, "discarded": sum(row.count for row in discarded), "rows": means})
+        if not as_json:
+            say(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run continues without")
     if as_json:
         print_json({"feeds": documents})
     return _exit_code(chosen_rows, "none of these rows is open")
@@ -230,14 +233,12 @@ def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, t
     documents: list[dict[str, Any]] = []
     for run, rows in chosen_rows:
         found = replay_rows(run, rows)
-        if as_json:
-            tried = [row.segment for row in found.others]
-            documents.append({"feed": run.feed.name, "decoded_again": len(found.landed), "tried_by_each_run": tried})
-            continue
-        if found.landed:
+        tried = [row.segment for row in found.others]
+        documents.append({"feed": run.feed.name, "decoded_again": len(found.landed), "tried_by_each_run": tried})
+        if found.landed and not as_json:
             say(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
-        for row in found.others:
-            say(f"  {printable(row.segment)}: each run tries it again by itself")
+        for segment in [] if as_json else tried:
+            say(f"  {printable(segment)}: each run tries it again by itself")
     if as_json:
         print_json({"feeds": documents})
     return _exit_code(chosen_rows, "none of these rows can be decoded again")
@@ -284,14 +285,10 @@ def _exit_code(done: Sequence[object], why_not: str) -> int:
 
 
 def _filter(table: str | None, error_class: str | None) -> _Wanted:
-    return lambda row: table in (None, _table_of(row)) and error_class in (None, row.error_class)
+    return lambda row: table in (None, table_of(row)) and error_class in (None, row.error_class)
 
 
-def _place(row: Quarantined) -> tuple[str, int, str]:
-    return row.segment, row.line or 0, row.error_class
-
-
-def _table_of(row: Quarantined) -> str:
+def table_of(row: Quarantined) -> str:
     """Return the table's name, with `*` for unknown parts: such a row holds all tables that it may belong to."""
     return f"{row.database or '*'}.{row.table or '*'}"
 
@@ -303,36 +300,65 @@ def _document(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantin
         "feed": feed.name,
         "open": quarantine.count(),
         "discarded": quarantine.count("discarded"),
-        "rows": [
-            {
-                "id": row.id,
-                "class": row.error_class,
-                **{name: getattr(row, name) for name in _AS_THEY_ARE},
-                "quarantined_at": row.quarantined_at.isoformat(),
-                "resolved_at": None if row.resolved_at is None else row.resolved_at.isoformat(),
-                "discarded_by": row.discarded_by,
-                "discard_reason": row.discard_reason,
-            }
-            for row in rows
-        ],
+        "rows": [{name: value for name, value in _fields(row).items() if name != "raw"} for row in rows],
     }
 
 
+def _fields(row: Quarantined) -> dict[str, Any]:
+    fields = {"id": row.id, **asdict(row)}
+    times = {name: value.isoformat() for name, value in fields.items() if isinstance(value, datetime.datetime)}
+    return {**fields, **times}
+
+
 def _text(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantined]) -> str:
-    lines = [f"feed {feed.name}: {quarantine.count()} open, {quarantine.count('discarded')} discarded"]
-    for row in rows:
-        line = "" if row.line is None else f" line {row.line}"
-        since = f"{row.quarantined_at:%Y-%m-%d %H:%M:%S} UTC"
-        lines += [
-            "",
-            f"  {row.id}  {row.error_class}  {printable(_table_of(row))}  {_count([row])} since {since}",
-            f"    {printable(row.segment)}{line}: {printable(row.message)}",
-        ]
-        if row.resolved_at is not None:
-            said = f"{row.state} at {row.resolved_at:%Y-%m-%d %H:%M:%S} UTC"
-            given_up = "" if row.discarded_by is None else f"; discarded by {row.discarded_by}: {row.discard_reason}"
-            lines.append(f"    {said}{printable(given_up)}")
-    return "\n".join(lines)
+    head = f"feed {feed.name}: {quarantine.count()} open, {quarantine.count('discarded')} discarded"
+    return "\n".join([head, *_groups(rows)])
+
+
+def _groups(rows: Sequence[Quarantined]) -> Iterator[str]:
+    """Yield lines about rows, with one example of those that are alike, and what it means to continue without them."""
+    for alike in groups(rows):
+        row = alike[0]
+        yield ""
+        yield f"  {row.id}  {row.error_class}  {printable(table_of(row))}  {_count(alike)} since {since(alike)}"
+        yield f"    {printable(place_of(row))}: {printable(row.message)}"
+        if len(alike) > 1:
+            yield f"    and {len(alike) - 1} more like this; `quarantine list --json` has each"
+        if row.error_class in _MISSING_INPUT:
+            yield f"    without it: {_MISSING_INPUT[row.error_class]}"
+        if resolution := _resolution(row):
+            yield f"    {printable(resolution)}"
+
+
+def groups(rows: Sequence[Quarantined]) -> list[list[Quarantined]]:
+    """Return rows that are alike together: of one class, table and file (or partition of a topic), with one resolution.
+    Open ones come first, then the most rows."""
+    found: dict[tuple[str, ...], list[Quarantined]] = defaultdict(list)
+    for row in sorted(rows, key=_order):
+        partition = _RANGE.fullmatch(row.segment)
+        place = row.segment if partition is None else partition[1]
+        found[_resolution(row), place, row.error_class, table_of(row)].append(row)
+    return sorted(found.values(), key=lambda alike: (alike[0].state != "open", -sum(row.count for row in alike)))
+
+
+def _order(row: Quarantined) -> tuple[str, int, str]:
+    return row.segment, row.line or 0, row.error_class
+
+
+def since(rows: Sequence[Quarantined]) -> str:
+    return f"{min(row.quarantined_at for row in rows):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def place_of(row: Quarantined) -> str:
+    return row.segment if row.line is None else f"{row.segment} line {row.line}"
+
+
+def _resolution(row: Quarantined) -> str:
+    """Say what became of a row; nothing for an open one."""
+    if row.resolved_at is None:
+        return ""
+    given_up = "" if row.discarded_by is None else f"; discarded by {row.discarded_by}: {row.discard_reason}"
+    return f"{row.state} at {row.resolved_at:%Y-%m-%d %H:%M:%S} UTC{given_up}"
 
 
 def _count(rows: Sequence[Quarantined]) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import html
 import threading
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +21,7 @@ import click
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say
+from cdc_lakehouse.commands.quarantine import groups, place_of, since, table_of
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import CdcError, ConfigurationError
@@ -287,29 +287,21 @@ def _ddl(versions: Sequence[TableVersion]) -> str:
 
 
 def _quarantine(open_rows: Sequence[Quarantined]) -> str:
-    if not open_rows:
-        return "<p>Empty.</p>"
-    classes: Counter[str] = Counter()
-    for row in open_rows:
-        classes[row.error_class] += row.count
+    found = groups(open_rows)
     rows = [
         [
-            row.id,
-            row.error_class,
-            f"{row.database or '*'}.{row.table or '*'}",
-            _count(row.count),
-            _time(row.quarantined_at),
-            row.segment if row.line is None else f"{row.segment} line {row.line}",
-            row.message,
+            alike[0].error_class,
+            table_of(alike[0]),
+            _count(sum(row.count for row in alike)),
+            since(alike),
+            alike[0].id,
+            place_of(alike[0]),
+            alike[0].message,
         ]
-        for row in sorted(open_rows, key=lambda row: row.quarantined_at, reverse=True)[:_MOST_ROWS]
+        for alike in found[:_MOST_ROWS]
     ]
-    header = ["id", "class", "table", "rows", "since", "where", "message"]
-    return (
-        _grid(["class", "rows"], [[name, _count(count)] for name, count in classes.most_common()], frozenset({1}))
-        + _grid(header, rows, frozenset({3}), frozenset({5, 6}))
-        + _more(open_rows)
-    )
+    header = ["class", "table", "rows", "since", "first", "where", "message"]
+    return _grid(header, rows, frozenset({2}), frozenset({5, 6})) + _more(found)
 
 
 def _cuts(state: FeedState) -> list[tuple[int, datetime.datetime, int, int]]:
@@ -378,7 +370,7 @@ def _bars(values: Sequence[tuple[str, int]], unit: str) -> str:
 
 
 def _more(rows: Sequence[object]) -> str:
-    return f"<p>and {_count(len(rows) - _MOST_ROWS)} older ones</p>" if len(rows) > _MOST_ROWS else ""
+    return f"<p>and {_count(len(rows) - _MOST_ROWS)} more</p>" if len(rows) > _MOST_ROWS else ""
 
 
 def _count(number: int) -> str:

@@ -299,16 +299,13 @@ def rebuild(
     prepare_instance()
     feeds = chosen(config, feed_name)
     lake = Lake(config.lake, config.storage)
-    wanted = {feed.name: [table for table in table_names if _has_table(lake, feed, table)] for feed in feeds}
+    known = {feed.name: set(map(str, known_tables(lake, feed))) for feed in feeds}
+    wanted = {feed.name: [table for table in table_names if table in known[feed.name]] for feed in feeds}
     for table in table_names:
         if not any(table in of_feed for of_feed in wanted.values()):
             raise ConfigurationError(f"there is no table {table}", advice="name one as database.table")
     concerned = [(feed, {"rebuild_tables": wanted[feed.name]}) for feed in feeds if wanted[feed.name]]
     return _print(_passes(config, progress, concerned), as_json=as_json)
-
-
-def _has_table(lake: Lake, feed: FeedConfig, table: str) -> bool:
-    return any(str(name) == table for name in known_tables(lake, feed))
 
 
 def _passes(

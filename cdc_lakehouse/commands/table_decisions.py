@@ -48,9 +48,8 @@ def hold(
         raise refused
     if as_json:
         print_json({"feeds": [{"feed": run.feed.name, "table": table, "held": True} for run in held]})
-        return DONE
-    for run in held:
-        say(f"feed {run.feed.name}: the next run holds {table}")
+    else:
+        say("\n".join(f"feed {run.feed.name}: the next run holds {table}" for run in held))
     return DONE
 
 

@@ -118,7 +118,7 @@ def test_text_of_any_language_and_colours_stay(capsys: pytest.CaptureFixture[str
 
 def test_progress_line_shows_the_last_message_and_is_cleared() -> None:
     written = shown_by_progress(Terminal(), "line")
-    assert re.search(r"\d:\d\d of \[31ma name", written)
+    assert re.search(r"\d:\d\d of \\x1b\[31ma name", written)
     assert written.endswith("\r\x1b[K\r") and "\n" not in written and "\x1b[31m" not in written
 
 
@@ -130,7 +130,7 @@ def test_progress_is_silent_when_quiet_or_off_a_terminal(stream: io.StringIO, sh
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["a terminal", "a file"])
 def test_progress_log_has_a_line_for_each_message(stream: io.StringIO) -> None:
     first, last = log_lines(shown_by_progress(stream, "log"))
-    assert "segments are decoded" in first and last == "of [31ma name"
+    assert "segments are decoded" in first and last == "of \\x1b[31ma name"
 
 
 def test_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

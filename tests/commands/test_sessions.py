@@ -70,7 +70,7 @@ def test_run_between_look_and_write_is_reported(lake: TestLake, monkeypatch: pyt
         return write(self, *arguments)
 
     monkeypatch.setattr(table, "discard", later)
-    words = ("quarantine", "discard", "--table", "d.x", "--class", "BadLine", "--reason", "test")
+    words = ("quarantine", "discard", "--table", "d.x", "--class", "BadLine", "--reason", "test", "--yes")
     result = call(*words, config=lake.config_path)
     assert result.exit_code == 1 and "another run has written to" in result.stderr
     assert quarantined(lake).discarded() == []

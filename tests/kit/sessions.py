@@ -5,7 +5,8 @@
     checks
 
 A line is a word (a method of `Session`), plain words, and named values as JSON. `$` calls a command; `| path` behind it
-takes a part of its JSON, `/ pattern` the lines that match. The clock shows noon of 2026-06-01 until `later`.
+takes a part of its JSON, `/ pattern` the lines that match, `< answers` is what a person types. The clock shows noon of
+2026-06-01 until `later`.
 """
 
 from __future__ import annotations
@@ -89,8 +90,11 @@ class Session:
     def _command(self, line: str) -> Iterator[str]:
         words, pipe, path = line.partition(" | ")
         words, slash, pattern = words.partition(" / ") if not pipe else (words, "", "")
+        words, _, answers = words.partition(" < ")
         environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "DAGSTER_HOME": str(self.home)}
-        done = CliRunner(env=environment).invoke(main, shlex.split(self._places(words)))
+        done = CliRunner(env=environment).invoke(
+            main, shlex.split(self._places(words)), input="\n".join(answers.split())
+        )
         is_told = done.exception is None or isinstance(done.exception, SystemExit)
         assert "Traceback" not in done.output and is_told, (done.output, done.exception)
         said = done.stdout

@@ -149,7 +149,7 @@ def tell(story: Story) -> None:
     story.show("run_failed", "run")
     story.configure(policy={})
     open_rows = json.loads(story.call("quarantine", "list", "--json").stdout)["feeds"][0]["rows"]
-    words = ["quarantine", "discard", open_rows[0]["id"], "--by", "ann", "--reason", "a test"]
+    words = ["quarantine", "discard", open_rows[0]["id"], "--by", "ann", "--reason", "a test", "--yes"]
     story.show("quarantine_discard", *words)
 
     columns = (ID, text("v"), text("s"), n)
