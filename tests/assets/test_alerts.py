@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from cdc_lakehouse.errors import AlertNotSentError
 from tests.commands import call
 from tests.kit import scripted_lake as script
 from tests.kit.dagster_feed import SECRET_OF_HOOK as SECRET
-from tests.kit.dagster_feed import AlertSensor, ended, keys, set_receivers, started
+from tests.kit.dagster_feed import AlertSensor, ended, keys, set_receivers
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
 
@@ -52,21 +51,6 @@ def email(receiver: MailReceiver, *to: str, **settings: Any) -> dict[str, Any]:
 def held(daemon: AlertSensor, **held: str) -> None:
     """The feed publishes, and holds these tables."""
     script.publish(daemon.lake, {"a": 3}, held, at=script.before(daemon.now, 1))
-
-
-def test_message_of_a_webhook_has_all_fields(lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance) -> None:
-    daemon = AlertSensor(lake, instance, webhook(hook, headers={"X-Team": "data"}))
-    held(daemon, **{"d.x": "1 row is bad"})
-    daemon.tick()
-    ((path, headers, document),) = hook.requests
-    assert (path, headers["X-Team"]) == (f"/hook/{SECRET}", "data")
-    assert document["text"] == f"new: feed {lake.name}: the table d.x is held: 1 row is bad"
-    (notice,) = document["notices"]
-    assert datetime.datetime.fromisoformat(notice.pop("since")) == daemon.now
-    assert notice == {
-        "event": "opened", "feed": lake.name, "kind": "held", "subject": "d.x",
-        "text": "the table d.x is held: 1 row is bad",
-    }  # fmt: skip
 
 
 def told(receiver: HttpReceiver) -> list[tuple[str, str, str]]:
@@ -196,15 +180,6 @@ def test_cursor_is_read_by_later_releases(lake: TestLake, hook: HttpReceiver, in
         daemon.cursor = cursor
         daemon.tick()
         assert told(hook) == []
-
-
-def test_run_without_a_process_is_reported(lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance) -> None:
-    daemon = AlertSensor(lake, instance, webhook(hook))
-    started(instance, lake.name)
-    daemon.tick()
-    assert told(hook) == []
-    daemon.tick(datetime.timedelta(minutes=6))
-    assert told(hook) == [("opened", "failed", "")]
 
 
 def test_sensor_exists_where_receivers_are_configured(lake: TestLake) -> None:

@@ -19,8 +19,6 @@ from cdc_lakehouse.definitions import build_definitions
 from tests.boundaries.change_log import TableName
 from tests.kit import scripted_lake as script
 from tests.kit.dagster_feed import keys
-from tests.kit.definitions import logged
-from tests.kit.hand_sinks import ID, HandSink
 from tests.kit.lakes import TestLake
 
 PROGRAM = """
@@ -87,21 +85,6 @@ def test_output_names_differ_as_tables_do(one: TableName, other: TableName) -> N
     assert name != keys.output_name("schema", one)
 
 
-def test_definitions_do_not_read_the_sink(lake: TestLake) -> None:
-    HandSink(lake.sink).schema("t", 1, ID, action=3, query="CREATE TABLE t (id BIGINT PRIMARY KEY)")
-    assert len(build_definitions(lake.config).resolve_asset_graph().get_all_asset_keys()) == len(LAYERS)
-
-
-def test_one_table_and_dates_have_jobs_of_their_own(lake: TestLake) -> None:
-    script.create(lake, "a", "b")
-    definitions = build_definitions(lake.config)
-    chosen = dg.AssetKey([lake.name, "current", "d", "a"])
-    job = definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={chosen})
-    assert job.asset_layer.selected_asset_keys == {chosen}
-    selected = definitions.resolve_job_def(f"{lake.name}_dates").asset_layer.selected_asset_keys
-    assert {tuple(key.path[1:]) for key in selected} == {("raw",), ("events",)}
-
-
 def test_verify_has_a_job_and_reports_an_unreachable_source(lake: TestLake) -> None:
     lake.configure(verify={"url": "mysql://nobody@127.0.0.1:1", "schedule": "0 3 * * 0"})
     script.publish(lake, at=7)
@@ -116,30 +99,6 @@ def test_verify_has_a_job_and_reports_an_unreachable_source(lake: TestLake) -> N
     (check,) = definitions.resolve_job_def(name).execute_in_process().get_asset_check_evaluations()
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "cannot be reached" in str(check.metadata["not_compared"].value)
-
-
-def test_run_with_nothing_new_materializes_and_a_person_holds(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
-    HandSink(lake.sink).checkpoint(10)
-    script.create(lake, "a")
-    decisions = {"hold": {"d.a": "an audit"}, "decided_by": "ann"}
-    config = {"ops": {f"{lake.name}_tables__decide": {"config": decisions}}}
-    with dg.DagsterInstance.ephemeral() as instance:
-        definitions = build_definitions(lake.config)
-        job = definitions.resolve_job_def(f"{lake.name}_tables")
-        assert job.execute_in_process(instance=instance, run_config=config).success
-        ((table, why),) = lake.run().checkpoints.last().held
-        assert table == "d.a#1" and "held by ann since" in why and "an audit" in why
-        done = definitions.resolve_job_def(f"{lake.name}_new").execute_in_process(instance=instance)
-        assert done.success
-        materialized, checked = logged(instance.all_logs(done.run_id))
-    dated = {each["asset"].partition("/")[2]: each["partition"] is not None for each in materialized}
-    assert dated == {"raw": True, "events": True, "checkpoint": False}
-    raw, events, cut = materialized
-    assert (raw["segments"], events["dagster/row_count"], cut["tables"]) == (0, 0, 0)
-    assert not [name for name in events if "commit" in name], "there is no event"
-    passed = {each["check"]: each["passed"] for each in checked}
-    assert passed["no_index_gaps"] and passed["events_of_segments"] and not passed["nothing_held"]
 
 
 def test_failed_table_check_stops_assets_that_depend_on_it(lake: TestLake) -> None:

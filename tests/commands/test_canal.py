@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +23,7 @@ from tests.pipeline import lake_in
 from tests.sources.canal import servers
 from tests.sources.canal.binlogs import binlog_of
 from tests.sources.canal.hand_made import HandMadeCanal
-from tests.sources.canal.servers import HANDSHAKE, OPENING, Handler, conversation, refusal, serving
+from tests.sources.canal.servers import OPENING, refusal, serving
 
 ENTRIES = capture("mysql8.0.12").entries
 
@@ -57,14 +53,6 @@ def test_entries_are_lines() -> None:
     assert row["after"]["c_varchar"] == 'vär 中文 😀 "q" \\ \n\t' and row["types"]["c_tiny"] == "tinyint(4)"
 
 
-def test_commands_for_a_terminal_are_escaped() -> None:
-    with serving(HandMadeCanal(ENTRIES)) as address:
-        result = tail(address, "--limit", "8")
-    assert all(character == "\n" or character.isprintable() for character in result.stdout)
-    blobs = [part["after"]["c_blob"] for line in lines(result) for part in line["parts"] if part["kind"] == "row"]
-    assert blobs[0] == bytes(range(256)).decode("latin-1")
-
-
 def test_nothing_is_acknowledged_without_ack() -> None:
     canal = HandMadeCanal(ENTRIES[:10])
     with serving(canal) as address:
@@ -75,15 +63,6 @@ def test_nothing_is_acknowledged_without_ack() -> None:
         assert canal.acked == 4, "a batch of which not all was printed"
         assert len(lines(tail(address, "--seconds", "1", "--ack"))) == 6
     assert canal.acked == 10
-
-
-def test_lost_connection_is_reported_and_resumed() -> None:
-    canal = HandMadeCanal(ENTRIES[:3], cuts=[40, 800])
-    with serving(canal) as address:
-        result = tail(address, "--seconds", "3", "--batch-size", "1", "--ack")
-    assert result.exit_code == 0 and canal.acked == 3
-    assert "their entries come again under other numbers" in result.stderr
-    assert {line["log_offset"] for line in lines(result)} == {6067, 6270, 6483}
 
 
 def test_unreadable_entry_is_shown() -> None:
@@ -118,20 +97,6 @@ def test_user_password_destination_and_filter(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("handler", "words"),
-    [
-        (conversation(*OPENING[:2], refusal("auth failed for user:canal")), "refuses the user"),
-        (conversation(b"\xff\xff\xff\xff"), "announces a packet of 4294967295 bytes"),
-    ],
-)
-def test_refusing_server_is_an_error_in_a_line(handler: Handler, words: str) -> None:
-    with serving(handler) as address:
-        result = tail(address, "--seconds", "0.2")
-    assert result.exit_code == 1
-    assert words in result.stderr and result.stderr.count("\n") == 1 and result.stdout == ""
-
-
-@pytest.mark.parametrize(
     ("address", "options", "code", "words"),
     [
         (None, ["--seconds", "0.2"], 3, "cannot be reached"),
@@ -145,22 +110,6 @@ def test_unusable_address_and_options_are_refused(
 ) -> None:
     result = tail(address or servers.closed_port(), *options)
     assert result.exit_code == code and words in result.stderr
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_interrupt_stops_tail() -> None:
-    canal = HandMadeCanal(ENTRIES[:2])
-    with serving(canal) as address:
-        host, _, port = address.rpartition(":")
-        code = "from cdc_lakehouse.cli import main; main()"
-        command = [sys.executable, "-c", code, "canal", "tail", "--host", host, "--port", port]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["batch"] == 1
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (0, "stopped\n")
 
 
 # --- A feed of a Canal server ---
@@ -201,12 +150,3 @@ def test_quiet_source_is_not_late(tmp_path: Path) -> None:
         server.entries = list(LOG)
         lake.run().source.land()
         assert "the cut is 3.0 h old" in call("status", "--check", config=lake.config_path).output
-
-
-def test_status_shows_a_refused_user(tmp_path: Path) -> None:
-    handler: Handler = conversation(HANDSHAKE, wire.CLIENT_AUTHENTICATION, refusal("auth failed for user:me"))
-    with serving(handler) as address:
-        source = {"type": "canal", "addresses": [address], "destination": "example"}
-        lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
-        told = call("status", config=lake.config_path)
-    assert told.exit_code == 0 and "refuses the user" in told.output

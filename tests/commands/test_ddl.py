@@ -47,12 +47,6 @@ def test_result_as_json_has_databases_tables_and_the_fault() -> None:
     assert said == ("DdlSyntaxError", 3, 2, "ALTER TABLE t\n DORP a")
 
 
-def test_option_names_the_database_of_names_without_one() -> None:
-    for arguments, database in (((), "test"), (("--database", "shop"), "shop")):
-        found = json.loads(call("ddl", "apply", "--json", *arguments, script="CREATE TABLE t (a INT)").stdout)
-        assert [table["database"] for table in found["tables"]] == [database] == found["databases"]
-
-
 def test_script_that_is_not_utf8_is_2() -> None:
     result = call("ddl", "apply", script=b"USE a;\nCREATE TABLE \xff (a INT)")
     assert result.exit_code == 2 and "line 2" in result.stderr

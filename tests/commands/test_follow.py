@@ -16,15 +16,13 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse.assets.sensors import Decision, poll_source
-from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.run import FollowedFeed, follow, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
-from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.source import SourceState, open_monitor
 from tests.kit.dagster_feed import empty_instance
 from tests.kit.lakes import TestLake
-from tests.pipeline import T0, Sink, lake_in
+from tests.pipeline import Sink, lake_in
 
 NEWS = Decision("a:1", "new"), SourceState("1", waiting=True, new=True, reason="new")
 NOTHING = Decision(None, "old"), SourceState("1", waiting=False, new=False, reason="old")
@@ -55,14 +53,6 @@ class Passes:
             raise self.error
         run = self._lake.run()
         run.checkpoints.publish(Cut(int(open_monitor(run.lake, run.feed).poll(None).cursor)), [])
-
-
-def test_news_is_one_pass_and_no_news_is_none(lake: TestLake, sink: Sink) -> None:
-    passes = Passes(lake)
-    assert [passes.feed.take_turn(now) for now in (0, 2, 4)] == [True, False, False]
-    sink.checkpoint(11)
-    assert [passes.feed.take_turn(now) for now in (6, 8)] == [True, False]
-    assert lake.run().checkpoints.last().checkpoint_ts == T0 + 11 and passes.attempts == [0, 0]
 
 
 def test_a_source_that_does_not_answer_is_told_once_and_asked_after_longer_and_longer(
@@ -101,18 +91,6 @@ def test_a_pass_that_cannot_begin_waits_for_the_source_or_for_the_other_run(
     sink.checkpoint(11)
     assert passes.feed.take_turn(6)
     assert capsys.readouterr().err.count(str(error)) == 1
-
-
-def test_a_feed_that_another_run_has_is_waited_for(
-    lake: TestLake, sink: Sink, capsys: pytest.CaptureFixture[str]
-) -> None:
-    passes, lease = Passes(lake), Lease(lake.lake, lake.name, "another", utc_now)
-    lease.take()
-    assert [passes.feed.take_turn(now) for now in (0, 2)] == [False, False]
-    lease.release()
-    assert passes.feed.take_turn(4) and passes.attempts == [0]
-    (told,) = capsys.readouterr().err.splitlines()
-    assert f"feed {lake.name}: run another on" in told
 
 
 def test_feeds_have_their_turns_and_none_waits_for_anothers_source(tmp_path: Path) -> None:
@@ -228,8 +206,3 @@ def writing_end(pipe: Path, reader: subprocess.Popen[str]) -> int:
         except OSError:
             time.sleep(0.1)
     raise AssertionError("the process has ended")
-
-
-def test_what_goes_wrong_in_the_loop_is_raised(handlers: None) -> None:
-    with pytest.raises(ZeroDivisionError):
-        until_signalled(lambda _: 1 / 0)  # pyright: ignore[reportArgumentType]

@@ -22,7 +22,6 @@ from cdc_lakehouse import config
 from cdc_lakehouse.adopt import diagnose
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import StorageSinkSource
-from cdc_lakehouse.config.sources import store_options
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sample.shop import write_history
 from tests import LONG
@@ -122,18 +121,6 @@ def test_terminal_is_asked_until_each_answer_is_right(data_sets: Path, here: Pat
     found, (feed,) = (loaded := config.load(here / "lakehouse.yaml")).lake, loaded.feeds
     assert feed.format_version == 2
     assert (found.warehouse, found.catalog.uri) == ("s3://lake/tables", f"sqlite:///{here}/lake/catalog.db")
-
-
-def test_secrets_of_a_pasted_uri_are_named_and_not_written() -> None:
-    uri = "s3://b/p?protocol=csv&endpoint=http://127.0.0.1:9&access-key=AKIA1&secret-access-key=hunter2&region=eu"
-    keys, secrets = store_options(uri)
-    assert keys == {
-        "s3": {
-            "endpoint": "http://127.0.0.1:9", "access_key_id": "${S3_ACCESS_KEY_ID}", "region": "eu",
-            "secret_access_key": "${S3_SECRET_ACCESS_KEY}", "path_style": True,
-        }
-    }  # fmt: skip
-    assert secrets == {"S3_ACCESS_KEY_ID": "AKIA1", "S3_SECRET_ACCESS_KEY": "hunter2"}
 
 
 def test_pythons_that_are_supported_are_stated_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,18 +45,6 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-def test_following_moves_the_checkpoint_batch_by_batch_and_changes_no_file(tmp_path: Path) -> None:
-    sample(tmp_path)
-    store = LocalStore(tmp_path / "sink")
-    before = read_checkpoint(store, utc_now())
-    files = {file.path: file.etag for file in list_sink(store, layout_with()).data}
-    result = sample(tmp_path, "--follow", "--batches", "2", "--pause", "0.1")
-    assert result.exit_code == 0 and "batch 2: checkpoint-ts" in result.stdout
-    after = {file.path: file.etag for file in list_sink(store, layout_with()).data}
-    assert read_checkpoint(store, utc_now()) > before
-    assert files.items() < after.items()
-
-
 def test_json_says_what_was_written_and_each_batch(tmp_path: Path) -> None:
     result = sample(tmp_path, "--json", "--follow", "--batches", "2", "--pause", "0.1")
     first, *batches = map(json.loads, result.stdout.splitlines())

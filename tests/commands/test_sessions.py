@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.commands import call
 from tests.kit.case_files import Case, read_cases
 from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import NOON, Rejected, before, publish, quarantine, quarantined
+from tests.kit.scripted_lake import NOON, before, publish
 from tests.kit.sessions import Session
 from tests.pipeline import Sink
 
@@ -57,20 +56,3 @@ def test_looking_before_the_first_run_makes_nothing(tmp_path: Path, command: str
     result = call(command, config=tmp_path / "lakehouse.yaml")
     assert result.exit_code == (2 if command == "show" else 0), result.output
     assert sorted(tmp_path.iterdir()) == files
-
-
-def test_run_between_look_and_write_is_reported(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It began after the look for a lease, and wrote first."""
-    quarantine(lake, Rejected("s", 1, "BadLine", "it is bad", None, "d", "x"))
-    table = type(quarantined(lake))
-    write = table.discard
-
-    def later(self: Any, *arguments: Any) -> Any:
-        quarantine(lake, Rejected("other", 1, "NotJson", "m"))
-        return write(self, *arguments)
-
-    monkeypatch.setattr(table, "discard", later)
-    words = ("quarantine", "discard", "--table", "d.x", "--class", "BadLine", "--reason", "test", "--yes")
-    result = call(*words, config=lake.config_path)
-    assert result.exit_code == 1 and "another run has written to" in result.stderr
-    assert quarantined(lake).discarded() == []

@@ -13,7 +13,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import SourceUnreachableError
-from cdc_lakehouse.lake.tables.canal_records import landed_position
 from cdc_lakehouse.pipeline import canal
 from cdc_lakehouse.pipeline.source import open_monitor
 from cdc_lakehouse.sources.canal.client import CanalClient
@@ -98,18 +97,6 @@ def landed_in_steps(log: Binlog, steps: list[dict[str, Any]]) -> Iterator[bool]:
 LOG = binlog_of([{"kind": "mysql", "rows": 40, "seconds": 1, "rotated": False}] * 3)
 
 
-def test_a_ring_that_is_full_is_emptied_and_read_on(tmp_path: Path) -> None:
-    server = HandMadeCanal(list(LOG.entries), ring=10)
-    with serving(server) as address:
-        lake = canal_lake(tmp_path, address)
-        landed = lake.run().source.land()
-    assert server.acked == len(LOG.entries)
-    assert numbers(lake) == list(range(len(LOG.entries)))
-    (segment,) = landed.new
-    assert {row["segment"] for row in lake.machinery("records")} == {segment.segment}
-    assert len(lake.lake.catalog.load_table((f"cdc_{lake.name}", "records")).snapshots()) > 10
-
-
 @pytest.mark.parametrize(("bounds", "most"), [({"max_entries": 20}, 23), ({"max_bytes": 1500}, 40)])
 def test_a_run_takes_no_more_than_its_bounds(tmp_path: Path, bounds: dict[str, int], most: int) -> None:
     server = HandMadeCanal(list(LOG.entries))
@@ -166,12 +153,3 @@ def test_entries_of_a_stuck_server_land_once_and_are_reported(tmp_path: Path, ki
         assert lake.metadata() == before
         server.entries += binlog_of([shape, shape, shape]).entries[len(log.entries) :]
         assert lake.run().source.land().faults == ()
-
-
-def test_where_the_last_entry_is(tmp_path: Path) -> None:
-    with serving(HandMadeCanal(list(LOG.entries[:42]))) as address:
-        lake = canal_lake(tmp_path, address)
-        assert landed_position(lake.lake, lake.name, lake.feed.canal.destination) == (0, None)
-        lake.run().source.land()
-    landed, place = landed_position(lake.lake, lake.name, lake.feed.canal.destination)
-    assert landed == 42 and place == "bin.000001:10002050 of 2026-05-28 20:26:41 UTC"

@@ -216,16 +216,6 @@ def filed(lake: TestLake) -> tuple[Sink, str]:
     return sink, sink.file("t")
 
 
-def test_file_lands_with_what_its_path_says(lake: TestLake) -> None:
-    _, path = filed(lake)
-    (segment,) = lake.run().source.land().new
-    (row,) = lake.machinery("segments")
-    assert row["segment"] == path == segment.segment
-    assert (row["database"], row["table"], row["table_version"]) == ("d", "t", T0)
-    assert (row["feed_date"], row["file_index"], row["dispatcher"]) == ("2026-06-01", 1, None)
-    assert (row["size"], row["batch"], row["state"]) == ((lake.sink / path).stat().st_size, 1, "landed")
-
-
 def test_source_of_another_kind_is_refused(lake: TestLake) -> None:
     filed(lake)
     lake.run().source.land()

@@ -4,7 +4,6 @@ patterns that no table has. Tables that get their names are in tests/scenarios/r
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import TablesConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.operate import maintenance
 from cdc_lakehouse.pipeline.apply import TableLocation, rename_to_source_names
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, unmatched_patterns
 from tests.changelog.statements import history
@@ -62,26 +59,6 @@ def test_table_that_cannot_have_its_name_is_held_alone(
     assert list(reasons) == ["d.a#1"] and held in reasons["d.a#1"]
     made = [lake.lake.catalog.load_table(each) for each in lake.lake.catalog.list_tables(at["a"].namespace)]
     assert {each.name()[-1]: each.properties["cdc.incarnation"][2] for each in made} == found
-
-
-def test_maintenance_says_what_was_done_before_a_rule_failed(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> int:
-        raise ValueError("no orphans can be listed")
-
-    done: dict[str, Any] = {"a": lambda *_: 2, "b": fail}
-    rules = [maintenance.Rule(name, None, fail, do, compacts=True, is_leased=False) for name, do in done.items()]
-    monkeypatch.setattr(maintenance, "RULES", rules)
-    run = lake.run()
-    run.history.record([change(10, "a", CREATE), change(11, "b", CREATE)], NOON)
-    tables = CurrentTables(lake.lake, lake.feed)
-    made = {
-        life.last.name: make_current_table(lake, life, tables.identifier(life.last.name))
-        for life in run.history.history.incarnations().values()
-    }
-    Path(made[TableName("d", "a")].metadata_location.removeprefix("file://")).unlink()
-    first, second = maintenance.Maintenance(lake.feed, Lake(lake.config.lake), lake.session).compact().tables
-    assert not first.counts["a"] and "cannot be read" in str(first.deferred)
-    assert (second.counts["a"], second.after, second.deferred) == (2, None, "ValueError no orphans can be listed")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
@@ -28,10 +26,8 @@ from cdc_lakehouse.lake.tables.records import (
 from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.progress import ReadingProgress, read_progress
 from cdc_lakehouse.pipeline.topics import beginnings_of, wanted_records
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.object_store import open_store
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from tests.kit.decoding import Reading
 from tests.kit.lakes import TestLake
@@ -136,39 +132,6 @@ def test_dump_joins_canal_by_place_in_binlog_only(tmp_path: Path, position: Dump
         return
     waits = server.join(position).waits
     assert waits == "the dump waits for the log to reach bin.000003, 4711; nothing of it has landed"
-
-
-def test_progress_of_reading_a_database_is_counted_by_files(tmp_path: Path) -> None:
-    root = tmp_path / "000001"
-    tables: list[dict[str, Any]] = [{"estimated_rows": 900}, {"estimated_rows": 5}, {}]
-    for number, (table, ranges) in enumerate(zip(tables, (10, 1, 4), strict=True), 1):
-        table |= {"directory": f"t{number:06d}/", "ranges": [[None, None]] * ranges}
-        (root / table["directory"]).mkdir(parents=True)
-    (root / "plan.json").write_text(json.dumps({"tables": tables}))
-    store = open_store(tmp_path.as_uri(), StorageConfig())
-
-    def read(table: int, places: range, rows: int, at: int) -> ReadingProgress:
-        for place in places:
-            name = root / f"t{table:06d}" / f"{place:09d}-aa"
-            Path(f"{name}-0000.rows").write_bytes(b"x" * 10)
-            done = Path(f"{name}.{rows}.done")
-            done.write_text("done\n")
-            os.utime(done, (1_780_000_000 + at, 1_780_000_000 + at))
-        return read_progress(store, 1, 100)
-
-    # Of a table in ranges there are rows for all but the last, whatever the statistics say.
-    assert read(1, range(0), 0, 0) == ReadingProgress(3, 0, 15, 0, 0, 900 + 5 + 300, 0, None)
-    read(2, range(1), 7, at=0)
-    # Long before: the run ended, and another one goes on.
-    read(1, range(1), 100, at=100)
-    (root / "t000001" / "000000002-bb-0000.rows").write_bytes(b"of a range that is not whole")
-    assert read(1, range(1, 2), 100, at=5000) == ReadingProgress(3, 1, 15, 3, 207, 900 + 7 + 300, 30, None)
-    read(1, range(2, 3), 100, at=5020)
-    found = read(3, range(1), 300, at=5040)
-    assert found.seconds_left == round((1207 - 607) * 40 / 400)
-    assert str(found) == "607 of about 1207 rows are read (50 bytes), 1 of 3 tables, 5 of 15 ranges; about 60 s left"
-    read(1, range(3, 10), 101, at=5050)
-    assert read(3, range(1, 4), 1, at=5050) == ReadingProgress(3, 3, 15, 15, 1317, 1317, 150, None)
 
 
 def records(lake: TestLake, *files: tuple[str, list[int]]) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -250,15 +249,6 @@ def test_rows_at_a_watermark_are_known_or_quarantined(topic_set: Callable[..., T
     found.check(last)
 
 
-def test_messages_of_only_keys_are_quarantined(topic_set: Callable[[str], TopicSet]) -> None:
-    found = topic_set("large_handle_key_only")
-    found.advance(len(found.stages) - 1)
-    held = found.run().applied.held
-    assert set(held) == {"test.big#1"} and "BadMessage" not in held["test.big#1"]
-    rows = found.lake.machinery("quarantine")
-    assert rows and {(row["error_class"], row["table"]) for row in rows} == {("BadMessage", "big")}
-
-
 def test_claim_checks_are_read_from_the_object_store(
     topic_set: Callable[..., TopicSet], new_bucket: Callable[..., Bucket], data_sets: Path
 ) -> None:
@@ -299,53 +289,3 @@ def test_without_the_extension_the_order_is_the_offset(
         kafka.send(topic, [Sent(value) for value in part])
         assert not run_all(lake.run()).applied.held
     lake.check(found.truth.tables(len(found.stages) - 1))
-
-
-@pytest.mark.parametrize("name", ["pk_updates", pytest.param("random_2", marks=pytest.mark.long)])
-def test_partitions_interleaved_and_sent_again_are_true(name: str, topic_set: Callable[..., TopicSet]) -> None:
-    """As after restarts of the changefeed: from some message on, a partition has everything once more."""
-    rng, found = random.Random(name), topic_set(name)
-    at_checkpoint = {stage["checkpoint_ts"]: number for number, stage in enumerate(found.stages)}
-    last = len(found.stages) - 1
-    ends = {place: found.stages[last]["end"][place[0]][place[1]] for place in found.sent}
-    sent = dict.fromkeys(found.sent, 0)
-    checkpoint = 0
-    for _ in range(4):
-        for partition in rng.sample(sorted(sent), len(sent)):
-            messages = found.messages.get(partition, [])[: ends[partition]]
-            first = rng.randint(0, sent[partition]) if rng.random() < 0.5 else sent[partition]
-            sent[partition] = rng.randint(sent[partition], len(messages))
-            found.send(messages[first : sent[partition]])
-        done = found.run()
-        assert not done.applied.held
-        assert done.published.cut.checkpoint_ts >= checkpoint
-        checkpoint = done.published.cut.checkpoint_ts
-        if checkpoint in at_checkpoint:
-            found.check(at_checkpoint[checkpoint])
-    for partition, messages in found.messages.items():
-        found.send(messages[sent[partition] : ends[partition]])
-    assert not found.run().applied.held
-    found.check(last)
-
-
-def test_bad_message_holds_the_table_that_it_names(topic_set: Callable[..., TopicSet]) -> None:
-    """Then a message that names none holds all; nothing of either is lost. A watermark of the year 2128 holds none."""
-    found = topic_set("pk_updates")
-    last = len(found.stages) - 1
-    found.advance(0)
-    far = json.dumps({"type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": 5_000_000_000_000 << 18}})
-    found.send([found.first()[0] | {"value": far}])
-    assert not found.run().applied.held
-    assert [row["error_class"] for row in found.lake.machinery("quarantine")] == ["BadWatermark"]
-    before = {name: table.scan().to_arrow().num_rows for name, table in found.lake.tables().items()}
-    table = next(each for each in found.first() if not json.loads(each["value"])["isDdl"])
-    poison = json.loads(table["value"]) | {"data": [{"id": 5}]}
-    found.send([table | {"value": json.dumps(poison)}, table | {"value": "{"}, table | {"value": None}])
-    found.advance(last)
-    held = found.run().applied.held
-    assert all("line 5: data is not a list of rows" in reason for reason in held.values()) and held
-    assert {name: table.scan().to_arrow().num_rows for name, table in found.lake.tables().items()} == before
-    rows = found.lake.machinery("quarantine")
-    raw = [row["raw"] for row in sorted(rows, key=lambda row: row["line"])]
-    assert raw == [far.encode(), json.dumps(poison).encode(), b"{", b""]
-    assert len(found.lake.machinery("records")) == sum(found.sent.values()) + 4

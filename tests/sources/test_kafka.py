@@ -213,12 +213,6 @@ def test_tasks_have_enough_to_do(
     assert [sum(map(len, group)) for group in split_ranges(wholes, landed({"a": record_bytes}), tasks)] == lengths
 
 
-def test_names_of_segments_sort_by_offset() -> None:
-    starts = [0, 9, 10, 99, 10**6, 2**62]
-    names = [OffsetRange(LogPartition("a.b-c_d", 12), start, start + 1, 1).segment for start in starts]
-    assert names == sorted(names) and names[1] == "a.b-c_d/12/00000000000000000009"
-
-
 def test_admin_client_ends_with_the_call_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Any]] = []
     make = KafkaClient.admin

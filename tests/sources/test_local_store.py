@@ -101,24 +101,6 @@ def test_root_that_is_not_a_directory_is_unreachable(tmp_path: Path, root: str, 
             call()
 
 
-def test_directory_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
-    before = Path.cwd()
-    try:
-        os.chdir(tmp_path)
-        for name in DEEP:
-            Path(name).mkdir()
-            os.chdir(name)
-        Path("lost").touch()
-    finally:
-        os.chdir(before)
-    for name in ("a", "z"):
-        (tmp_path / name).touch()
-    found = list(LocalStore(tmp_path).list())
-    assert [each.path for each in found if isinstance(each, StoredObject)] == ["a", "z"]
-    (unreadable,) = [each for each in found if isinstance(each, UnreadableDirectory)]
-    assert "/".join(DEEP).startswith(unreadable.path) and unreadable.reason == "File name too long"
-
-
 @contextlib.contextmanager
 def unprivileged() -> Iterator[None]:
     """Root may list everything: for a while it is nobody."""
@@ -154,16 +136,6 @@ def test_paths_removed_while_listing_are_left_out(tmp_path: Path, make: Any, rem
     first = next(listing)
     remove(tmp_path / "b")
     assert [each.path for each in (first, *listing)] == ["a", "c"]
-
-
-@pytest.mark.parametrize(("path", "said"), [("d", "Is a directory"), ("f/x", "Not a directory")])
-def test_path_that_is_not_a_file_cannot_be_read(tmp_path: Path, path: str, said: str) -> None:
-    (tmp_path / "f").write_bytes(b"abc")
-    (tmp_path / "d").mkdir()
-    store = LocalStore(tmp_path)
-    for call in (lambda: store.read(path, limit=2), lambda: list(store.pieces(path, 2))):
-        with pytest.raises(SourceError, match=rf"{said}.*\[segment {path}\]"):
-            call()
 
 
 @pytest.mark.parametrize("content", [b"", b"xy", b"abcd"])

@@ -123,25 +123,6 @@ def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[...
     check_counts(lake)
 
 
-def test_a_column_with_a_default_is_written_into_rows(new_lake: Callable[..., TestLake]) -> None:
-    lake, sink = small(new_lake, policy={"ddl": {"rewrite": "hold"}})
-    for table in ("p", "u"):
-        columns, query = (WIDE, "`n` INT DEFAULT 7") if table == "p" else ((*COLUMNS, integer("n")), "`n` INT")
-        sink.schema(table, 30, *columns, action=ADD_COLUMN, query=f"ALTER TABLE `{table}` ADD COLUMN {query}")
-    sink.rows("d/p", 30, row("D", "p", 32, "4", "4", '"p3"', "7"))
-    sink.checkpoint(35)
-    held = run_all(lake.run()).applied.held
-    assert list(held) == ["d.p#1"] and "rewrites the table's rows" in held["d.p#1"], held
-    assert rows(lake, "u") == [(*each, None) for each in SMALL]
-
-    lake.configure(policy={})
-    lake.go_through()
-    assert rows(lake, "p") == [(*each, 7) for each in SMALL if each[0] != 4]
-    fields = {field.name: field for field in lake.tables()["d", "p"].schema().fields}
-    assert fields["n"].initial_default is None
-    check_counts(lake)
-
-
 @pytest.mark.in_turn
 @pytest.mark.usefixtures("no_orphans")
 def test_compaction_leaves_no_deletes(new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch) -> None:

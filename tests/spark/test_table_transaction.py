@@ -388,16 +388,6 @@ def test_a_commit_of_another_writer_makes_it_fail_and_change_nothing(
     assert "p" not in table.table.properties
 
 
-def test_the_first_rows_of_a_table_are_a_race_too(new_table: Callable[..., TransactedTable]) -> None:
-    table = new_table()
-    transaction = table.begin()
-    file = table.write(numbered(1))
-    table.sql("INSERT INTO {t} VALUES (9, 'x')")
-    with pytest.raises(TransientError):
-        transaction.commit(data_files=[file])
-    assert table.ids() == [9]
-
-
 def test_a_table_that_is_not_at_the_expected_snapshot_is_left(new_table: Callable[..., TransactedTable]) -> None:
     table = new_table()
     first = table.append(numbered(1))

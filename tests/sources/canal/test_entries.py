@@ -20,7 +20,6 @@ from tests.boundaries.sources import (
     BinlogPosition,
     BinlogSearch,
     CanalClient,
-    CanalRefusedError,
     DumpPosition,
     EntryStream,
     KnownEntries,
@@ -107,30 +106,6 @@ def test_main_session_is_that_of_canals_client(source: str) -> None:
                 found.append(wire.Messages(batch_id=batch.id, messages=batch.entries))
                 client.ack(batch)
     assert found == of.batches
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(
-    ("number", "options", "leaving_out", "words"),
-    [
-        # The server sends a second, empty ACK after its refusal.
-        (2, {"password": "wrong"}, "password", "refuses the user: error 400, auth failed for user:canal: check "
-         "source.user and source.password (in init: canal://USER:PASSWORD@host:port/…): Canal's own, not the "
-         "database's"),
-        (3, {"destination": "nosuch"}, "", "refuses the destination nosuch: error 400, "),
-    ],
-    ids=["wrong password", "missing destination"],
-)  # fmt: skip
-def test_captured_refusal_is_reported(
-    source: str, number: int, options: dict[str, str], leaving_out: str, words: str
-) -> None:
-    with serving(replay(source, number, leaving_out=leaving_out)) as address:
-        settings = canal_source(address, **{"user": "canal", "password": PASSWORD, **options})
-        with CanalClient(settings) as client, pytest.raises(CanalRefusedError) as caught:
-            client.get()
-    text = str(caught.value)
-    assert text.startswith(f"the Canal server {address} {words}") and "\n" not in text
-    assert number == 2 or ("should start first" in text and "CanalServerException" in text)
 
 
 # --- Entries that come again ---

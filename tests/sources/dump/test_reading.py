@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,16 +39,6 @@ def test_content_is_read_in_pieces_of_any_size(kind: Compression | None, size: i
     assert list(decompressed(iter([COMPRESSED[SUFFIXES[kind]](b"")]), kind, "f")) == []
 
 
-def test_little_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a file decompresses to comes in pieces, however well it was compressed."""
-    monkeypatch.setattr(reading, "PIECE", 1 << 16)
-    pieces = cut(gzip.compress(b"\0" * 50_000_000), 1000)
-    stream = decompressed(pieces, "gzip", "f")
-    assert len(next(stream)) == 1 << 16
-    assert sum(map(len, pieces)) > 40_000  # Arrow takes 64 KiB at once, not all of it before the first piece.
-    stream.close()  # type: ignore[attr-defined]
-
-
 WHOLE = {kind: COMPRESSED[SUFFIXES[kind]](RANDOM) for kind in KINDS}
 
 
@@ -72,15 +61,6 @@ def flipped(kind: Compression, place: int) -> bytes:
 def test_damaged_file_is_refused(kind: Compression, content: bytes) -> None:
     with pytest.raises(SourceError, match=rf"the {kind} file cannot be decompressed: .*\[segment d/f\].*copy"):
         list(decompressed(cut(content, 1000), kind, "d/f"))
-
-
-def test_error_of_store_is_passed_on() -> None:
-    def pieces() -> Iterator[bytes]:
-        yield WHOLE["zstd"][:5000]
-        raise ObjectChangedError("the file changes while it is read", segment="f")
-
-    with pytest.raises(ObjectChangedError, match="while it is read"):
-        list(decompressed(pieces(), "zstd", "f"))
 
 
 def test_snappy_chunks_of_all_kinds_are_read() -> None:
