@@ -23,6 +23,7 @@ from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 SQLITE_TIMEOUT_SECONDS: Final = 60
+_LOADS: Final = 3
 
 
 class Lake:
@@ -69,10 +70,13 @@ class Lake:
         to."""
         if self._catalog is None and self._is_unmade():
             return None
-        try:
+        with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
+            for _ in range(_LOADS - 1):
+                # The file that the catalog names is deleted by the second commit after: then it names another.
+                with contextlib.suppress(FileNotFoundError):
+                    return self.catalog.load_table(identifier.parts)
             return self.catalog.load_table(identifier.parts)
-        except (NoSuchTableError, NoSuchNamespaceError):
-            return None
+        return None
 
     def existing(self, identifier: Identifier) -> Table:
         """Load a table that existed a moment ago. Raises `TransientError` when somebody has removed it."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import datetime
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from pyiceberg.exceptions import CommitStateUnknownException
 
-from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.errors import CatalogUnreachableError, ConcurrentRunError
+from cdc_lakehouse.lake.catalog import Lake
 from tests.kit import leases
 from tests.kit.clock import clock_at
 from tests.kit.dagster_feed import FAILURE_TAG, asked, release_leases, skipped, started, take_lease, tick
 from tests.kit.lakes import TestLake
 from tests.kit.leases import LEASE, MAINTENANCE, holder_of, later, lease_of, now, table_of, take_elsewhere
 from tests.kit.other_writer import expire_all
+from tests.kit.waiting import until
 from tests.pipeline import Sink
 
 
@@ -96,21 +99,70 @@ def test_lost_machine_has_the_lease_until_it_ends(instance: dg.DagsterInstance, 
 
 def test_lease_continues_after_another_writers_maintenance(lake: TestLake) -> None:
     lease = lease_of(lake, "run")
-    with leases.lasting(datetime.timedelta(seconds=6)):
+    with leases.renewed_soon():
         lease.take()
         table = table_of(lake)
         table.append(table.scan().to_arrow())
         expire_all(table)
-        holder = holder_of(lake)
-        assert holder is not None and holder.run == "run"
-        while now() < holder.expires_at:
+        for _ in range(2):
+            before = holder_of(lake)
+            assert before is not None
+            until(lambda: (after := holder_of(lake)) is not None and after.expires_at > before.expires_at)  # noqa: B023
             lease.require()
-            time.sleep(0.1)
-    renewed = holder_of(lake)
-    assert renewed is not None and renewed.expires_at > holder.expires_at
     table.refresh().append(table.scan().to_arrow())
     lease.release()
     assert holder_of(lake) is None
+
+
+def test_renewal_whose_answer_is_lost_is_known(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, answered = lease_of(lake, "run"), list[object]()
+    commit = lake.lake.catalog.commit_table
+
+    def loses_an_answer(*what: Any) -> object:
+        answered.append(commit(*what))
+        if len(answered) == 2:
+            raise CommitStateUnknownException("504")
+        return answered[-1]
+
+    monkeypatch.setattr(lake.lake.catalog, "commit_table", loses_an_answer)
+    with leases.renewed_soon():
+        lease.take()
+        until(lambda: len(answered) > 1)
+        lease.release()
+    assert holder_of(lake) is None
+
+
+def test_lease_that_cannot_be_released_ends(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = lease_of(lake, "run")
+    lease.take()
+
+    def is_locked(*_: object) -> None:
+        raise CatalogUnreachableError("locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lake.lake.catalog, "commit_table", is_locked)
+        lease.release()
+    assert waits(lake, dg.DagsterInstance.ephemeral()) is not None, "it has it until then"
+
+
+def test_table_is_found_that_changes_while_it_is_read(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, others = lease_of(lake, "run"), iter([1, 2])
+    lease.take()
+    catalog: Any = lake.lake.catalog
+    read = catalog._convert_orm_to_iceberg
+
+    def reads_late(row: object) -> object:
+        """The catalog has named a file, which the second of these commits deletes."""
+        for _ in others:
+            table = catalog_of_another.load_table(("cdc_" + lake.name, "lease"))
+            table.append(table.scan().to_arrow())
+        return read(row)
+
+    catalog_of_another = Lake(lake.config.lake).catalog
+    monkeypatch.setattr(catalog, "_convert_orm_to_iceberg", reads_late)
+    holder = holder_of(lake)
+    assert holder is not None and holder.run == "run" and not list(others)
+    lease.release()
 
 
 def test_run_that_lost_its_lease_stops(lake: TestLake) -> None:

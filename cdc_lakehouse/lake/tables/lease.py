@@ -7,7 +7,9 @@ clocks of machines that run the same feed must agree within some seconds."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import logging
 import os
 import socket
 import threading
@@ -39,6 +41,7 @@ LEASE: Final = datetime.timedelta(seconds=120)
 MAINTENANCE: Final = "maintenance-"
 """The prefix of the names of maintenance's runs. Maintenance holds the feed for one table at a time, so runs wait for
 it."""
+_LOG: Final = logging.getLogger("cdc_lakehouse")
 _LOOK_SECONDS: Final = 0.5
 _TRIES: Final = 3
 _RENEWALS: Final = 4
@@ -135,7 +138,8 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Release the lease, unless it is lost."""
+        """Release the lease, unless it is lost. One that cannot be released ends by itself: the run has done its
+        work."""
         self._released.set()
         self._renewing.join()
         if self._lost is None:
@@ -143,6 +147,8 @@ class Lease:
                 self._write(self._clock(), released=True)
             except CommitFailedException:
                 return  # Another run has it.
+            except Exception as error:  # noqa: BLE001 - Whatever it is.
+                _LOG.warning("the lease of run %s ends by itself, as it could not be released: %s", self.run, error)
 
     def _renew(self) -> None:
         while not self._released.wait((LEASE / _RENEWALS).total_seconds()):
@@ -168,7 +174,7 @@ class Lease:
         }
         table, before, failed = self._table, _holder(self._table), None
         for _ in range(_TRIES):
-            if table is None or _holder(table) != before:
+            if table is None or not (_holder(table) == before or self._has(table)):
                 break
             earlier = table.current_snapshot()
             try:
@@ -186,9 +192,15 @@ class Lease:
                 continue
             self._table, self._expires_at = table, expires_at
             if earlier is not None:
-                table.io.delete(earlier.manifest_list)
+                with contextlib.suppress(OSError):
+                    table.io.delete(earlier.manifest_list)
             return
         raise CommitFailedException("another run has written the lease") from failed
+
+    def _has(self, table: Table) -> bool:
+        """Whether the run has the lease there: the catalog may have a commit of which it did not say so."""
+        holder = _holder(table)
+        return holder is not None and (holder.run, holder.process) == (self.run, this_process())
 
 
 def take_when_free(
