@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyiceberg.exceptions import CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    CommitStateUnknownException,
+    OAuthError,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    WaitingForLockException,
+)
 
 from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import (
@@ -43,15 +52,21 @@ _OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotA
 _OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "ConnectionError", "TimeoutError", "EOFError"})
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST})
-_CATALOG_AWAY: Final = (CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError)
+_CATALOG_AWAY: Final = (
+    CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError, WaitingForLockException,
+    # A token has expired: where another is refused too, the next run says so when it opens the catalog.
+    AuthorizationExpiredError, OAuthError, UnauthorizedError,
+)  # fmt: skip
 
 _JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)
 """Matches the errors in a Java stack trace: the first one and its causes."""
 _JAVA_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
 _JAVA_CATALOG_AWAY: Final = re.compile(
     r"\[SQLITE_(?:BUSY|LOCKED|IOERR|CANTOPEN)|java\.sql\.SQL(?:Transient|Recoverable|NonTransientConnection|Timeout)"
-    r"|\.CommunicationsException|PSQLException: (?:FATAL|.*connection)|SQL\w*Exception: .*[Cc]onnection"
-    r"|iceberg\.exceptions\.(?:ServiceUnavailable|ServiceFailure|CommitStateUnknown)"
+    r"|\.CommunicationsException|SQL\w*Exception: .*[Cc]onnection"
+    r"|PSQLException: (?:FATAL|.*(?:connection|I/O error|deadlock|could not serialize|canceling|read-only))"
+    r"|iceberg\.exceptions\.(?:ServiceUnavailable|ServiceFailure|CommitStateUnknown|NotAuthorized"
+    r"|RESTException: Error occurred)"
 )
 _JAVA_STORE_AWAY: Final = re.compile(
     r"^java\.net\.(?!URI|Malformed)|^javax\.net\.|^java\.io\.InterruptedIOException|TimeoutException\b"

@@ -27,7 +27,15 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import event, select
 from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, IntegrityError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DatabaseError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+)
 from sqlalchemy.orm import Session
 
 from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError
@@ -156,7 +164,9 @@ def _of_database(found: BaseException | None, wrapped: object) -> CdcError | Non
     code: str | None = getattr(found, "sqlite_errorname", None)
     if code is None:
         # Another database. PyIceberg handles errors of other classes itself.
-        return _unreachable(type(found).__name__) if isinstance(wrapped, OperationalError) else None
+        is_lost = isinstance(wrapped, DBAPIError) and wrapped.connection_invalidated
+        is_away = is_lost or isinstance(wrapped, OperationalError | InterfaceError)
+        return _unreachable(type(found).__name__) if is_away else None
     if code.startswith(_LOCKED):
         return CatalogUnreachableError(
             "lake.catalog.uri: another process keeps the database locked", advice="wait for it, or end it"

@@ -14,7 +14,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyiceberg.catalog.sql import SqlCatalogBaseTable
-from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
+from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError, UnauthorizedError
 from pyspark.errors import AnalysisException, PythonException
 from sqlalchemy import event
 
@@ -128,6 +128,17 @@ def test_catalog_that_is_locked_or_spoiled_later_is_named(tmp_path: Path, monkey
         lake.ensure_namespace("last")
 
 
+def test_catalog_whose_connection_is_lost_is_away(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+
+    def is_closed(*_: object) -> None:
+        raise sqlite3.InterfaceError("connection already closed")
+
+    event.listen(getattr(lake.catalog, "engine"), "do_execute", is_closed)  # noqa: B009
+    with pytest.raises(CatalogUnreachableError, match=r"does not answer \(InterfaceError\)"):
+        lake.ensure_namespace("shop")
+
+
 def test_a_warehouse_that_cannot_be_written_is_said_by_the_first_write_of_a_run(lake: TestLake) -> None:
     lake.warehouse.mkdir(parents=True)
     (lake.warehouse / f"cdc_{lake.name}").touch()
@@ -197,7 +208,13 @@ FAULTS: list[tuple[type[CdcError] | None, list[Exception]]] = [
     (CatalogUnreachableError, [
         ServiceUnavailableError("503"), JavaError(_SQL, "org.sqlite.SQLiteException: [SQLITE_BUSY] x"),
         JavaError(_SQL, "org.postgresql.util.PSQLException: FATAL: the database system is shutting down"),
+        JavaError(_SQL, "org.postgresql.util.PSQLException: ERROR: deadlock detected"),
+        JavaError(_SQL, "org.postgresql.util.PSQLException: An I/O error occurred while sending to the backend.",
+                  "java.io.EOFException"),
         JavaError(f"{_ICEBERG}.exceptions.ServiceUnavailableException: Service unavailable"),
+        JavaError(f"{_ICEBERG}.exceptions.RESTException: Error occurred while processing POST request",
+                  f"{_ICEBERG}.shaded.org.apache.hc.core5.http.NoHttpResponseException: rest failed to respond"),
+        UnauthorizedError("401 token expired"), JavaError(f"{_ICEBERG}.exceptions.NotAuthorizedException: expired"),
     ]),
     (WarehouseUnreachableError, [
         TimeoutError("read timed out"), JavaError(f"{_S3}: Slow down (Service: S3, Status Code: 503, x)"),
