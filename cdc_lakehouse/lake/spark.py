@@ -408,7 +408,8 @@ def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
             Path(temporary).rename(directory)
             Path(temporary).mkdir()  # For it is removed when the block ends.
     except OSError as error:
-        _LOG.warning("the jars that were fetched cannot be kept in %s: %s", directory, error)
+        if not directory.is_dir():  # Else another process has kept them meanwhile.
+            _LOG.warning("the jars that were fetched cannot be kept in %s: %s", directory, error)
 
 
 def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfig) -> SparkSession:

@@ -26,7 +26,7 @@ _CACHES: Final = {
 # Of the session's JVM, which lives as long as the process, of libraries' pools, and of connections that a client keeps.
 _LASTING_THREADS: Final = re.compile(r"stderr of the JVM|ThreadPoolExecutor-|.*\(process_request_thread\)")
 _LASTING_VARIABLES: Final = ("PYTEST_", "PYSPARK_", "SPARK_", "HYPOTHESIS")
-_PATIENCE_SECONDS: Final = 5
+_PATIENCE_SECONDS: Final = 30
 
 _modules = 0
 _containers: list[tuple[str, Any]] = []

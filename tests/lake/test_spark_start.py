@@ -59,6 +59,17 @@ def test_jars_are_asked_of_the_resolver_until_they_are_kept(kept: Path) -> None:
     assert "spark.jars.packages" in spark_settings(config()), "another set"
 
 
+def test_jars_that_two_processes_fetch_are_kept_once(
+    kept: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (jar := tmp_path / "a.jar").write_bytes(b"a")
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.jars": jar.as_uri()}))
+    for _ in range(2):
+        spark._keep_jars(session, config())
+    assert [path.name for path in jar_directory(config()).iterdir()] == ["a.jar"] and not caplog.messages
+    assert list(kept.iterdir()) == [jar_directory(config())]
+
+
 @pytest.mark.parametrize(
     ("warehouse", "catalog"),
     [
