@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_972, 21),
     "cdc_lakehouse/config": (2_016, 8),
     "cdc_lakehouse/decoders": (6_295, 22),
-    "cdc_lakehouse/lake": (10_938, 30),
+    "cdc_lakehouse/lake": (10_980, 30),
     "cdc_lakehouse/operate": (2_661, 8),
     "cdc_lakehouse/pipeline": (6_392, 18),
     "cdc_lakehouse/sample": (914, 3),
     "cdc_lakehouse/sources": (6_631, 29),
     "cdc_lakehouse/*.py": (855, 6),
-    "tests": (35_861, 251),
+    "tests": (35_942, 251),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
