@@ -14,7 +14,6 @@ import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 
 from cdc_lakehouse.errors import CatalogUnreachableError, ConcurrentRunError
-from cdc_lakehouse.lake.catalog import Lake
 from tests.kit import leases
 from tests.kit.clock import clock_at
 from tests.kit.dagster_feed import FAILURE_TAG, asked, release_leases, skipped, started, take_lease, tick
@@ -154,11 +153,10 @@ def test_table_is_found_that_changes_while_it_is_read(lake: TestLake, monkeypatc
     def reads_late(row: object) -> object:
         """The catalog has named a file, which the second of these commits deletes."""
         for _ in others:
-            table = catalog_of_another.load_table(("cdc_" + lake.name, "lease"))
-            table.append(table.scan().to_arrow())
+            other.append(other.scan().to_arrow())
         return read(row)
 
-    catalog_of_another = Lake(lake.config.lake).catalog
+    other = leases.loaded_elsewhere(lake)
     monkeypatch.setattr(catalog, "_convert_orm_to_iceberg", reads_late)
     holder = holder_of(lake)
     assert holder is not None and holder.run == "run" and not list(others)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from unittest import mock
 
-from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables import lease as module
 from cdc_lakehouse.lake.tables.lease import LEASE, MAINTENANCE, Holder, Lease, last_holder, take_when_free
 from tests.kit.lakes import TestLake
@@ -78,3 +78,8 @@ def renewed_soon() -> Iterator[None]:
 
 def table_of(lake: TestLake) -> module.Table:
     return lake.lake.existing(system_table(lake.name, "lease"))
+
+
+def loaded_elsewhere(lake: TestLake) -> module.Table:
+    """The lease as another process has loaded it."""
+    return Lake(lake.config.lake).existing(system_table(lake.name, "lease"))
