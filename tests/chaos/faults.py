@@ -165,8 +165,9 @@ def _clock_jumps(world: World, number: int) -> bool:
 
 
 def _warehouse_lost(world: World, number: int) -> bool:
-    """The warehouse cannot be reached from a commit on: neither read nor written, in any process."""
-    return _without(world, number, lambda: [world.lake.warehouse])
+    """The warehouse cannot be reached from a commit on: neither read nor written, in any process. A link to nowhere, as
+    Iceberg tries for a minute to read of each table what stands below a file."""
+    return _without(world, number, lambda: [world.lake.warehouse], lambda place: place.symlink_to("nowhere"))
 
 
 def _read_only(world: World, number: int) -> bool:
@@ -175,17 +176,19 @@ def _read_only(world: World, number: int) -> bool:
     return _without(world, number, lambda: [*root.glob(f"{name}__*/*/data"), *root.glob(f"cdc_{name}/*/data")])
 
 
-def _without(world: World, number: int, places: Callable[[], Sequence[Path]]) -> bool:
-    """From a commit on these directories are files."""
+def _without(
+    world: World, number: int, places: Callable[[], Sequence[Path]], spoil: Callable[[Path], object] = Path.touch
+) -> bool:
+    """From a commit on these directories are something else: files."""
     lost: list[tuple[Path, Path]] = []
 
-    def spoil() -> None:
+    def lose() -> None:
         for place in places():
             lost.append((place, place.rename(place.with_name(f"{place.name} that is away"))))
-            place.touch()
+            spoil(place)
 
     try:
-        return _at_commit(world, number, spoil)
+        return _at_commit(world, number, lose)
     finally:
         for place, away in lost:
             place.unlink(missing_ok=True)

@@ -88,13 +88,6 @@ def test_a_log_that_begins_behind_the_place(tmp_path: Path) -> None:
     assert landed.find(at(first)).covered
 
 
-def test_nothing_has_landed(tmp_path: Path) -> None:
-    found = find_binlog_position(
-        Lake(lake_config(tmp_path)), "shop", "example", BinlogPosition.of("bin.000001", 4), {}.__getitem__
-    )
-    assert found == FoundPosition(reached=False, commit_ts=None, first=None, last=None, covered=False)
-
-
 def test_the_binlog_of_another_server(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="these are not files of one binlog"):
         Landed(tmp_path, 20).find(BinlogPosition.of("other-bin.000001", 4))

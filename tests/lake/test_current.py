@@ -13,7 +13,6 @@ from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables, schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier
 from tests.changelog.statements import history
@@ -74,26 +73,6 @@ def test_table_is_found_where_it_stands(
     assert (state is not None) == found and not tables.is_free(where)
     if state is not None:
         assert (state.identifier, state.row_count, state.snapshot_id, state.columns) == (where, 0, None, ())
-
-
-def test_state_is_what_the_properties_say(lake: TestLake, tables: CurrentTables) -> None:
-    where = tables.identifier(A)
-    table = make_current_table(lake, LIFE, where, COLUMNS, cdc_columns='[[1, "id"], [7, "x y"]]', cdc_lineage="abc")
-    with table.transaction() as transaction:
-        transaction.set_properties({"cdc.applied-ts": str(2**62), "cdc.applied-batch": "9"})
-    rows = [{"id": n, "x y": "v", "_commit_ts": 1} for n in range(3)]
-    table.append(pa.Table.from_pylist(rows, schema=COLUMNS))
-    state = tables.at(where)
-    assert state is not None
-    assert (state.applied_ts, state.applied_batch, state.schema_fingerprint) == (2**62, 9, "abc")
-    assert (state.name, state.incarnation) == (A, "d.a#1")
-    assert state.columns == (LakeColumn(1, "id", "long"), LakeColumn(7, "x y", "string"))
-    assert state.order == ("id", "x y", "_commit_ts")
-    assert (state.row_count, state.dropped_ts) == (3, None) and state.snapshot_id is not None
-    with table.transaction() as transaction:
-        transaction.set_properties({"cdc.applied-ts": "yesterday"})
-    with pytest.raises(UnreadableTableError, match=r"the properties `cdc\.\*` of the Iceberg table .* ValueError"):
-        CurrentTables(Lake(lake.config.lake), lake.feed).find(LIFE)
 
 
 def test_names_are_shared_and_files_are_not(lake: TestLake, tables: CurrentTables) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import CutsConfig
-from cdc_lakehouse.lake.current.tables import ShownState, cut_of_tag, day_of_tag, end_of_day, plan_tags, shown_state
+from cdc_lakehouse.lake.current.tables import ShownState, plan_tags, shown_state
 from tests.kit.lakes import TestLake
 
 
@@ -61,12 +61,6 @@ def test_tags_follow_from_states_and_days(
     after = {**before, **changes.added, **changes.moved}
     again = plan_tags({name: after[name] for name in after.keys() - {*changes.removed}}, state, at(now), config)
     assert (again.added, again.moved, again.removed) == ({}, {}, ())
-
-
-def test_names_of_others_are_no_tags_of_cuts() -> None:
-    for name in ("cut_", "cut_x", "Cut_1", "day_2026-3-1", "day_2026-02-30", "main"):
-        assert cut_of_tag(name) is None and day_of_tag(name) is None
-    assert end_of_day(datetime.date(2026, 3, 4)) + 1 == at("5"), "a day ends before the next begins"
 
 
 def test_state_that_is_shown_is_the_newest_that_a_cut_names(lake: TestLake) -> None:

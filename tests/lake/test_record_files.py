@@ -154,18 +154,6 @@ def test_each_partition_comes_whole_and_in_order(
         assert read(reader) == expected
 
 
-def test_what_many_partitions_share_is_read_once(tmp_path: Path) -> None:
-    partitions = [LogPartition("orders", number) for number in range(4)]
-    chunks = [[(each, n * 10 + k, 1, n * DAY_MS, b"v") for k in range(10)] for n in range(3) for each in partitions]
-    wanted = [PartitionRecords(each, 1, 0, 0, 1, 100) for each in partitions]
-    reader = Log(tmp_path, [chunks[:6], chunks[6:]]).reader(wanted)
-    (share,) = reader.shares
-    assert (len(share.in_order), len(share.shuffled), len(share.files)) == (4, 0, 4)
-    assert {place: [row["offset"] for row in rows] for place, rows in read(reader).items()} == {
-        ("orders", number, 1): list(range(30)) for number in range(4)
-    }
-
-
 def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
     one = LogPartition("orders", 0)
     sizes = [1, 9 << 20, 9 << 20, 1, 40 << 20, 1]
@@ -183,13 +171,3 @@ def test_files_that_have_nothing_of_it_are_left_alone(tmp_path: Path) -> None:
     assert len(share.files) == 2
     (share,) = log.reader([PartitionRecords(one, 4, 40, 40, 4, 1)]).shares
     assert len(share.files) == 1
-
-
-def test_tasks_have_about_as_much_to_read(tmp_path: Path) -> None:
-    sizes = [24, 25, 26, 25]
-    chunks = [
-        [(LogPartition("orders", n), offset, 1, 0, b"v") for offset in range(size)] for n, size in enumerate(sizes)
-    ]
-    wanted = [PartitionRecords(LogPartition("orders", n), 1, 0, 0, 1, size) for n, size in enumerate(sizes)]
-    reader = Log(tmp_path, [chunks]).reader(wanted, 2)
-    assert [[each.partition.number for each in share.in_order] for share in reader.shares] == [[0, 1], [2, 3]]

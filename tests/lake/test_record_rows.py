@@ -75,23 +75,3 @@ def test_a_timestamp_that_is_none_or_beyond_the_calendar(timestamp: tuple[int, i
 
 
 VALUES = st.none() | st.binary(max_size=40)
-
-
-@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=30))
-def test_every_byte_is_kept(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
-    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-    # Headers are in their order, and may come twice.
-    headers = [[("a", b"\x00\xff"), ("a", None), ("", b"")], None, []]
-    what = messages(
-        [(1, 0)] * len(pairs), values=values, keys=keys, headers=[headers[n % 3] for n in range(len(pairs))]
-    )
-    seen = rows(what)
-    assert [row["headers"] for row in seen] == [
-        [{"key": key, "value": value} for key, value in headers[n % 3] or []] or None for n in range(len(pairs))
-    ]
-    assert [(row["key"], row["value"]) for row in seen] == pairs
-    assert [row["offset"] for row in seen] == what.offsets
-    assert [row["size"] for row in seen] == [len(key or b"") + len(value or b"") for key, value in pairs]
-    assert {(row["topic"], row["partition"], row["segment"], row["batch"]) for row in seen} == {
-        ("orders", 3, "orders/3/00000000000000000100", 7)
-    }

@@ -46,21 +46,6 @@ def seen(signals: Signals) -> list[tuple[int, int]]:
     return sorted((row.batch, row.commit_ts) for row in signals.rows if row.kind == "columns")
 
 
-def test_columns_are_kept_where_it_is_news(lake: TestLake) -> None:
-    signals = Signals(lake.lake, lake.name)
-    signals.write(1, {("x", 0, 1): finds(observed(10, "a")), ("x", 1, 1): finds(observed(12, "a"), observed(15, "ab"))})
-    signals.write(
-        2, {("x", 0, 2): finds(observed(20, "a"), statement(30, STATEMENTS[0]), observed(40, "a"), observed(41, "a"))}
-    )
-    signals.write(3, {("x", 1, 3): finds(observed(9, "a"), observed(50, "ab"), observed(51, "a"))})
-    assert seen(signals) == [(1, 10), (1, 15), (2, 40), (3, 9), (3, 50)]
-    assert seen(Signals(lake.lake, lake.name)) == seen(signals)
-    # A batch that is decoded again says the same as before.
-    rows = set(signals.rows)
-    signals.write(1, {("x", 0, 1): finds(observed(10, "a")), ("x", 1, 1): finds(observed(12, "a"), observed(15, "ab"))})
-    assert set(signals.rows) == rows
-
-
 def test_signals_many_batches_leave_one_position_a_partition(lake: TestLake) -> None:
     """A run makes objects of what is news, not of each batch before it; without news of the batches before the first
     that can be decoded again, a position of each partition is left."""

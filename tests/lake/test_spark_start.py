@@ -3,9 +3,6 @@ every start stays away from the terminal. That a JVM takes them is in Spark's te
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,16 +14,11 @@ from cdc_lakehouse.config import CatalogConfig, LakeConfig, StorageConfig
 from cdc_lakehouse.lake import spark
 from cdc_lakehouse.lake.spark import (
     PACKAGES,
-    archive_options,
-    archiving_options,
-    class_archive,
     fetch_command,
     filtered,
-    filtered_stderr,
     jar_directory,
     spark_settings,
 )
-from tests.kit.waiting import until
 
 DRIVER = "org.postgresql:postgresql:42.7.0"
 
@@ -102,24 +94,6 @@ def test_login_of_catalog_is_decoded_as_sqlalchemy_does() -> None:
     assert (jdbc["jdbc.user"], jdbc["jdbc.password"]) == (url.username, url.password) == ("team@cdc", "p:a/%@")
 
 
-def test_class_archive_is_of_one_environment_and_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is used once it is whole; not every JVM makes one."""
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "an environment"))
-    with archiving_options():
-        pass
-    assert not archive_options() and not [path for path in tmp_path.rglob("*") if path.is_file()]
-    with archiving_options() as options:
-        _, _, file = shlex.split(options)[0].partition("-XX:ArchiveClassesAtExit=")
-        Path(file).write_bytes(b"archive")
-        assert not archive_options()
-    assert shlex.split(archive_options())[0] == f"-XX:SharedArchiveFile={class_archive()}"
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [class_archive()]
-    (tmp_path / "jdk/bin").mkdir(parents=True)
-    (tmp_path / "jdk/bin/java").touch()
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-    assert not archive_options()
-
-
 START = """\
 WARNING: Using incubator modules: jdk.incubator.vector
 Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
@@ -175,13 +149,3 @@ def test_output_of_a_start_is_left_out_and_what_is_wrong_comes_through() -> None
     assert lines(*cached) == []
     before = RESOLVED.splitlines(keepends=True)[:6]
     assert lines(*before, FAILED) == [*before, *FAILED.splitlines(keepends=True)], "a resolver that fails is told whole"
-
-
-def test_process_is_heard_until_it_ends(capfd: pytest.CaptureFixture[str]) -> None:
-    with filtered_stderr() as stderr:
-        script = 'echo "Setting default log level to x" >&2; echo one >&2; sleep 0.3; echo two >&2'
-        process = subprocess.Popen(["sh", "-c", script], stderr=stderr)
-    process.wait()
-    heard = list[str]()
-    until(lambda: heard.append(capfd.readouterr().err) or "two" in "".join(heard))
-    assert "".join(heard) == "one\ntwo\n"
