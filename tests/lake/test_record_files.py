@@ -133,7 +133,7 @@ def logs(draw: st.DrawFn) -> tuple[list[list[Chunk]], list[PartitionRecords]]:
 
 @pytest.mark.slow
 @given(logs(), st.integers(1, 3), st.sampled_from([1, 20, 1 << 20]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_each_partition_comes_whole_and_in_order(
     log: tuple[list[list[Chunk]], list[PartitionRecords]], tasks: int, batch_bytes: int
 ) -> None:

@@ -49,18 +49,18 @@ def seen(signals: Signals) -> list[tuple[int, int]]:
 def test_signals_many_batches_leave_one_position_a_partition(lake: TestLake) -> None:
     """A run makes objects of what is news, not of each batch before it; without news of the batches before the first
     that can be decoded again, a position of each partition is left."""
-    for batch in range(1, 61):
+    for batch in range(1, 36):
         told = {
             ("x", n, batch): replace(finds(observed(10, "a")), last_ts=batch, watermark=batch + n) for n in range(4)
         }
         Signals(lake.lake, lake.name).write(batch, told)
     signals = Signals(lake.lake, lake.name)
-    assert [row.kind for row in signals.rows] == ["columns"] and len(signals.position_rows) == 240
-    assert signals.watermarks(60) == {("x", n): 59 + n for n in range(4)} and signals.last_ts(60) == 59
-    signals.summarize(60)
+    assert [row.kind for row in signals.rows] == ["columns"] and len(signals.position_rows) == 140
+    assert signals.watermarks(35) == {("x", n): 34 + n for n in range(4)} and signals.last_ts(35) == 34
+    signals.summarize(35)
     assert len(signals.position_rows) == 8 and len(lake.machinery("signals")) == 9
     again = Signals(lake.lake, lake.name)
-    assert (again.positions(), again.watermarks(60)) == (signals.positions(), {("x", n): 59 + n for n in range(4)})
+    assert (again.positions(), again.watermarks(35)) == (signals.positions(), {("x", n): 34 + n for n in range(4)})
     stored = lake.lake.load(system_table(lake.name, "signals"))
     assert stored is not None and len(stored.metadata.snapshots) <= 30 and len(list(stored.scan().plan_files())) <= 16
 
