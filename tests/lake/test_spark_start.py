@@ -12,13 +12,7 @@ from sqlalchemy import make_url
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, StorageConfig
 from cdc_lakehouse.lake import spark
-from cdc_lakehouse.lake.spark import (
-    PACKAGES,
-    fetch_command,
-    filtered,
-    jar_directory,
-    spark_settings,
-)
+from cdc_lakehouse.lake.spark import PACKAGES, fetch_command, filtered, jar_directory, spark_settings
 
 DRIVER = "org.postgresql:postgresql:42.7.0"
 
