@@ -28,7 +28,6 @@ from cdc_lakehouse.decoders.registry import layout_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.pipeline import source as monitors
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
 from cdc_lakehouse.sources.sink.paths import list_sink
@@ -118,8 +117,9 @@ class Bench:
         return sorted({file.feed_date or "" for file, etag in zip(files, known, strict=True) if etag != file.etag})
 
     def tick(self, store: SlowStore) -> list[str]:
-        with mock.patch.object(monitors, "open_store", return_value=store):
-            return list(monitors.open_monitor(Lake(self._config), self._feed).new_dates())
+        run = FeedRun(self._feed, Lake(self._config))
+        run.store = store
+        return list(run.source.new_dates())
 
     def read_segments(self, _: SlowStore) -> int:
         return Segments(Lake(self._config), self._feed.name).rows.num_rows

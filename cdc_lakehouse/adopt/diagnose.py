@@ -35,7 +35,7 @@ from cdc_lakehouse.lake.faults import described, engine_fault, writing_to_wareho
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus, open_monitor
+from cdc_lakehouse.pipeline.source import LogSource, SourceStatus
 from cdc_lakehouse.sources.database.client import SourceDatabase
 from cdc_lakehouse.sources.database.reading import position_of
 from cdc_lakehouse.sources.dump.directory import read_dump
@@ -159,7 +159,7 @@ def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], 
         ("warehouse", lambda: _warehouse(lake)),
     ]
     for feed in config.feeds:
-        monitor = open_monitor(lake, feed)
+        monitor = FeedRun(feed, lake).source
         # The source is queried once, when the first part needs it.
         status = functools.cache(monitor.status)
         parts += [
@@ -277,7 +277,7 @@ def _warehouse(lake: Lake) -> Finding:
     return _ok("a file was written to the warehouse, read, and removed")
 
 
-def _source(monitor: SourceMonitor, status: SourceStatus) -> Finding:
+def _source(monitor: LogSource, status: SourceStatus) -> Finding:
     if status.error is not None:
         raise status.error
     dates = monitor.new_dates()
@@ -322,7 +322,7 @@ def _tables(run: FeedRun) -> Finding:
     return _ok(said)
 
 
-def _expiration(monitor: SourceMonitor, status: SourceStatus) -> Finding:
+def _expiration(monitor: LogSource, status: SourceStatus) -> Finding:
     said, warning = monitor.expiration(status.checkpoint_ts)
     if warning is None:
         return _ok(said)

@@ -43,7 +43,7 @@ from cdc_lakehouse.operate.state import (
 from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, verify_feed
 from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import SourceMonitor, open_monitor
+from cdc_lakehouse.pipeline.source import LogSource
 
 EQUALS_SOURCE: Final = "equals_source"
 NO_DUPLICATE_KEYS: Final = "no_duplicate_keys"
@@ -83,7 +83,7 @@ class _FeedCheck:
     asset: Callable[[str], dg.AssetKey]
     evaluate: Callable[[FeedState], Found]
     advice: str | Callable[[FeedState], str] | None = None
-    applies: Callable[[SourceMonitor], bool] = lambda source: True
+    applies: Callable[[LogSource], bool] = lambda source: True
     blocking: bool = False
     warns: bool | Callable[[FeedState], bool] = False
 
@@ -97,7 +97,7 @@ class _FeedCheck:
 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
     """Return the checks that exist for the feed's source, and those of its known tables."""
-    source = open_monitor(lake, feed)
+    source = FeedRun(feed, lake).source
     of_feed = [_feed_check(lake, feed, check) for check in _FEED_CHECKS if check.applies(source)]
     if feed.verify is not None:
         of_feed.append(_equals_source(lake, feed, feed.verify))

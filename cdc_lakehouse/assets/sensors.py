@@ -30,7 +30,8 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.pipeline.feed_tables import known_tables
-from cdc_lakehouse.pipeline.source import SourceMonitor, SourceState, open_monitor, record_look
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import LogSource, SourceState, record_look
 
 # Reload the code location when tables appear, so that they become assets by themselves.
 
@@ -96,15 +97,15 @@ class Decision:
 def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableName]) -> dg.SensorDefinition:
     """Define the sensor that requests runs of the feed's job. It does not query the source while a run or a backfill of
     the feed is unfinished. When the lake's tables differ from the known `tables`, it reloads the code location."""
-    source = open_monitor(lake, feed)
+    source = FeedRun(feed, lake).source
     loaded = LoadedTables(lake, feed, tables)
 
     @dg.sensor(
-        name=f"{feed.name}_{source.kind.sensor}",
+        name=f"{feed.name}_{source.shown.sensor}",
         job=job,
         minimum_interval_seconds=_INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=source.kind.sensor_description,
+        description=source.shown.sensor_description,
     )
     def follow_source(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
@@ -127,7 +128,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableN
 
 
 def poll_source(
-    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, source: SourceMonitor, cursor: str | None
+    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, source: LogSource, cursor: str | None
 ) -> tuple[Decision, SourceState | None]:
     """Decide whether to request a run of the feed; return the decision and what the source shows, None when it was not
     queried because a run of the feed is unfinished. `cursor` is that of the last requested run. Raises as the monitor

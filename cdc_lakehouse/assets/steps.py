@@ -52,7 +52,8 @@ from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Segments,
 from cdc_lakehouse.operate.decisions import hold_table, resume_table, tables_named
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import was_taken
-from cdc_lakehouse.pipeline.source import Landed, SourceMonitor, open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import Landed, LogSource
 from cdc_lakehouse.pipeline.steps import Steps
 
 Spec = dict[str, Any]
@@ -147,7 +148,7 @@ class Described:
 def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of a feed whose known tables are `tables`: the log in the source, `raw`, `events`, and one
     definition with all others."""
-    source = open_monitor(lake, feed)
+    source = FeedRun(feed, lake).source
     snapshot = [_snapshot(feed, source)] if feed.initial is not None else []
     partitioned = _partitioned_asset(lake, feed)
     return [
@@ -155,7 +156,7 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
         dg.AssetSpec(
             keys.source_key(feed.name),
             description="The change log, as it leaves the source. It is only read.",
-            kinds={source.kind.name, source.database},
+            kinds={source.shown.name, source.database},
             metadata={
                 "place": feed.source.place,
                 "type": feed.source.type,
@@ -187,7 +188,7 @@ def _partitioned_asset(lake: Lake, feed: FeedConfig) -> Any:
 _TABLE_KEYS: Final = (keys.schema_key, keys.current_key)
 
 
-def _snapshot(feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
+def _snapshot(feed: FeedConfig, source: LogSource) -> dg.AssetsDefinition:
     asset: Any = functools.partial(dg.asset, pool=pool_of(feed))
 
     @asset(
@@ -209,14 +210,14 @@ def describe_snapshot(steps: Steps) -> metadata.Metadata:
     return metadata.snapshot_metadata(rows, totals(as_rows(loaded.segments)))
 
 
-def _raw(partitioned_asset: Any, feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
+def _raw(partitioned_asset: Any, feed: FeedConfig, source: LogSource) -> dg.AssetsDefinition:
     first = [keys.snapshot_key(feed.name)] if feed.initial is not None else []
 
     @partitioned_asset(
         key=keys.raw_key(feed.name),
         deps=[keys.source_key(feed.name), *first],
-        description=source.kind.description,
-        kinds={source.kind.name},
+        description=source.shown.description,
+        kinds={source.shown.name},
         **_of_feed(feed),
     )
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
@@ -363,9 +364,7 @@ def _layers(context: Context, steps: Steps, feed: FeedConfig) -> tuple[_Layer, _
     )
 
 
-def _outputs(
-    lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: SourceMonitor
-) -> dict[str, dg.AssetOut]:
+def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: LogSource) -> dict[str, dg.AssetOut]:
     outputs: dict[str, dg.AssetOut] = {}
     for table in tables:
         name, minutes = as_markdown(str(table)), feed.settings_of(table.database, table.table).freshness_minutes

@@ -22,7 +22,8 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.signals import SIGNALS
 from cdc_lakehouse.operate.state import FeedState, KnownHealth
-from cdc_lakehouse.pipeline.source import SourceStatus, open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import SourceStatus
 
 PREFIX: Final = "cdc_lakehouse_"
 _PATIENCE_SECONDS: Final = 5
@@ -114,7 +115,7 @@ class _Sources:
 
     def _ask(self, feed: FeedConfig) -> SourceStatus:
         try:
-            return open_monitor(self._lake, feed).status()
+            return FeedRun(feed, self._lake).source.status()
         except CdcError as error:
             return SourceStatus(error=error)
 

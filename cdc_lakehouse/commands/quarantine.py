@@ -41,8 +41,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, State
 from cdc_lakehouse.operate.decisions import replay as replay_rows
-from cdc_lakehouse.pipeline.context import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.run import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT, FeedRun
 
 _UNTIL_READ: Final = "its rows are missing from the tables until it can be decoded; each run tries it again"
 _MISSING_INPUT: Final = {

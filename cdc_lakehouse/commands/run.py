@@ -57,10 +57,9 @@ from cdc_lakehouse.errors import (
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
-from cdc_lakehouse.pipeline.context import TableRepair
 from cdc_lakehouse.pipeline.feed_tables import known_tables, unmatched_patterns, was_taken
-from cdc_lakehouse.pipeline.run import FeedRun, take_feed
-from cdc_lakehouse.pipeline.source import SourceState, open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun, TableRepair, take_feed
+from cdc_lakehouse.pipeline.source import SourceState
 from cdc_lakehouse.pipeline.steps import Steps
 
 if TYPE_CHECKING:
@@ -413,7 +412,7 @@ class _Runner:
         try:
             steps = Steps(run)
             with ProgressLine(self._progress) as log.line:
-                if is_requested or open_monitor(self.lake, feed).new_dates():
+                if is_requested or FeedRun(feed, self.lake).source.new_dates():
                     # There is something to do: the JVM starts while the run does.
                     self._spark().start_session(self._config.lake, self._config.storage)
                     report().begin()
@@ -467,7 +466,7 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
     from cdc_lakehouse.assets.sensors import poll_source  # noqa: PLC0415
 
     def followed(feed: FeedConfig) -> FollowedFeed:
-        monitor = open_monitor(runner.lake, feed)
+        monitor = FeedRun(feed, runner.lake).source
 
         def make_pass(attempt: int) -> str | None:
             result = runner.run(feed, attempt=attempt)

@@ -31,8 +31,7 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate import verify
 from cdc_lakehouse.operate.verify import Difference, TableResult, Values, VerifyOptions, VerifyResult
-from cdc_lakehouse.pipeline.context import TableRepair
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
 _WIDTH: Final = 60

@@ -43,8 +43,8 @@ from cdc_lakehouse.operate.state import (
     rewrite_candidates,
     table_health,
 )
-from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.progress import Progress
+from cdc_lakehouse.pipeline.run import FeedRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -404,8 +404,8 @@ class Maintenance:
         with self._lease():
             return Retention(self._context()).remove()
 
-    def _context(self) -> FeedContext:
-        return FeedContext(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock)
+    def _context(self) -> FeedRun:
+        return FeedRun(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock)
 
     @property
     def _cutoff(self) -> datetime.datetime:

@@ -64,8 +64,8 @@ from cdc_lakehouse.lake.tables.segments import (
     totals,
 )
 from cdc_lakehouse.pipeline.changes import keyed_span
-from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.topics import batches_before
 from cdc_lakehouse.sources.object_store import StoredObject
 
@@ -89,7 +89,7 @@ def nothing_removed() -> dict[str, int]:
 class Retention:
     """The retention of one feed in its current state. `run` only reads, and has the current configuration."""
 
-    def __init__(self, run: FeedContext) -> None:
+    def __init__(self, run: FeedRun) -> None:
         self._run = run
         self._settings = run.feed.maintenance
 
@@ -388,7 +388,7 @@ candidates."""
 class SupersededEvents:
     """The superseded events of one feed in its current state. `run` has the current configuration."""
 
-    def __init__(self, run: FeedContext) -> None:
+    def __init__(self, run: FeedRun) -> None:
         self._run = run
         self._looked_at = totals(run.segments.rows.filter(pc.field("kind") == SUMMARY)).events
 

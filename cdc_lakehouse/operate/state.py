@@ -45,7 +45,8 @@ from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, OFFSETS, SUMMARY, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns
-from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus, last_look, open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import LogSource, SourceStatus, last_look
 
 # Compute numbers about a feed's tables, most of which the checks use. PyIceberg only: no JVM is started.
 
@@ -540,8 +541,8 @@ class FeedState:
     # --- The source ---
 
     @functools.cached_property
-    def monitor(self) -> SourceMonitor:
-        return open_monitor(self.lake, self.feed)
+    def monitor(self) -> LogSource:
+        return FeedRun(self.feed, self.lake).source
 
     @functools.cached_property
     def source(self) -> SourceStatus:

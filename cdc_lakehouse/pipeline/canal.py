@@ -7,13 +7,13 @@ entries are recognized, and `records` holds the batch that landed last.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.canal_records import EntryRecords, find_binlog_position, find_stuck
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords, find_binlog_position, find_stuck, landed_position
 from cdc_lakehouse.lake.tables.records import LandedBatch
-from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.source import JoinPoint
+from cdc_lakehouse.pipeline.source import JoinPoint, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.pipeline.topics import RecordSource
 from cdc_lakehouse.sources.canal.client import BatchRounds, CanalClient
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, contradiction
@@ -24,22 +24,37 @@ _PATIENCE_SECONDS: Final = 30
 
 
 class CanalServer(RecordSource):
-    """The `Source` for a destination of a Canal server. Raises when the server fails before any entry has landed."""
+    """The `Source` for a destination of a Canal server. Raises when the server fails before any entry has landed.
+
+    A destination has one consumer: asking for waiting entries takes them away from a run, and what was delivered is
+    rolled back."""
+
+    shown = SourceKind(
+        "canal",
+        "Entries of the Canal server, each once, as it gave them.",
+        "entries",
+        "Asks the Canal server whether entries wait.",
+    )
+    can_stick = True
+    dump_comes_first = False
+    _has_record_times = False
 
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run = self._run
         records = EntryRecords(run.lake, run.feed, batch)
         try:
-            _take(run, records)
+            with CanalClient(run.feed.canal, patience_seconds=_PATIENCE_SECONDS) as client:
+                taking = BatchRounds(client, run.feed.canal)
+                for taken in taking.rounds():
+                    new = records.append(taken)
+                    run.log.info("landed %d entries of %d that came", new, len(taken.entries))
+                    taking.acknowledge(taken)
         except (SourceError, SourceUnreachableError) as error:
             if not records.batch.segments:
                 raise
             return records.batch, [error]
-        stuck = find_stuck(run.lake, run.feed.name, run.feed.canal.destination)
+        stuck = self.stuck()
         return records.batch, [] if stuck is None else [stuck]
-
-    dump_comes_first = False
-    _has_record_times = False
 
     def join(self, position: DumpPosition) -> JoinPoint:
         run, sought = self._run, self._sought(position)
@@ -78,12 +93,30 @@ class CanalServer(RecordSource):
             )
         return BinlogPosition.of(position.log_file, position.log_offset)
 
+    def stuck(self) -> CdcError | None:
+        return find_stuck(self._run.lake, self._run.feed.name, self._run.feed.canal.destination)
 
-def _take(run: FeedContext, records: EntryRecords) -> None:
-    source = run.feed.canal
-    with CanalClient(source, patience_seconds=_PATIENCE_SECONDS) as client:
-        taking = BatchRounds(client, source)
-        for taken in taking.rounds():
-            new = records.append(taken)
-            run.log.info("landed %d entries of %d that came", new, len(taken.entries))
-            taking.acknowledge(taken)
+    def _landed(self) -> tuple[int, str | None]:
+        return landed_position(self._run.lake, self._run.feed.name, self._run.feed.canal.destination)
+
+    def poll(self, asked: str | None) -> SourceState:
+        # The first waiting entry may have landed already, when a run ended before acknowledging it: the next run
+        # acknowledges it.
+        landed, _ = self._landed()
+        with CanalClient(self._run.feed.canal, patience_seconds=0) as client:
+            batch = client.get(batch_size=1, wait_seconds=0)
+            client.rollback()
+        shown = b"%d " % landed + (b"" if batch is None else b"".join(batch.entries[:1]))
+        reason = "no entries wait" if batch is None else f"entries wait; {landed} are landed"
+        return self._state(shown, asked, reason, waiting=batch is not None)
+
+    def status(self) -> SourceStatus:
+        status = SourceStatus(option_conflicts=self._conflicts())
+        try:
+            entries, position = self._landed()
+            status = replace(status, landed_entries=entries, landed_position=position)
+            with CanalClient(self._run.feed.canal) as client:
+                client.check()
+            return replace(status, error=self.stuck())
+        except CdcError as error:
+            return replace(status, error=error)

@@ -30,9 +30,9 @@ from cdc_lakehouse.lake.tables.segments import (
     applied_content,
     may_hold,
 )
-from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.feed_tables import key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import Holds, hold_reason
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
 
 
@@ -246,7 +246,7 @@ class News:
     """What is new between the last cut and a checkpoint-ts: which tables the new segments and the new history can
     concern."""
 
-    def __init__(self, run: FeedContext, checkpoint_ts: int) -> None:
+    def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
         self.cut, self.checkpoint_ts, self.shows = run.last_cut, checkpoint_ts, run.shows
         self.everywhere = len(run.history.history.versions) != self.cut.versions or run.settings != self.cut.settings
         cut, self._lives = self.cut, run.history.history.incarnations

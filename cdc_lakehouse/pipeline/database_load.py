@@ -22,9 +22,8 @@ from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import SourceError, in_one_line
-from cdc_lakehouse.pipeline.context import require_no_gap
 from cdc_lakehouse.pipeline.progress import ProgressReporter
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun, require_no_gap
 from cdc_lakehouse.sources.database import reading
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements
 from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition

@@ -25,8 +25,12 @@ from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
-from cdc_lakehouse.pipeline.context import (
+from cdc_lakehouse.pipeline.database_load import DatabaseDump
+from cdc_lakehouse.pipeline.feed_tables import TakenNames
+from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
+from cdc_lakehouse.pipeline.run import (
     UNREADABLE_SEGMENT,
+    FeedRun,
     decode_isolated,
     defer,
     load_changes,
@@ -34,10 +38,6 @@ from cdc_lakehouse.pipeline.context import (
     not_looked_at,
     require_no_gap,
 )
-from cdc_lakehouse.pipeline.database_load import DatabaseDump
-from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
-from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, Source, value_format
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
 from cdc_lakehouse.sources.dump.directory import read_dump

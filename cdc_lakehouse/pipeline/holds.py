@@ -23,8 +23,8 @@ from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
-from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
 
 _SHOWN: Final = 5
@@ -102,7 +102,7 @@ def ddl_advice(table: TableName) -> str:
     )
 
 
-def find_holds(run: FeedContext, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
+def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
     """Find the holds of taken tables that follow from the history, the quarantine and missing files, and those by a
     person. `lives` are all tables of the feed, because a path may belong to one that is left out."""
     reasons: dict[str, _Reasons] = defaultdict(_Reasons)
@@ -212,7 +212,7 @@ def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
         )
 
 
-def _of_segments(run: FeedContext, directory: _Directory, checkpoint_ts: int, reasons: dict[str, _Reasons]) -> None:
+def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reasons: dict[str, _Reasons]) -> None:
     for place, name, version in table_versions(run.segments.rows):
         if version <= checkpoint_ts and directory.of_version(name, version) is None:
             for id in directory.named(name):

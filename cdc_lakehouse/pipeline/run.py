@@ -1,26 +1,118 @@
-"""One run of a feed: its tables in the lake, and its source."""
+"""One run of a feed: its source, its tables in the lake, and Spark on demand; and what sources do alike with what has
+landed: segments that cannot be decoded now wait, with a reason, and every run tries them again; a log has to continue
+where the dump ends.
+"""
 
 from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import importlib
-from typing import Final
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
-from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import is_commit_ts, utc_now
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config.feed import LABELS
+from cdc_lakehouse.decoders.problems import NOT_LOOKED_AT, PROBLEMS, Rejected
+from cdc_lakehouse.decoders.tasks import spark_errors
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.faults import run_isolated
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
+from cdc_lakehouse.lake.tables.decisions import Decisions
+from cdc_lakehouse.lake.tables.decoding import DecodedFiles
+from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
 from cdc_lakehouse.lake.tables.lease import Lease, take_when_free
-from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.source import LogSource
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
+from cdc_lakehouse.lake.tables.segments import (
+    Appended,
+    Archive,
+    Segment,
+    Segments,
+    SourceFiles,
+    moved_segment,
+    replayed_segment,
+)
+from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.pipeline.feed_tables import is_taken
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, LogSource
+from cdc_lakehouse.sources.dump.contents import DumpPosition
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A repair in the form in which a run gets it.
+
+Image = Mapping[str, str | None]
+"""A row's texts by column, in the form of the feed's events."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRepair:
+    """The repair of one row: I for a row that the lake lacks, U for one that it has with other values, D for one that
+    the source lacks."""
+
+    op: Literal["I", "U", "D"]
+    image: Image
+
+
+@dataclass(frozen=True, slots=True)
+class TableRepair:
+    """The repair of one table, by its name and incarnation, as of the cut at `checkpoint_ts`. `requested_by` is the
+    person who requested it."""
+
+    name: TableName
+    incarnation: str
+    checkpoint_ts: int
+    rows: tuple[RowRepair, ...]
+    requested_by: str
+
+    def count(self, op: str) -> int:
+        return sum(row.op == op for row in self.rows)
+
+
+def _no_spark() -> NoReturn:
+    raise AssertionError("a run that only reads starts no JVM")
+
+
+_LOG: Final = logging.getLogger("cdc_lakehouse")
 _SOURCES: Final = {"storage_sink": "sink.Sink", "kafka": "topics.Topics", "canal": "canal.CanalServer"}
 """By `source.type`: the module of this package and its class."""
 _MAINTENANCE: Final = datetime.timedelta(minutes=4)
 """How long a run waits for maintenance: it must hold the feed before it is considered dead at its start."""
 
 
-class FeedRun(FeedContext):
-    """What the steps of one run share."""
+@dataclass
+class FeedRun:
+    """What the steps and the source of one run share. Without `spark_session` it only reads.
+
+    dates: feed dates to decode again, even if nothing changed. reload_tables: tables of the initial dump to load again,
+    as `database.table`, or `*` for all. repairs: written before tables are updated. only: the tables to bring to the
+    checkpoint, None for all. rebuild: the tables to recompute from all of their events. require_lease: raises
+    `ConcurrentRunError` when another run now holds the feed."""
+
+    feed: FeedConfig
+    lake: Lake
+    spark_session: Callable[[], SparkSession] = _no_spark
+    dates: frozenset[str] = frozenset()
+    reload_tables: frozenset[str] = frozenset()
+    repairs: tuple[TableRepair, ...] = ()
+    only: frozenset[TableName] | None = None
+    rebuild: frozenset[TableName] = frozenset()
+    log: logging.Logger = _LOG
+    clock: Callable[[], datetime.datetime] = utc_now
+    require_lease: Callable[[], None] = lambda: None
 
     @functools.cached_property
     def source(self) -> LogSource:
@@ -28,8 +120,252 @@ class FeedRun(FeedContext):
         module, _, name = _SOURCES[self.feed.source.type].partition(".")
         return getattr(importlib.import_module(f"{__package__}.{module}"), name)(self)
 
+    @functools.cached_property
+    def landed_at(self) -> datetime.datetime:
+        """The landing time of the run's segments: one time for all of them, which distinguishes them from those of
+        other runs."""
+        return self.clock()
+
+    @functools.cached_property
+    def spark(self) -> SparkSession:
+        """The session, started at the first use: a run without work starts no JVM."""
+        return self.spark_session()
+
+    @functools.cached_property
+    def iceberg(self) -> IcebergJavaApi:
+        """The API, one for the run: it caches what it has looked up in the JVM."""
+        return IcebergJavaApi(self.spark)
+
+    @functools.cached_property
+    def store(self) -> ObjectStore:
+        return open_store(self.feed.storage_sink.uri, self.lake.storage)
+
+    @functools.cached_property
+    def raw(self) -> SourceFiles:
+        """The reader of the content of segments."""
+        archived = self.feed.storage_sink.archive
+        return Archive(self.lake, self.feed.name, self.store) if archived else SourceFiles(self.store)
+
+    @functools.cached_property
+    def segments(self) -> Segments:
+        return Segments(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def frontiers(self) -> Frontiers:
+        return Frontiers(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def quarantine(self) -> Quarantine:
+        return Quarantine(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def history(self) -> SchemaHistory:
+        return SchemaHistory(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def signals(self) -> Signals:
+        return Signals(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def decisions(self) -> Decisions:
+        return Decisions(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def last_cut(self) -> Cut:
+        """The newest cut when the run began."""
+        return self.checkpoints.last()
+
+    @functools.cached_property
+    def last_cut_rows(self) -> Sequence[CutRow]:
+        """The tables of that cut."""
+        return self.checkpoints.rows(self.last_cut.checkpoint_ts)
+
+    def forget_cut(self) -> None:
+        """Forget the last cut after this run has published one, so that the next steps use the new one."""
+        for name in ("checkpoints", "last_cut", "last_cut_rows"):
+            vars(self).pop(name, None)
+
+    @functools.cached_property
+    def settings(self) -> str:
+        """A hash of the settings that the content of tables depends on. When it changes, every table is checked."""
+        settings = {
+            # By the names of the configuration, without defaults, so that a release can add settings.
+            "policy": self.feed.policy.model_dump(mode="json", exclude_defaults=True, exclude={"max_quarantined_rows"}),
+            "tables": {
+                name: settings
+                for name, table in self.feed.tables.settings.items()
+                if (settings := table.model_dump(mode="json", exclude_defaults=True, exclude=set(LABELS)))
+            },
+            "time_zone": self.feed.source.time_zone,
+            "taken": [self.feed.tables.include, self.feed.tables.exclude],
+            **self.feed.model_dump(mode="json", exclude_defaults=True, include={"format_version", "namespace"}),
+        }
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+    def appended(self) -> Appended:
+        """Return which batches are in `events` now; needs no Spark."""
+        return Appended.of(self.lake.load(system_table(self.feed.name, "events")))
+
+    def land_again(self, segments: Sequence[Segment], batches: Batches) -> Sequence[Segment]:
+        """Land decoded files again, in these batches: the next run decodes them. Gives what landed."""
+        if not segments:
+            return []
+        appended = self.appended()
+        again = [replayed_segment(each, batches.of_file(each.size), appended, self.landed_at) for each in segments]
+        self.segments.land(again)
+        return again
+
+    @functools.cached_property
+    def events(self) -> Events:
+        of = self.lake, self.feed.name, lambda: self.spark, lambda: self.iceberg
+        return Events(*of, self.segments, self.require_lease)
+
+    def mark_decoded(
+        self, segments: Sequence[Segment], rejected: Sequence[Rejected] = ()
+    ) -> tuple[list[Segment], BatchCounts]:
+        """Segments of a batch whose events are committed are decoded, with the counts of the commit: gives both."""
+        counts = self.events.counts(segments)
+        decoded = with_counts(segments, counts, rejected, self.clock())
+        self.segments.mark_decoded(decoded)
+        return decoded, counts
+
+    def shows(self, life: Incarnation) -> bool:
+        """Whether the last cut shows the table, so that it had nothing further to apply then. A table that was held, or
+        left out by the configuration at that time, has applied what its own properties say."""
+        cut = self.last_cut
+        before = life.upto(cut.checkpoint_ts)
+        is_free = life.id not in cut.held_incarnations and self.settings == cut.settings
+        return is_free and before is not None and is_taken(self.feed.tables, before)
+
 
 def take_feed(lake: Lake, feed: str, run_id: str) -> Lease:
     """Take the feed's lease for a run, which waits for maintenance. Raises `ConcurrentRunError` when another run holds
     it."""
     return take_when_free(lake, feed, run_id, utc_now, _MAINTENANCE, lambda holder: holder.is_maintenance)
+
+
+UNREADABLE_SEGMENT: Final = "UnreadableSegment"
+UNKNOWN_COLUMNS: Final = "UnknownColumns"
+DEFERRED_CLASSES: Final = frozenset({UNREADABLE_SEGMENT, UNKNOWN_COLUMNS})
+
+_LOOKS_AT_ONCE: Final = 16
+_SEE_SPARK: Final = "see the log of Spark, and whether its workers have memory for the segment"
+
+
+def find_unreadable(run: FeedRun, segments: Sequence[Segment]) -> dict[str, str]:
+    """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
+    ones."""
+
+    def look(segment: Segment) -> tuple[str, str | None]:
+        try:
+            run.raw.head(segment, 1)
+        except SourceError as error:
+            if error.segment is None:
+                raise  # The whole store cannot be read.
+            return segment.segment, error.advised
+        return segment.segment, None
+
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        return {path: reason for path, reason in pool.map(look, segments) if reason is not None}
+
+
+def not_looked_at(segments: Sequence[Segment]) -> list[Rejected]:
+    """Return quarantine rows for segments of which it is not known what was rejected in them."""
+    message = PROBLEMS[NOT_LOOKED_AT]
+    return [Rejected(s.segment, None, NOT_LOOKED_AT, message, None, s.database, s.table) for s in segments]
+
+
+def decode_isolated(
+    spark: SparkSession, segments: Sequence[Segment], decode: Callable[[Sequence[Segment]], DecodedFiles]
+) -> DecodedFiles:
+    """Decode segments in a Spark job. Raise `SourceError` with its segment for one at which Spark fails alone."""
+    try:
+        return decode(segments)
+    except spark_errors():
+        failed = run_isolated(spark, segments, decode)
+        if not failed:
+            raise
+        index, reason = next(iter(failed.items()))
+        raise SourceError(
+            f"Spark fails when it decodes this segment alone ({reason})",
+            advice=_SEE_SPARK,
+            segment=segments[index].segment,
+        ) from None
+
+
+def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mapping[str, str]]) -> Sequence[Segment]:
+    """Split a batch. Segments with a fault stay in it, and every run tries them again; the rest move to a new batch,
+    because a batch is decoded as a whole. So do segments that an earlier run has landed: batch numbers rise in the
+    order of commits, and tables look for batches after the one that they have applied.
+
+    `faults` maps error classes to reasons by segment. Returns the segments to decode now; writes `quarantine` and
+    `segments`."""
+    names = {segment.segment for segment in segments}
+    rejected = [
+        Rejected(s.segment, None, error_class, reasons[s.segment], None, s.database, s.table)
+        for error_class, reasons in faults.items()
+        for s in segments
+        if s.segment in reasons
+    ]
+    run.quarantine.replace(
+        lambda row: row.error_class in DEFERRED_CLASSES and row.segment in names, rejected, run.clock()
+    )
+    is_new = segments[0].landed_at == run.landed_at
+    if not rejected and is_new and segments[0].batch > run.events.appended.newest:
+        return segments
+    deferred = {row.segment for row in rejected}
+    batch = run.segments.batch + 1
+    rest = [moved_segment(s, batch, is_new=is_new) for s in segments if s.segment not in deferred]
+    if rest:
+        run.segments.land(rest)
+    return rest
+
+
+# Which tables were loaded from a dump, and whether the log continues where the dump ends.
+
+
+def loads_of(history: SchemaHistory) -> Mapping[TableName, int]:
+    """Return the loaded tables, by the names that they had in their dumps, with the commit-ts of their rows; for a
+    table that was loaded again, of the last dump."""
+    return {TableName(each.database, each.table): each.commit_ts for each in load_changes(history)}
+
+
+def load_changes(history: SchemaHistory) -> list[SchemaChange]:
+    """Return the recorded loads, in the order of their commit-ts."""
+    return sorted((each for each in history.changes.values() if each.kind == "load"), key=lambda each: each.commit_ts)
+
+
+def require_no_gap(run: FeedRun, first_ts: int | None, loaded_ts: int | None = None) -> None:
+    """Raises `SourceError` when changes between a dump and the start of the log are missing. `first_ts` is the
+    commit-ts from which on the log has changes, as far as it shows that; `loaded_ts` is that of the dump, None for all
+    loaded ones."""
+    initial = run.feed.initial
+    positions = loads_of(run.history).values() if loaded_ts is None else [loaded_ts]
+    if initial is None or not positions:
+        return
+    if initial.start_ts is not None:
+        first_ts = initial.start_ts
+    if first_ts is not None and first_ts > min(positions):
+        raise SourceError(
+            f"the dump is of {min(positions)} and the change log begins at {first_ts}: what changed in between is in "
+            "neither",
+            feed=run.feed.name,
+            advice="create the changefeed with the dump's position as its start-ts, or dump again; where it has that, "
+            "and only showed itself later, say so with source.initial.start_ts",
+        )
+
+
+def join_at_tso(run: FeedRun, position: DumpPosition) -> JoinPoint:
+    """Return the point at which a dump joins a log of TiDB. Raises `SourceError` for a dump of another database
+    server."""
+    if position.tso is None or not is_commit_ts(position.tso):
+        raise SourceError(
+            f"the dump's position is not a TSO of TiDB ({position})",
+            feed=run.feed.name,
+            advice="load a dump of TiDB; the rows of a MySQL can be put into the order of a feed of Canal alone",
+        )
+    return JoinPoint(position.tso)

@@ -8,30 +8,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, tso
+from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, tso, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, layout_of
-from cdc_lakehouse.errors import CheckpointError, SourceError
+from cdc_lakehouse.errors import CdcError, CheckpointError, SourceError
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import (
     FILE,
     LANDED,
     Archive,
     Segment,
+    Segments,
     index_gaps,
     replaced_contents,
     replayed_segment,
 )
 from cdc_lakehouse.pipeline import sink_files
-from cdc_lakehouse.pipeline.context import (
+from cdc_lakehouse.pipeline.feed_tables import TakenNames
+from cdc_lakehouse.pipeline.run import (
     UNKNOWN_COLUMNS,
     UNREADABLE_SEGMENT,
-    FeedContext,
+    FeedRun,
     decode_isolated,
     defer,
     find_unreadable,
@@ -40,8 +44,7 @@ from cdc_lakehouse.pipeline.context import (
     not_looked_at,
     require_no_gap,
 )
-from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
 from cdc_lakehouse.sources.sink.listing import (
@@ -61,7 +64,7 @@ _LOOKED_AT: Final = 16
 """The most segments that are searched."""
 
 
-def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
+def _require_commit_ts(run: FeedRun, segments: Sequence[Segment]) -> None:
     """Raises `SourceError` for a sink without commit-ts, once instead of quarantining every line. When lines were ever
     decoded, or one of the first files has it, the other files are bad."""
     lacks_commit_ts = FILE_FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
@@ -96,7 +99,7 @@ class SinkListing:
     since: Frontier | None
 
 
-def list_source(run: FeedContext, checkpoint_ts: int, shown_ts: int) -> SinkListing:
+def list_source(run: FeedRun, checkpoint_ts: int, shown_ts: int) -> SinkListing:
     """List the sink. The checkpoint-ts must have been read before; `shown_ts` is a TSO up to which the source may have
     gone."""
     layout = layout_of(run.feed.storage_sink)
@@ -116,13 +119,13 @@ def list_source(run: FeedContext, checkpoint_ts: int, shown_ts: int) -> SinkList
     return _found(run, list_sink(run.store, layout), checkpoint_ts, None)
 
 
-def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
+def _found(run: FeedRun, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
     schemas = sink_files.SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     taken = TakenNames.of(run.feed.tables, schemas.history, run.last_cut.checkpoint_ts)
     return SinkListing(listing, schemas, taken, sink_files.check_last_files(run, listing, checkpoint_ts), since)
 
 
-def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
+def save_listing_state(run: FeedRun, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
     """Save the listing state for the next run. Everything that the next run does not list again must have landed."""
     covered = sink_files.covered_before(checkpoint_ts)
     given = ListingContext(
@@ -140,7 +143,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
         run.frontiers.write(frontier)
 
 
-def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str], shown_ts: int) -> str | None:
+def _reason_for_all(run: FeedRun, frontier: Frontier | None, watched: frozenset[str], shown_ts: int) -> str | None:
     if frontier is None:
         return "it is the first time"
     if not is_of_settings(frontier, run.feed):
@@ -161,11 +164,11 @@ def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozen
     return None
 
 
-def _is_old(run: FeedContext, frontier: Frontier) -> bool:
+def _is_old(run: FeedRun, frontier: Frontier) -> bool:
     return run.clock() - frontier.whole_at >= datetime.timedelta(hours=run.feed.storage_sink.full_listing_hours)
 
 
-def _watched(run: FeedContext) -> frozenset[str]:
+def _watched(run: FeedRun) -> frozenset[str]:
     """Return directories in which files are expected that are not new by their number: those that would close a gap,
     repaired ones that replace unusable ones, and those whose index file names no last file."""
     gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
@@ -178,7 +181,7 @@ def _watched(run: FeedContext) -> frozenset[str]:
     )
 
 
-def _last_ddl(run: FeedContext) -> dict[str, int]:
+def _last_ddl(run: FeedRun) -> dict[str, int]:
     """Return the last DDL by directory, as recorded by earlier runs: the sink was listed after all of it."""
     found: dict[str, int] = {}
     for origin, change in run.history.changes.items():
@@ -193,15 +196,25 @@ class Sink(LogSource):
 
     kind = FILE
     schema_faults = frozenset({problems.BAD_SCHEMA_FILE})
+    shown = SourceKind(
+        "ticdc",
+        "What the sink holds: each data file is listed once. Files stay where they are.",
+        "checkpoint",
+        "Follows the checkpoint-ts of the sink's metadata file.",
+    )
+    has_files = True
 
-    def __init__(self, run: FeedContext) -> None:
+    def __init__(self, run: FeedRun) -> None:
         self._run = run
         self._checkpoint_ts = 0
-        self._listing = Listing()
+        self.has_labels = FILE_FORMATS[run.feed.storage_sink.protocol].has_labels
+
+    def _list(self) -> Listing:
+        return list_sink(self._run.store, layout_of(self._run.feed.storage_sink))
 
     @functools.cached_property
     def _schemas(self) -> sink_files.SchemaFiles:
-        return sink_files.SchemaFiles(self._run.feed, self._run.store, self._run.history, self._listing.schemas)
+        return sink_files.SchemaFiles(self._run.feed, self._run.store, self._run.history, self._list().schemas)
 
     def land(self) -> Landed:
         # In this order the listing contains everything that the checkpoint guarantees.
@@ -240,10 +253,9 @@ class Sink(LogSource):
     def peek(self) -> None:
         run = self._run
         self._checkpoint_ts = max(read_checkpoint(run.store, run.clock()), run.last_cut.checkpoint_ts)
-        self._listing = list_sink(run.store, layout_of(run.feed.storage_sink))
+        _ = self._schemas
 
     def first_ts(self) -> int | None:
-        self._listing = list_sink(self._run.store, layout_of(self._run.feed.storage_sink))
         return self._schemas.first_ts()
 
     def join(self, position: DumpPosition) -> JoinPoint:
@@ -349,6 +361,57 @@ class Sink(LogSource):
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         return self._schemas.changes(upto)
 
+    # --- What a sensor and a status see ---
+
+    def _published_ts(self) -> int:
+        """The last cut now."""
+        return Checkpoints(self._run.lake, self._run.feed.name).last().checkpoint_ts
+
+    def poll(self, asked: str | None) -> SourceState:
+        shown, published = read_checkpoint(self._run.store, utc_now()), self._published_ts()
+        last = max(published, int(asked or 0))
+        if shown < last:
+            reason = f"the source's checkpoint-ts went backwards, to {shown} from {last}"
+        elif shown == last:
+            reason = f"the checkpoint-ts has not moved from {shown}"
+        else:
+            reason = f"the checkpoint-ts moved to {shown}"
+        return SourceState(str(shown), shown > published, shown > last, reason)
+
+    def new_dates(self) -> list[str]:
+        # Listed from the frontier, so that the cost of a tick depends on what is new.
+        takes = self._run.feed.tables.takes
+        # Where directories are named by ids, the tables' names are not known here.
+        return sorted({f.feed_date or "" for f in self._new_files() if not f.table or takes(f.database, f.table)})
+
+    def _new_files(self) -> list[DataFile]:
+        lake, feed = self._run.lake, self._run.feed
+        frontier = Frontiers(lake, feed.name).last()
+        if frontier is not None and is_of_settings(frontier, feed):
+            listed = list_new(self._run.store, layout_of(feed.storage_sink), frontier)
+            return [file for file in listed.data if frontier.is_new(file)]
+        files = self._list().data
+        known = Segments(lake, feed.name).etags(file.path for file in files)
+        return [file for file, etag in zip(files, known, strict=True) if etag != file.etag]
+
+    def status(self) -> SourceStatus:
+        try:
+            self._run.store.check()
+            return SourceStatus(checkpoint_ts=read_checkpoint(self._run.store, utc_now()))
+        except CdcError as error:
+            return SourceStatus(error=error)
+
+    def expiration(self, checkpoint_ts: int | None) -> tuple[str, str | None]:
+        read, days = self._published_ts(), self._run.feed.storage_sink.file_expiration_days
+        if days:
+            said = f"files expire after {days} days"
+        else:
+            oldest = min(filter(None, {file.feed_date for file in self._list().data}), default=None)
+            said = "when files expire is not known" + ("" if oldest is None else f"; the oldest ones are of {oldest}")
+        if not read or checkpoint_ts is None or not may_have_expired(self._run.feed, commit_time(read), checkpoint_ts):
+            return said, None
+        return said, f"some may have before they were read: the last cut is of {commit_time(read):%Y-%m-%d %H:%M} UTC"
+
 
 def _named(files: Sequence[DataFile], schema_files: sink_files.SchemaFiles) -> tuple[list[DataFile], list[str]]:
     """Return files with the names of their tables, and the paths of those that no schema file names."""
@@ -364,7 +427,7 @@ def _named(files: Sequence[DataFile], schema_files: sink_files.SchemaFiles) -> t
     return named, nameless
 
 
-def _without_summarized(run: FeedContext, files: Sequence[DataFile]) -> tuple[list[DataFile], list[str]]:
+def _without_summarized(run: FeedRun, files: Sequence[DataFile]) -> tuple[list[DataFile], list[str]]:
     """Return the files without those of dates whose segments were summarized, and the paths of such files that were
     written since."""
     summaries = run.segments.summarized()
@@ -386,7 +449,7 @@ def _without_summarized(run: FeedContext, files: Sequence[DataFile]) -> tuple[li
     return others, late
 
 
-def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:
+def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:
     try:
         shown = read_checkpoint(run.store, run.clock())
     except CheckpointError as error:
@@ -398,9 +461,7 @@ def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:
     return shown, []
 
 
-def _new_segments(
-    run: FeedContext, files: Sequence[DataFile], batches: Batches, taken: TakenNames
-) -> Iterable[Segment]:
+def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, taken: TakenNames) -> Iterable[Segment]:
     present = {file.path for file in files}
     expired = _expired(run, present, taken)
     _refuse_partial_backfill(run, expired)
@@ -432,7 +493,7 @@ def _new_segments(
         yield replayed_segment(row, batches.of_file(row.size), appended(), run.landed_at)
 
 
-def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:
+def _expired(run: FeedRun, present: set[str], taken: TakenNames) -> list[Segment]:
     """Return the segments of the dates to decode again that the source no longer has."""
     if not run.dates:
         return []
@@ -440,7 +501,7 @@ def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Seg
     return [row for row in dated if row.segment not in present and taken.takes(row.database or "", row.table or "")]
 
 
-def _refuse_partial_backfill(run: FeedContext, expired: Sequence[Segment]) -> None:
+def _refuse_partial_backfill(run: FeedRun, expired: Sequence[Segment]) -> None:
     """Raises `SourceError` when a date cannot be decoded again completely: its events are replaced."""
     archive = run.raw if isinstance(run.raw, Archive) else None
     for date in sorted(run.dates):

@@ -27,8 +27,8 @@ from cdc_lakehouse.errors import ObjectMissingError, SchemaFileError, SourceErro
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, SUMMARY, Segment
-from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore
 from cdc_lakehouse.sources.sink import paths
 from cdc_lakehouse.sources.sink.listing import AT_ONCE, may_have_expired, settings_digest
@@ -46,7 +46,7 @@ _FILES: Final = 8
 # them is sent again too. The contents must prove this; otherwise the table stays held.
 
 
-def resolve_redelivered(run: FeedContext) -> None:
+def resolve_redelivered(run: FeedRun) -> None:
     """Resolve the open rows of the quarantine that stand for the end of a file whose rows were sent again. Reads such
     files and the later ones that can have their rows; none when nothing is open. Needs no JVM."""
     by_segment: dict[str, list[Quarantined]] = defaultdict(list)
@@ -63,7 +63,7 @@ def resolve_redelivered(run: FeedContext) -> None:
     run.quarantine.redeliver(reasons, run.clock())
 
 
-def _redelivery(run: FeedContext, cut: Segment) -> Sequence[Segment]:
+def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
     """Return the later segments that together contain the rows of one that was cut off, and more; none when there are
     none."""
     if cut.kind != FILE or cut.state != DECODED or not cut.events or cut.quarantined != 1:
@@ -92,7 +92,7 @@ def _redelivery(run: FeedContext, cut: Segment) -> Sequence[Segment]:
     return ()
 
 
-def _later(run: FeedContext, cut: Segment) -> list[Segment]:
+def _later(run: FeedRun, cut: Segment) -> list[Segment]:
     """Return the later segments of the table, those of each dispatcher in the order in which it wrote them."""
     same_table = (pc.field("database") == cut.database) & (pc.field("table") == cut.table)
     decoded = (pc.field("kind") == FILE) & (pc.field("state") == DECODED) & (pc.field("events") > 0)
@@ -127,7 +127,7 @@ def _is_cut_off_there(row: Quarantined, content: bytes) -> bool:
     return raw is not None and ends and 0 < len(raw) < problems.RAW_LIMIT
 
 
-def _content(run: FeedContext, segment: Segment) -> bytes | None:
+def _content(run: FeedRun, segment: Segment) -> bytes | None:
     """Read a segment; return None when it cannot be read or has changed."""
     try:
         return run.raw.store.read(run.raw.place(segment), limit=SEGMENT_LIMIT, etag=run.raw.etag(segment))
@@ -274,7 +274,7 @@ class LastFiles:
     judged: Set[str]
 
 
-def quarantine_missing(run: FeedContext, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
+def quarantine_missing(run: FeedRun, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
     """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only cover
     what is new: where directories could not be listed before, it is complete."""
 
@@ -307,7 +307,7 @@ def covered_before(checkpoint_ts: int) -> datetime.datetime:
     return commit_time(checkpoint_ts) - _CLOCKS
 
 
-def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> LastFiles:
+def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> LastFiles:
     """See which last data files should be there and are not: a hole in the numbers does not show them.
 
     Some versions of TiCDC write the index file before the data file that it names, so a missing file may still be
@@ -339,7 +339,7 @@ def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> 
     )
 
 
-def _named_by(run: FeedContext, index: paths.IndexFile) -> tuple[str | None, str | None]:
+def _named_by(run: FeedRun, index: paths.IndexFile) -> tuple[str | None, str | None]:
     """Return the last file, or why it is unknown; neither when the index file has disappeared since it was listed."""
     try:
         return paths.read_index(run.store, index), None
@@ -352,7 +352,7 @@ def _named_by(run: FeedContext, index: paths.IndexFile) -> tuple[str | None, str
         return None, f"whether the last data file is there is not known: {error.advised}"
 
 
-def _is_gone(run: FeedContext, path: str) -> bool:
+def _is_gone(run: FeedRun, path: str) -> bool:
     """Whether the file is missing, and not only in a directory that could not be listed."""
     try:
         run.store.head(path, 1)
@@ -364,7 +364,7 @@ def _is_gone(run: FeedContext, path: str) -> bool:
 
 
 def quarantine_expired(
-    run: FeedContext,
+    run: FeedRun,
     files: Sequence[DataFile],
     schemas: SchemaFiles,
     taken: TakenNames,
@@ -391,7 +391,7 @@ def quarantine_expired(
 
 
 def _expired(
-    run: FeedContext, files: Sequence[DataFile], lives: Sequence[Incarnation], taken: TakenNames, checkpoint_ts: int
+    run: FeedRun, files: Sequence[DataFile], lives: Sequence[Incarnation], taken: TakenNames, checkpoint_ts: int
 ) -> Iterator[Rejected]:
     landed, cut = _landed(run), run.last_cut
     # No file of the sink that was written before the date of the last one that landed, or the time of the last cut, is
@@ -430,7 +430,7 @@ def _expired(
             )
 
 
-def _landed(run: FeedContext) -> dict[TableName, tuple[datetime.datetime, datetime.datetime]]:
+def _landed(run: FeedRun) -> dict[TableName, tuple[datetime.datetime, datetime.datetime]]:
     """Return when the first and the last of the files that have landed were written, by the table that paths name."""
     rows = run.segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
     ends = [(column, end) for column in ("feed_date", "modified_at") for end in ("min", "max")]
@@ -483,7 +483,7 @@ class Layouts:
     reasons: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def find_layouts(run: FeedContext, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
+def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
     """Find the layouts of CSV segments. Raises `SourceError` when no row of a new feed fits the configured options."""
     layouts = Layouts()
     groups = _groups(segments)
@@ -536,7 +536,7 @@ def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segmen
     return groups
 
 
-def _candidates(run: FeedContext, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
+def _candidates(run: FeedRun, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
     """Yield the columns that rows may have, the most certain first."""
     names = tuple(column.name for column in change.columns)
     yield names
@@ -560,7 +560,7 @@ _FirstRow = tuple[Sequence[str] | None, Sequence[str | None] | None]
 record is a row."""
 
 
-def _first_rows(run: FeedContext, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
+def _first_rows(run: FeedRun, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
     for segment in [segment for segment in group if segment.size][:_FILES_READ]:
         for size in (_HEAD, _WHOLE):
             head = run.raw.head(segment, size)

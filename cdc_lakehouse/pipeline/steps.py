@@ -24,7 +24,6 @@ from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
 from cdc_lakehouse.pipeline.changes import is_purged
-from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.dump import DumpSource, is_cut_missing
 from cdc_lakehouse.pipeline.holds import hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
@@ -36,7 +35,7 @@ from cdc_lakehouse.pipeline.source import Landed, Source
 # until the rows are repaired or discarded, or the limit is raised.
 
 
-def require_few_rejected(run: FeedContext, landed_at: Collection[datetime.datetime] | None = None) -> None:
+def require_few_rejected(run: FeedRun, landed_at: Collection[datetime.datetime] | None = None) -> None:
     """Raises `QuarantineLimitError` when what a run has landed (at these times, None: at any) has more open rows of
     decoded segments than the policy allows. Rows that a table cannot take do not count: they only hold their table."""
     limit = run.feed.policy.max_quarantined_rows

@@ -74,9 +74,9 @@ from cdc_lakehouse.lake.tables.segments import (
     replayed_segment,
 )
 from cdc_lakehouse.pipeline.changes import EventEstimates, emptied_partitions, keyed_spans
-from cdc_lakehouse.pipeline.context import FeedContext, TableRepair
 from cdc_lakehouse.pipeline.feed_tables import key_before_version, key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
+from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 from cdc_lakehouse.pipeline.source import value_format
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ def _readers(move: _RowMove) -> list[LiveRows]:
 class SyntheticWriter:
     """Writes synthetic events to `events`, with their segments."""
 
-    def __init__(self, run: FeedContext) -> None:
+    def __init__(self, run: FeedRun) -> None:
         self._run = run
 
     def write_repairs(self, history: History, repairs: Sequence[TableRepair]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import datetime
 import functools
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +24,8 @@ from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Decode, Format, Options
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.decoders.registry import format_of
-from cdc_lakehouse.decoders.topic_order import Summaries
+from cdc_lakehouse.decoders.registry import format_of, plain_values
+from cdc_lakehouse.decoders.topic_order import OptionConflict, Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.decoding import fits_driver
@@ -43,13 +44,14 @@ from cdc_lakehouse.lake.tables.records import (
     removed_upto,
 )
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
-from cdc_lakehouse.lake.tables.source_metadata import Position
-from cdc_lakehouse.pipeline.context import FeedContext, join_at_tso, load_changes
+from cdc_lakehouse.lake.tables.source_metadata import Position, Signals
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource
+from cdc_lakehouse.pipeline.run import FeedRun, join_at_tso, load_changes
+from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
-from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, parse_segment
+from cdc_lakehouse.sources.kafka.reading import first_messages
+from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending, parse_segment
 
 # Find where the log of TiCDC's topics begins, by the first messages that the brokers still have.
 
@@ -139,9 +141,12 @@ class RecordSource(LogSource):
     _has_record_times: ClassVar = True
     """As in `TopicFormat`."""
 
-    def __init__(self, run: FeedContext) -> None:
+    def __init__(self, run: FeedRun) -> None:
         self._run = run
-        self._format = format_of(run.feed.message_format)
+        self._format = form = format_of(run.feed.message_format)
+        self.database, self.has_labels = form.database, form.labels == "labels"
+        self.has_options, self.has_lossy_text = form.can_contradict_options, form.lossy_columns is not None
+        self.shows_time = form.watermarks(self._options)
         self._log: tuple[list[Statement | ObservedColumns], Sequence[SchemaChange], History] | None = None
         self._loaded: tuple[Sequence[SchemaChange], list[SchemaChange], History] | None = None
 
@@ -433,9 +438,30 @@ class RecordSource(LogSource):
             self._log = entries, changes, history
         return self._log[1:]
 
+    # --- What a sensor and a status see ---
+
+    def _state(
+        self, shown: bytes, asked: str | None, reason: str, *, waiting: bool, faults: tuple[CdcError, ...] = ()
+    ) -> SourceState:
+        cursor = hashlib.sha256(shown).hexdigest()[:16]
+        # One run for each state: a run that took only a part is followed by another.
+        if waiting and cursor == asked:
+            return SourceState(cursor, True, False, "a run for this state of the source was asked for", faults)
+        return SourceState(cursor, waiting, waiting, reason, faults)
+
+    def _conflicts(self) -> Sequence[OptionConflict]:
+        return Signals(self._run.lake, self._run.feed.name).option_conflicts() if self.has_options else ()
+
 
 class Topics(RecordSource):
     """The `Source` of Kafka topics."""
+
+    shown = SourceKind(
+        "kafka",
+        "Messages of the topics, each once, as they were on the brokers.",
+        "offsets",
+        "Follows the end offsets of the topics.",
+    )
 
     @property
     def _options(self) -> Options:
@@ -478,8 +504,33 @@ class Topics(RecordSource):
         appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
         return appended.batch, [*pending.faults, *appended.faults]
 
+    def _pending(self) -> Pending:
+        source = self._run.feed.kafka
+        return find_pending(source, read_topics(source), landed_offsets(self._run.lake, self._run.feed.name))
 
-def batches_before(run: FeedContext, state: LandedState) -> list[int]:
+    def poll(self, asked: str | None) -> SourceState:
+        pending = self._pending()
+        shown = repr(sorted((*partition, *offsets) for partition, offsets in pending.offsets.items())).encode()
+        waits = f"{pending.records} offsets are not landed"
+        reason = waits if pending.records else "all messages of the topics are landed"
+        return self._state(shown, asked, reason, waiting=bool(pending.records), faults=pending.faults)
+
+    def sample(self) -> Sequence[str]:
+        source = self._run.feed.kafka
+        _, compressions = plain_values(first_messages(source, read_topics(source)))
+        return [f"TiCDC compresses values with {name}" for name in compressions]
+
+    def status(self) -> SourceStatus:
+        try:
+            pending = self._pending()
+        except CdcError as error:
+            return SourceStatus(option_conflicts=self._conflicts(), error=error)
+        fault = next(iter(pending.faults), None)
+        records = None if fault is not None else pending.records
+        return SourceStatus(pending_records=records, option_conflicts=self._conflicts(), error=fault)
+
+
+def batches_before(run: FeedRun, state: LandedState) -> list[int]:
     """Return, for each partition, the first batch whose records may be read together with the next batch."""
     message_format = format_of(run.feed.message_format)
     before = message_format.messages_before()
@@ -497,7 +548,7 @@ def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:
 
 
 def _landed_ranges(
-    run: FeedContext, batches: Sequence[int] | None = None
+    run: FeedRun, batches: Sequence[int] | None = None
 ) -> dict[LogPartition, dict[int, tuple[int, int]]]:
     """Return by partition and batch of records, of all or of some: the first offset, and the size in bytes."""
     wanted = pc.field("kind") == OFFSETS
@@ -514,7 +565,7 @@ def _landed_ranges(
     return landed
 
 
-def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
+def wanted_records(run: FeedRun, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
     """Return the records of the batches in each partition, with the preceding ones that the format needs."""
     # Only some formats need records of earlier batches.
     landed = _landed_ranges(run, None if message_format.messages_before(1) else batches)

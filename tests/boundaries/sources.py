@@ -2,7 +2,7 @@
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import FORMAT as TICDC_CANAL_JSON
-from cdc_lakehouse.pipeline.source import open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalProtocolError, CanalRedeliveryError, CanalRefusedError, Timeouts
 from cdc_lakehouse.sources.canal.positions import (

@@ -19,7 +19,8 @@ from cdc_lakehouse.assets.sensors import Decision, poll_source
 from cdc_lakehouse.commands.run import FollowedFeed, follow, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
-from cdc_lakehouse.pipeline.source import SourceState, open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import SourceState
 from tests.kit.dagster_feed import empty_instance
 from tests.kit.lakes import TestLake
 from tests.pipeline import Sink, lake_in
@@ -34,7 +35,7 @@ def sink(lake: TestLake) -> Sink:
 
 
 def followed(lake: TestLake, make_pass: Callable[[int], object], instance: dg.DagsterInstance) -> FollowedFeed:
-    see = partial(poll_source, instance, lake.lake, lake.feed, open_monitor(lake.lake, lake.feed))
+    see = partial(poll_source, instance, lake.lake, lake.feed, FeedRun(lake.feed, lake.lake).source)
     return FollowedFeed(lake.name, see, make_pass, interval=2)
 
 
@@ -52,7 +53,7 @@ class Passes:
         if self.error is not None:
             raise self.error
         run = self._lake.run()
-        run.checkpoints.publish(Cut(int(open_monitor(run.lake, run.feed).poll(None).cursor)), [])
+        run.checkpoints.publish(Cut(int(FeedRun(run.feed, run.lake).source.poll(None).cursor)), [])
 
 
 def test_a_source_that_does_not_answer_is_told_once_and_asked_after_longer_and_longer(

@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
-from cdc_lakehouse.pipeline.source import open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
 from tests.kit.clock import clock_at
 from tests.kit.lakes import TestLake
 
@@ -55,7 +55,7 @@ def asked(result: Any) -> dg.RunRequest:
 
 def dates(lake: TestLake) -> list[str]:
     """The dates with something new, else the current one."""
-    return run_partitions(lake.feed, open_monitor(lake.lake, lake.feed).new_dates(), utc_now())
+    return run_partitions(lake.feed, FeedRun(lake.feed, lake.lake).source.new_dates(), utc_now())
 
 
 def checks(lake: TestLake) -> dict[str, dg.AssetCheckResult]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.pipeline import canal
-from cdc_lakehouse.pipeline.source import open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.canal.client import CanalClient
 from tests import LONG
 from tests.kit.kills import KillAtCall, KillAtCommit
@@ -145,7 +145,7 @@ def test_entries_of_a_stuck_server_land_once_and_are_reported(tmp_path: Path, ki
         assert numbers(lake) == list(range(len(log.entries))) and not landed.new
         (fault,) = landed.faults
         assert "stuck after bin.000001:" in fault and "tsdb" in fault
-        status = open_monitor(lake.lake, lake.feed).status()
+        status = FeedRun(lake.feed, lake.lake).source.status()
         assert str(status.error) == fault and status.landed_entries == len(log.entries)
         before = lake.metadata()
         server.entries += last

@@ -16,9 +16,8 @@ from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.events import BatchCounts, SegmentCounts
 from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
 from cdc_lakehouse.pipeline import dump
-from cdc_lakehouse.pipeline.context import loads_of
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun, loads_of
 from cdc_lakehouse.pipeline.steps import Steps, load
 from tests.kit import dumps
 from tests.kit.case_files import Case, read_cases

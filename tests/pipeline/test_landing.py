@@ -22,7 +22,7 @@ from cdc_lakehouse.errors import CdcError, CheckpointError, ConfigurationError
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.segments import Appended, contents_of, index_gaps
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.source import open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.object_store import LocalStore
 from tests.kit.case_files import Case, bytes_of, read_cases
@@ -236,8 +236,8 @@ def test_checkpoint_far_in_the_future_is_not_believed(lake: TestLake) -> None:
     assert (paths(landed), landed.source_ts, run.source.checkpoint_ts()) == ([path], None, 0)
     assert "more than a day after it was read" in landed.faults[0]
     with pytest.raises(CheckpointError, match="more than a day"):
-        open_monitor(run.lake, run.feed).poll(None)
-    assert isinstance(open_monitor(run.lake, run.feed).status().error, CheckpointError)
+        FeedRun(run.feed, run.lake).source.poll(None)
+    assert isinstance(FeedRun(run.feed, run.lake).source.status().error, CheckpointError)
 
 
 def test_checkpoint_is_read_before_the_sink_is_listed(lake: TestLake) -> None:

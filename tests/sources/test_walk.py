@@ -17,7 +17,7 @@ from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from tests import LONG
 from tests.boundaries.change_log import utc_now
-from tests.boundaries.sources import LocalStore, list_sink, open_monitor
+from tests.boundaries.sources import FeedRun, LocalStore, list_sink
 from tests.kit.case_files import Case, read_cases
 from tests.kit.kills import KillAtCommit
 from tests.kit.sink_layouts import layout_with, look_closely
@@ -70,7 +70,7 @@ class Follower:
 
     def noticed(self) -> list[str]:
         """Dates that a sensor's tick takes for new."""
-        return list(open_monitor(self.lake.lake, self.lake.feed).new_dates())
+        return list(FeedRun(self.lake.feed, self.lake.lake).source.new_dates())
 
     def changed_dates(self) -> list[str]:
         listing = list_sink(LocalStore(self.sink.root), layout_with(self.separator))
