@@ -30,7 +30,6 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
-from cdc_lakehouse.sample.shop import create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter, canal_json
 
 _WARM_ROWS: Final = 200_000
@@ -51,7 +50,7 @@ def write_dump(root: Path, rows: int, form: str, file_rows: int) -> Path:
         return directory
     directory.mkdir(parents=True, exist_ok=True)
     name = f"{sbtest.NAME.database}.{sbtest.NAME.table}"
-    create = create_statement(sbtest.NAME, sbtest.COLUMNS)
+    create = sbtest.create_statement(sbtest.NAME)
     (directory / f"{name}-schema.sql").write_text(f"/*!40101 SET NAMES binary*/;\n{create};\n", encoding="utf-8")
     changes = sbtest.Sbtest(1).fill(rows)
     for number, first in enumerate(range(0, rows, file_rows)):

@@ -29,7 +29,6 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
-from cdc_lakehouse.sample.shop import create_statement
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
 
 _COUNT: Final = click.IntRange(min=1)
@@ -50,7 +49,7 @@ class Log:
         for number in range(tables):
             name = TableName("many", f"t{number}")
             self._ts += 1 << LOGICAL_BITS
-            query = create_statement(name, sbtest.COLUMNS)
+            query = sbtest.create_statement(name)
             change = SchemaChange(self._ts, name.database, name.table, versions.CREATE_TABLE, query, sbtest.COLUMNS, "")
             self._writer.write_ddl(change, sbtest.FILL_DAY)
             self._tables.append(Table(name, self._ts, sbtest.COLUMNS))

@@ -16,7 +16,6 @@ from cdc_lakehouse.changelog import versions
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sample.shop import create_statement
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, Table
 
 NAME: Final = TableName("sbtest", "sbtest1")
@@ -39,8 +38,14 @@ _BYTES: Final = 73
 """Enough for that many random digits."""
 
 
+def create_statement(name: TableName) -> str:
+    """The CREATE TABLE of a table with `COLUMNS`."""
+    texts = "`c` CHAR(120) NOT NULL DEFAULT _UTF8MB4'',`pad` CHAR(60) NOT NULL DEFAULT _UTF8MB4''"
+    return f"CREATE TABLE {name.quoted} (`id` BIGINT NOT NULL PRIMARY KEY,`k` INT NOT NULL DEFAULT 0,{texts})"
+
+
 def create_table() -> SchemaChange:
-    query = create_statement(NAME, COLUMNS)
+    query = create_statement(NAME)
     return SchemaChange(tso(FILL_DAY), NAME.database, NAME.table, versions.CREATE_TABLE, query, COLUMNS, "")
 
 

@@ -24,80 +24,33 @@ import json
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from cdc_lakehouse.changelog import versions
-from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType, type_text
+from cdc_lakehouse.changelog.ddl import apply
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.positions import commit_time, tso
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.errors import ConfigurationError, SourceError
-from cdc_lakehouse.sample.sink_writer import Key, Row, SampleRowChange, SinkWriter, Table, write_atomically
+from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, write_atomically
 from cdc_lakehouse.sources.sink.paths import METADATA
 
-_ADD_COLUMN, _DROP_COLUMN, _ADD_INDEX, _MODIFY_COLUMN = 5, 6, 7, 12
 _ORDER: Final = {"DELETE": 0, "UPDATE": 1, "INSERT": 2}
-_BARE_DEFAULTS: Final = INTEGERS | {"decimal", "float", "double", "year", "bit"}
-_NOW: Final = "CURRENT_TIMESTAMP"
-_COLUMNS: Final = TypeAdapter(tuple[SourceColumn, ...])
-
-
-def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
-    """Return the CREATE TABLE of a table."""
-    key = [column for column in columns if column.primary_key]
-    parts = [column_definition(column) + " PRIMARY KEY" * (key == [column]) for column in columns]
-    if len(key) > 1:
-        parts.append(f"PRIMARY KEY({', '.join(quoted(column.name) for column in key)})")
-    return f"CREATE TABLE {name.quoted} ({','.join(parts)})"
-
-
-def column_definition(column: SourceColumn) -> str:
-    """Return a column's definition for a statement: name, type, NOT NULL, DEFAULT."""
-    # Only the words are in upper case: an ENUM's labels keep their case.
-    name, bracket, rest = type_text(column.type).partition("(")
-    type_words = name.upper() + bracket + rest
-    return f"{quoted(column.name)} {type_words}{' NOT NULL' * (not column.nullable)}{_default(column)}"
-
-
-def _default(column: SourceColumn) -> str:
-    if column.default is None:
-        return ""
-    if column.default == _NOW:
-        return f" DEFAULT {_NOW}({column.type.scale or ''})"
-    if column.type.name in _BARE_DEFAULTS:
-        return f" DEFAULT {column.default}"
-    text = column.default.replace("\\", "\\\\").replace("'", "''")
-    return f" DEFAULT _UTF8MB4'{text}'"
-
-
-def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> SampleRowChange:
-    if new is None:
-        assert old is not None
-        return SampleRowChange("DELETE", table, commit_ts, old)
-    return SampleRowChange("INSERT" if old is None else "UPDATE", table, commit_ts, new, old)
-
-
-def _sortable(key: Key) -> tuple[tuple[int, str], ...]:
-    """Return a sort key in which numbers that are written as text sort as numbers."""
-    return tuple((len(value), value) for value in key)
-
-
 _DATABASE: Final = "shop"
-CUSTOMERS: Final = TableName(_DATABASE, "customers")
-ORDERS: Final = TableName(_DATABASE, "orders")
-PAYMENTS: Final = TableName(_DATABASE, "payments")
-CARTS: Final = TableName(_DATABASE, "carts")
-BASKETS: Final = TableName(_DATABASE, "baskets")
+CUSTOMERS, ORDERS, PAYMENTS, CARTS = "customers", "orders", "payments", "carts"
+BASKETS: Final = "baskets"
 """The new name of CARTS after its rename."""
 
-_STATUSES: Final = ("new", "paid", "shipped", "delivered")
+# The numbers of an ENUM's labels, and how many labels a SET has.
 _NEW, _PAID, _SHIPPED, _DELIVERED = "1", "2", "3", "4"
-_METHODS: Final = ("card", "transfer", "voucher")
-_INTERESTS: Final = ("books", "games", "garden", "music", "sport")
+_METHODS: Final = 3
+_INTERESTS: Final = 5
 
 # A feed that runs for weeks must not grow without limit: its state is kept in one file.
 _CUSTOMERS_KEPT: Final = 500
@@ -124,157 +77,138 @@ _REMARKS: Final = (
 )  # fmt: skip
 
 # Lengths are the display lengths that TiCDC writes.
-_BIGINT: Final = ColumnType.of("BIGINT", length=20)
-_INT: Final = ColumnType.of("INT", length=11)
-_BOOL: Final = ColumnType.of("TINYINT", length=1)
-_MONEY: Final = ColumnType.of("DECIMAL", length=12, scale=2)
-_MILLISECONDS: Final = ColumnType.of("DATETIME", scale=3)
-_TEXT: Final = ColumnType.of("TEXT", length=65535)
-_JSON, _DATE, _TIMESTAMP = ColumnType.of("JSON"), ColumnType.of("DATE"), ColumnType.of("TIMESTAMP")
-
-
-def _varchar(length: int) -> ColumnType:
-    return ColumnType.of("VARCHAR", length=length)
-
-
-def _key(name: str, type: ColumnType = _BIGINT) -> SourceColumn:
-    return SourceColumn(name, type, nullable=False, primary_key=True)
-
-
-def _required(name: str, type: ColumnType, default: str | None = None) -> SourceColumn:
-    return SourceColumn(name, type, nullable=False, default=default)
-
-
-TABLES: Final[dict[TableName, tuple[SourceColumn, ...]]] = {
+TABLES: Final = {
     CUSTOMERS: (
-        _key("id"), _required("email", _varchar(120)), _required("name", _varchar(80)), SourceColumn("born", _DATE),
-        _required("newsletter", _BOOL, "0"), SourceColumn("interests", ColumnType.of("SET", elements=_INTERESTS)),
-        _required("points", _INT, "0"), SourceColumn("address", _JSON), SourceColumn("notes", _TEXT),
-        _required("token", ColumnType.of("BINARY", length=16)),
-        _required("created_at", _TIMESTAMP, "CURRENT_TIMESTAMP"), SourceColumn("updated_at", _MILLISECONDS),
+        "`id` BIGINT(20) NOT NULL PRIMARY KEY", "`email` VARCHAR(120) NOT NULL", "`name` VARCHAR(80) NOT NULL",
+        "`born` DATE", "`newsletter` TINYINT(1) NOT NULL DEFAULT 0",
+        "`interests` SET('books','games','garden','music','sport')", "`points` INT(11) NOT NULL DEFAULT 0",
+        "`address` JSON", "`notes` TEXT", "`token` BINARY(16) NOT NULL",
+        "`created_at` TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP()", "`updated_at` DATETIME(3)",
     ),
     ORDERS: (
-        _key("id"), _required("customer_id", _BIGINT),
-        _required("status", ColumnType.of("ENUM", elements=_STATUSES), "new"), _required("total", _MONEY, "0.00"),
-        _required("items", _INT), _required("gift", _BOOL, "0"),
-        SourceColumn("message", _varchar(200)), _required("ordered_at", _MILLISECONDS),
-        SourceColumn("shipped_on", _DATE), _required("updated_at", _TIMESTAMP, "CURRENT_TIMESTAMP"),
+        "`id` BIGINT(20) NOT NULL PRIMARY KEY", "`customer_id` BIGINT(20) NOT NULL",
+        "`status` ENUM('new','paid','shipped','delivered') NOT NULL DEFAULT _UTF8MB4'new'",
+        "`total` DECIMAL(12,2) NOT NULL DEFAULT 0.00", "`items` INT(11) NOT NULL",
+        "`gift` TINYINT(1) NOT NULL DEFAULT 0", "`message` VARCHAR(200)", "`ordered_at` DATETIME(3) NOT NULL",
+        "`shipped_on` DATE", "`updated_at` TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP()",
     ),
     PAYMENTS: (
-        _key("id"), _required("order_id", _BIGINT), _required("method", ColumnType.of("ENUM", elements=_METHODS)),
-        _required("amount", _MONEY), SourceColumn("details", _JSON),
-        SourceColumn("receipt", ColumnType.of("VARBINARY", length=32)), _required("paid_at", _MILLISECONDS),
+        "`id` BIGINT(20) NOT NULL PRIMARY KEY", "`order_id` BIGINT(20) NOT NULL",
+        "`method` ENUM('card','transfer','voucher') NOT NULL", "`amount` DECIMAL(12,2) NOT NULL", "`details` JSON",
+        "`receipt` VARBINARY(32)", "`paid_at` DATETIME(3) NOT NULL",
     ),
     CARTS: (
-        _key("customer_id"), _key("sku", _varchar(20)), _required("quantity", _INT, "1"),
-        SourceColumn("added_at", _MILLISECONDS),
+        "`customer_id` BIGINT(20) NOT NULL", "`sku` VARCHAR(20) NOT NULL", "`quantity` INT(11) NOT NULL DEFAULT 1",
+        "`added_at` DATETIME(3)", "PRIMARY KEY(`customer_id`, `sku`)",
     ),
 }  # fmt: skip
-_CHANNEL: Final = _required("channel", _varchar(20), "web")
-_CURRENCY: Final = _required("currency", ColumnType.of("CHAR", length=3), "EUR")
-
-SCHEMA_CHANGES: Final[tuple[tuple[Any, ...], ...]] = (
-    ("add column", ORDERS, _CHANNEL),
-    ("add index", ORDERS, "by_customer", "customer_id"),
-    ("rename column", CUSTOMERS, "notes", "remarks"),
-    ("modify column", CUSTOMERS, _required("points", _BIGINT, "0")),
-    ("truncate", CARTS),
-    ("drop column", PAYMENTS, "receipt"),
-    ("rename", CARTS, BASKETS),
-    ("add column", PAYMENTS, _CURRENCY),
+SCHEMA_CHANGES: Final = (
+    (5, ORDERS, "ALTER TABLE `shop`.`orders` ADD COLUMN `channel` VARCHAR(20) NOT NULL DEFAULT _UTF8MB4'web'"),
+    (7, ORDERS, "ALTER TABLE `shop`.`orders` ADD INDEX `by_customer`(`customer_id`)"),
+    (12, CUSTOMERS, "ALTER TABLE `shop`.`customers` RENAME COLUMN `notes` TO `remarks`"),
+    (12, CUSTOMERS, "ALTER TABLE `shop`.`customers` MODIFY COLUMN `points` BIGINT(20) NOT NULL DEFAULT 0"),
+    (versions.TRUNCATE_TABLE, CARTS, "TRUNCATE TABLE `shop`.`carts`"),
+    (6, PAYMENTS, "ALTER TABLE `shop`.`payments` DROP COLUMN `receipt`"),
+    (versions.RENAME_TABLE, CARTS, "RENAME TABLE `shop`.`carts` TO `shop`.`baskets`"),
+    (5, PAYMENTS, "ALTER TABLE `shop`.`payments` ADD COLUMN `currency` CHAR(3) NOT NULL DEFAULT _UTF8MB4'EUR'"),
 )
-"""Every history has all of them once, in this order. After them, columns of campaigns are added and dropped."""
+"""TiDB's number of an action, the table, and the statement. Every history has all of them once, in this order. After
+them, columns of campaigns are added and dropped."""
 
 
+@dataclass
 class Shop:
     """A shop: the current rows of its tables, and the changes that a changefeed sees. Moments are in UTC and should not
     go back; commit-ts (TSO) rise strictly in any case."""
 
-    def __init__(self, seed: int = 1) -> None:
-        self.seed, self.last_ts = seed, 0
-        self._trades = self._schema_changes = 0
-        self._tables: dict[TableName, Table] = {}
-        self._rows: dict[TableName, dict[Key, Row]] = {}
-        self._last_ids: dict[str, int] = {}
-        self._before: dict[tuple[TableName, Key], Row | None] = {}
-        """Rows as they were before the current transaction."""
+    seed: int = 1
+    last_ts: int = 0
+    trades: int = 0
+    schema_changes: int = 0
+    last_ids: dict[str, int] = field(default_factory=dict[str, int])
+    definitions: dict[str, Table] = field(default_factory=dict[str, Table])
+    content: dict[str, dict[str, Row]] = field(default_factory=dict[str, dict[str, Row]])
+    """By table, the rows by their keys."""
+    before: dict[str, dict[str, Row | None]] = field(default_factory=dict[str, "dict[str, Row | None]"])
+    """Rows as they were before the current transaction."""
 
     def open(self, moment: datetime.datetime) -> list[SchemaChange]:
         """Create the database and its tables."""
-        query = f"CREATE DATABASE {quoted(_DATABASE)}"
+        query = f"CREATE DATABASE `{_DATABASE}`"
         changes = [SchemaChange(self.resolve(moment), _DATABASE, "", versions.CREATE_DATABASE, query, (), "")]
-        for number, (name, columns) in enumerate(TABLES.items(), start=1):
-            self._tables[name], self._rows[name] = Table(name, 0, columns), {}
-            when, query = moment + number * _BETWEEN_STATEMENTS, create_statement(name, columns)
-            changes.append(self._changed(name, when, versions.CREATE_TABLE, query))
+        for number, (table, parts) in enumerate(TABLES.items(), start=1):
+            name = TableName(_DATABASE, table)
+            query = f"CREATE TABLE {name.quoted} ({','.join(parts)})"
+            (clause,) = parse(query)
+            assert isinstance(clause, ddl.CreateTable)
+            self.definitions[table], self.content[table] = Table(name, 0, apply.created(clause).columns), {}
+            changes.append(self._changed(table, moment + number * _BETWEEN_STATEMENTS, versions.CREATE_TABLE, query))
         return changes
 
     def trade(self, moment: datetime.datetime) -> list[SampleRowChange]:
         """Run one transaction, which changes at least one row; return its net effect in TiDB's order (DELETE, UPDATE,
         INSERT, then by key): a row under a new key is a DELETE and an INSERT."""
-        self._trades += 1
+        self.trades += 1
         # Every transaction has its own generator, so that no generator's state need be saved.
-        rng = random.Random(f"{self.seed}/trade/{self._trades}")
+        rng = random.Random(f"{self.seed}/trade/{self.trades}")
         _tidy(self, rng)
         while not (changed := self._net_effect()):
             (trade,) = rng.choices(list(_TRADES), list(_TRADES.values()))
             trade(self, rng, moment)
         commit_ts = self.resolve(moment)
-        changes = [_change(self._tables[name], commit_ts, old, new) for name, old, new in changed]
-        return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change.table.key_of(change.row))))
+        changes = [_change(self.definitions[name], commit_ts, old, new) for name, old, new in changed]
+        return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change)))
 
-    def _net_effect(self) -> list[tuple[TableName, Row | None, Row | None]]:
-        before, self._before = self._before, {}
-        changed = [(name, old, self._rows[name].get(key)) for (name, key), old in before.items()]
+    def _net_effect(self) -> list[tuple[str, Row | None, Row | None]]:
+        before, self.before = self.before, {}
+        changed = [
+            (name, old, self.content[name].get(key)) for name, rows in before.items() for key, old in rows.items()
+        ]
         return [(name, old, new) for name, old, new in changed if old != new]
 
     def change_schema(self, moment: datetime.datetime) -> SchemaChange:
         """Run the next DDL: first those of `SCHEMA_CHANGES`, then columns of campaigns without end."""
-        self._schema_changes += 1
-        if self._schema_changes <= len(SCHEMA_CHANGES):
-            return self._run(moment, *SCHEMA_CHANGES[self._schema_changes - 1])
-        running = self.campaigns()
+        self.schema_changes += 1
+        if self.schema_changes <= len(SCHEMA_CHANGES):
+            return self._run(moment, *SCHEMA_CHANGES[self.schema_changes - 1])
+        running, alter = self.campaigns(), "ALTER TABLE `shop`.`customers`"
         if len(running) == _CAMPAIGNS_KEPT:
-            return self._run(moment, "drop column", CUSTOMERS, running[0])
-        column = SourceColumn(f"{_CAMPAIGN}{self._schema_changes - 1}", _varchar(20), default="none")
-        return self._run(moment, "add column", CUSTOMERS, column)
+            return self._run(moment, 6, CUSTOMERS, f"{alter} DROP COLUMN `{running[0]}`")
+        column = f"`{_CAMPAIGN}{self.schema_changes - 1}` VARCHAR(20) DEFAULT _UTF8MB4'none'"
+        return self._run(moment, 5, CUSTOMERS, f"{alter} ADD COLUMN {column}")
 
-    def _run(self, moment: datetime.datetime, kind: str, name: TableName, *what: Any) -> SchemaChange:
-        """Carry out a statement of `SCHEMA_CHANGES`. Rows are not sent again: older ones get a new column's default."""
-        columns, rows, table = self._tables[name].columns, self._rows[name], f"ALTER TABLE {name.quoted}"
-        match kind, *what:
-            case "truncate", *_:
-                self._rows[name] = {}
-                return self._changed(name, moment, versions.TRUNCATE_TABLE, f"TRUNCATE TABLE {name.quoted}")
-            case "rename", new:
-                self._tables[new], self._rows[new] = replace(self._tables.pop(name), name=new), self._rows.pop(name)
-                query = f"RENAME TABLE {name.quoted} TO {new.quoted}"
-                return self._changed(new, moment, versions.RENAME_TABLE, query)
-            case "add index", index, column:
-                return self._changed(name, moment, _ADD_INDEX, f"{table} ADD INDEX {quoted(index)}({quoted(column)})")
-            case "add column", column:
-                action, clause, columns = _ADD_COLUMN, f"ADD COLUMN {column_definition(column)}", (*columns, column)
+    def _run(self, moment: datetime.datetime, action: int, name: str, query: str) -> SchemaChange:
+        """Carry out a statement. Rows are not sent again: older ones get a new column's default."""
+        columns, rows, (clause,) = self.definitions[name].columns, self.content[name], parse(query)
+        match clause:
+            case ddl.TruncateTable():
+                rows = {}
+            case ddl.RenameTable(old, new):
+                name = new.name
+                self.definitions[name] = replace(self.definitions.pop(old.name), name=TableName(_DATABASE, name))
+                del self.content[old.name]
+            case ddl.AddColumn():
+                (column,) = apply.altered(None, [clause]).columns
+                columns = (*columns, column)
                 rows = {key: {**row, column.name: column.default} for key, row in rows.items()}
-            case "drop column", column:
-                action, clause = _DROP_COLUMN, f"DROP COLUMN {quoted(column)}"
-                columns = tuple(each for each in columns if each.name != column)
-                rows = {key: {n: value for n, value in row.items() if n != column} for key, row in rows.items()}
-            case "rename column", old, new:
-                action, clause = _MODIFY_COLUMN, f"RENAME COLUMN {quoted(old)} TO {quoted(new)}"
+            case ddl.DropColumn(_, gone):
+                columns = tuple(each for each in columns if each.name != gone)
+                rows = {key: {n: value for n, value in row.items() if n != gone} for key, row in rows.items()}
+            case ddl.RenameColumn(_, old, new):
                 columns = tuple(replace(each, name=new) if each.name == old else each for each in columns)
                 rows = {key: {new if n == old else n: v for n, v in row.items()} for key, row in rows.items()}
-            case "modify column", column:  # To a wider type: the text of every value stays as it is.
-                action, clause = _MODIFY_COLUMN, f"MODIFY COLUMN {column_definition(column)}"
-                columns = tuple(column if each.name == column.name else each for each in columns)
+            case ddl.ModifyColumn(table, old, definition):  # To a wider type: the text of every value stays as it is.
+                (column,) = apply.altered(None, [ddl.AddColumn(table, definition)]).columns
+                columns = tuple(column if each.name == old else each for each in columns)
             case _:
-                raise ValueError(kind)
-        self._tables[name], self._rows[name] = replace(self._tables[name], columns=columns), rows
-        return self._changed(name, moment, action, f"{table} {clause}")
+                pass  # An index.
+        self.definitions[name], self.content[name] = replace(self.definitions[name], columns=columns), rows
+        return self._changed(name, moment, action, query)
 
-    def _changed(self, name: TableName, moment: datetime.datetime, action: int, query: str) -> SchemaChange:
+    def _changed(self, table: str, moment: datetime.datetime, action: int, query: str) -> SchemaChange:
         version = self.resolve(moment)
-        self._tables[name] = replace(self._tables[name], version=version)
-        return SchemaChange(version, name.database, name.table, action, query, self._tables[name].columns, "")
+        self.definitions[table] = definition = replace(self.definitions[table], version=version)
+        return SchemaChange(version, _DATABASE, table, action, query, definition.columns, "")
 
     def resolve(self, moment: datetime.datetime) -> int:
         """Return a resolved-ts, the TSO of `moment` or the last one plus 1: all earlier commits are below it, all later
@@ -286,79 +220,65 @@ class Shop:
         """Return the columns and current rows of every table, by database and table. Values are text in canal-json's
         notation."""
         return {
-            (name.database, name.table): (table.columns, [dict(row) for row in self._rows[name].values()])
-            for name, table in self._tables.items()
+            (_DATABASE, name): (table.columns, [dict(row) for row in self.content[name].values()])
+            for name, table in self.definitions.items()
         }
-
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON-compatible values, between two transactions."""
-        tables = [
-            {
-                "name": [name.database, name.table],
-                "version": table.version,
-                "columns": _COLUMNS.dump_python(table.columns, mode="json"),
-                "rows": list(self._rows[name].values()),
-            }
-            for name, table in self._tables.items()
-        ]
-        counters = {"seed": self.seed, "trades": self._trades, "schema_changes": self._schema_changes}
-        return {**counters, "last_ts": self.last_ts, "last_ids": self._last_ids, "tables": tables}
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> Shop:
-        """Restore the shop from its `state`."""
-        shop = Shop(state["seed"])
-        shop._trades, shop._schema_changes = state["trades"], state["schema_changes"]
-        shop.last_ts, shop._last_ids = state["last_ts"], dict(state["last_ids"])
-        for saved in state["tables"]:
-            name = TableName(*saved["name"])
-            shop._tables[name] = table = Table(name, saved["version"], _COLUMNS.validate_python(saved["columns"]))
-            shop._rows[name] = {table.key_of(row): row for row in saved["rows"]}
-        return shop
 
     # --- What a transaction reads and changes ---
 
-    def rows(self, name: TableName, /, **equal: str | None) -> list[Row]:
+    def rows(self, name: str, /, **equal: str | None) -> list[Row]:
         """Return the rows whose columns have these values, the oldest first."""
-        rows = self._rows[name].values()
+        rows = self.content[name].values()
         return [row for row in rows if all(row[column] == value for column, value in equal.items())]
 
-    def carts(self) -> TableName:
-        return CARTS if CARTS in self._tables else BASKETS
+    def carts(self) -> str:
+        return CARTS if CARTS in self.definitions else BASKETS
 
     def campaigns(self) -> list[str]:
         """Return the columns of the running campaigns, the oldest first."""
-        return [column.name for column in self._tables[CUSTOMERS].columns if column.name.startswith(_CAMPAIGN)]
+        return [column.name for column in self.definitions[CUSTOMERS].columns if column.name.startswith(_CAMPAIGN)]
 
-    def next_id(self, name: TableName) -> str:
+    def next_id(self, name: str) -> str:
         """Return the next number of a table's AUTO_INCREMENT."""
-        self._last_ids[name.table] = self._last_ids.get(name.table, 0) + 1
-        return str(self._last_ids[name.table])
+        self.last_ids[name] = self.last_ids.get(name, 0) + 1
+        return str(self.last_ids[name])
 
-    def insert(self, name: TableName, /, **values: str | None) -> None:
+    def insert(self, name: str, /, **values: str | None) -> None:
         """Insert a row. Columns that are not given get their default; values for columns that the table does not have
         are ignored."""
-        columns = self._tables[name].columns
+        columns = self.definitions[name].columns
         self._put(name, {column.name: values.get(column.name, column.default) for column in columns})
 
-    def update(self, name: TableName, row: Row, /, **values: str | None) -> None:
+    def update(self, name: str, row: Row, /, **values: str | None) -> None:
         """Change those columns of a row that the table has. With another key the row is deleted and inserted."""
         changed = {column: values.get(column, value) for column, value in row.items()}
-        if self._tables[name].key_of(changed) != self._tables[name].key_of(row):
+        if self.definitions[name].key_of(changed) != self.definitions[name].key_of(row):
             self.delete(name, row)
         self._put(name, changed)
 
-    def delete(self, name: TableName, row: Row) -> None:
+    def delete(self, name: str, row: Row) -> None:
         """Delete the row with the same key."""
-        del self._rows[name][self._remember(name, row)]
+        del self.content[name][self._remember(name, row)]
 
-    def _put(self, name: TableName, row: Row) -> None:
-        self._rows[name][self._remember(name, row)] = row
+    def _put(self, name: str, row: Row) -> None:
+        self.content[name][self._remember(name, row)] = row
 
-    def _remember(self, name: TableName, row: Row) -> Key:
-        key = self._tables[name].key_of(row)
-        self._before.setdefault((name, key), self._rows[name].get(key))
+    def _remember(self, name: str, row: Row) -> str:
+        key = " ".join(self.definitions[name].key_of(row))
+        self.before.setdefault(name, {}).setdefault(key, self.content[name].get(key))
         return key
+
+
+def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> SampleRowChange:
+    if new is None:
+        assert old is not None
+        return SampleRowChange("DELETE", table, commit_ts, old)
+    return SampleRowChange("INSERT" if old is None else "UPDATE", table, commit_ts, new, old)
+
+
+def _sortable(change: SampleRowChange) -> tuple[tuple[int, str], ...]:
+    """Return a sort key of a row's key in which numbers that are written as text sort as numbers."""
+    return tuple((len(value), value) for value in change.table.key_of(change.row))
 
 
 # Trades: one transaction each, which changes nothing where it finds no suitable row. They give values for all columns
@@ -407,7 +327,7 @@ def _pay(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
     order = _any_row(shop, rng, ORDERS, status=_NEW)
     if order is None:
         return
-    method = rng.randint(1, len(_METHODS))
+    method = rng.randint(1, _METHODS)
     shop.update(ORDERS, order, status=_PAID, updated_at=_seconds(now))
     shop.insert(
         PAYMENTS, id=shop.next_id(PAYMENTS), order_id=order["id"], method=str(method), amount=order["total"],
@@ -480,7 +400,7 @@ _TRADES: Final[dict[Callable[[Shop, random.Random, datetime.datetime], None], in
 """The relative frequency of each trade."""
 
 
-def _any_row(shop: Shop, rng: random.Random, table: TableName, **equal: str | None) -> Row | None:
+def _any_row(shop: Shop, rng: random.Random, table: str, **equal: str | None) -> Row | None:
     rows = shop.rows(table, **equal)
     return rng.choice(rows) if rows else None
 
@@ -518,7 +438,7 @@ def _birthday(rng: random.Random) -> str | None:
 
 def _interests(rng: random.Random) -> str | None:
     """Return a value of a SET: the sum of its members' bits."""
-    return None if rng.random() < 0.2 else str(rng.randrange(1 << len(_INTERESTS)))
+    return None if rng.random() < 0.2 else str(rng.randrange(1 << _INTERESTS))
 
 
 def _json_text(value: object) -> str:
@@ -538,7 +458,6 @@ def _milliseconds(moment: datetime.datetime) -> str:
     return f"{_seconds(moment)}.{moment.microsecond // 1000:03d}"
 
 
-_STATE_FORMAT: Final = 3
 # Not a divisor of a day, so that rows of the late evening are in the next day's directory, as with TiCDC.
 _FLUSH_INTERVAL: Final = datetime.timedelta(hours=5)
 _FLUSHES_AT_LEAST: Final = 4
@@ -582,7 +501,7 @@ def write_history(
                 writer.write(shop.trade(moment))
         writer.flush(flush)
         writer.checkpoint(shop.resolve(flush))
-    _Feed(directory, shop, writer).save()
+    _save(directory, _State(shop))
     return shop.last_ts
 
 
@@ -599,17 +518,17 @@ def follow(
     Dates that passed since the last batch get one batch each, which is not counted. Without `batches` it never ends.
     Raises `SourceError` when the directory holds no sample.
     """
-    feed, pending = _load(directory)
-    if pending is not None:
+    state, writer = _load(directory), SinkWriter(directory)
+    if state.pending is not None:
         # Stopped during a batch: write its changes again, the same ones, as after a restart of TiCDC.
-        feed.write_batch(pending)
+        _write_batch(directory, state, writer, state.pending)
     for number in itertools.count() if batches is None else range(batches):
         if number:
             sleep(pause_seconds)
         now = clock().astimezone(datetime.UTC)
-        for moment in _missed_dates(commit_time(feed.shop.last_ts), now):
-            feed.write_batch(moment)
-        yield feed.write_batch(now)
+        for moment in _missed_dates(commit_time(state.shop.last_ts), now):
+            _write_batch(directory, state, writer, moment)
+        yield _write_batch(directory, state, writer, now)
 
 
 def state_path(directory: Path) -> Path:
@@ -643,49 +562,47 @@ def _missed_dates(last: datetime.datetime, now: datetime.datetime) -> list[datet
 
 
 @dataclass
-class _Feed:
-    """The state that is kept from batch to batch."""
+class _State:
+    """What is kept from batch to batch. `pending` is the time of a batch that is about to be written; the rest is then
+    still as before it."""
 
-    directory: Path
     shop: Shop
-    writer: SinkWriter
     batches: int = 0
-
-    def write_batch(self, now: datetime.datetime) -> int:
-        """Write the next batch, which is the same for the same state and time; return its checkpoint-ts."""
-        self.save(pending=now)
-        self.batches += 1
-        if self.batches % _BATCHES_PER_DDL == 0:
-            self.writer.write_ddl(self.shop.change_schema(now - _BATCH_SPAN), now)
-        count = random.Random(f"{self.shop.seed}/batch/{self.batches}").randint(*_TRANSACTIONS_PER_BATCH)
-        for number in reversed(range(count)):
-            self.writer.write(self.shop.trade(now - number * _BETWEEN_TRANSACTIONS))
-        self.writer.flush(now)
-        checkpoint_ts = self.shop.resolve(now)
-        self.writer.checkpoint(checkpoint_ts)
-        self.save()
-        return checkpoint_ts
-
-    def save(self, *, pending: datetime.datetime | None = None) -> None:
-        """Save the state. `pending` is the time of a batch that is about to be written; the state is still the one
-        before it."""
-        state = {
-            "format": _STATE_FORMAT,
-            "batches": self.batches,
-            "pending": None if pending is None else pending.isoformat(),
-            "shop": self.shop.state(),
-        }
-        write_atomically(state_path(self.directory), json.dumps(state, ensure_ascii=False))
+    pending: datetime.datetime | None = None
 
 
-def _load(directory: Path) -> tuple[_Feed, datetime.datetime | None]:
-    """Load the saved feed, and the time of a batch that may not be complete. Raises `SourceError` without a sample."""
+_STATE: Final = TypeAdapter(_State)
+
+
+def _write_batch(directory: Path, state: _State, writer: SinkWriter, now: datetime.datetime) -> int:
+    """Write the next batch, which is the same for the same state and time; return its checkpoint-ts."""
+    state.pending = now
+    _save(directory, state)
+    state.batches += 1
+    if state.batches % _BATCHES_PER_DDL == 0:
+        writer.write_ddl(state.shop.change_schema(now - _BATCH_SPAN), now)
+    count = random.Random(f"{state.shop.seed}/batch/{state.batches}").randint(*_TRANSACTIONS_PER_BATCH)
+    for number in reversed(range(count)):
+        writer.write(state.shop.trade(now - number * _BETWEEN_TRANSACTIONS))
+    writer.flush(now)
+    checkpoint_ts = state.shop.resolve(now)
+    writer.checkpoint(checkpoint_ts)
+    state.pending = None
+    _save(directory, state)
+    return checkpoint_ts
+
+
+def _save(directory: Path, state: _State) -> None:
+    write_atomically(state_path(directory), _STATE.dump_json(state))
+
+
+def _load(directory: Path) -> _State:
+    """Load what was saved. Raises `SourceError` without a sample."""
     path = state_path(directory)
     if not path.exists() or not (directory / METADATA).exists():
         raise SourceError(f"{directory} holds no sample changefeed", advice="write its history first")
-    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if state["format"] != _STATE_FORMAT:
-        raise SourceError(f"{path} is of another version", advice="remove it and the directory, and write them anew")
-    feed = _Feed(directory, Shop.from_state(state["shop"]), SinkWriter(directory), state["batches"])
-    pending = state["pending"]
-    return feed, None if pending is None else datetime.datetime.fromisoformat(pending)
+    try:
+        return _STATE.validate_json(path.read_bytes())
+    except ValidationError:
+        advice = "remove it and the directory, and write them anew"
+        raise SourceError(f"{path} is of another version", advice=advice) from None

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample import sink_writer
-from cdc_lakehouse.sample.shop import column_definition, create_statement
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter
 from tests.changelog.statements import in_odd_case
 from tests.kit import csv_sinks
@@ -27,6 +26,8 @@ _ACTIONS: Final = {
     "rekey": 61, "remove partitioning": 72,
 }  # fmt: skip
 _ADD_KEY: Final = 32
+_BARE_DEFAULTS: Final = INTEGERS | {"decimal", "float", "double", "year", "bit"}
+_NOW: Final = "CURRENT_TIMESTAMP"
 _PARTITIONS: Final = (
     f" PARTITION BY RANGE ({{}}) (PARTITION p0 VALUES LESS THAN ({LIMIT}), PARTITION p1 VALUES LESS THAN MAXVALUE)"
 )
@@ -35,6 +36,34 @@ _FIRST_DAY: Final = datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC)
 
 Damage = Callable[[SampleRowChange, Callable[[SampleRowChange], str]], str]
 """What is written in the place of a change; it is given what writes one as it should be."""
+
+
+def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
+    """Return the CREATE TABLE of a table."""
+    key = [column for column in columns if column.primary_key]
+    parts = [column_definition(column) + " PRIMARY KEY" * (key == [column]) for column in columns]
+    if len(key) > 1:
+        parts.append(f"PRIMARY KEY({', '.join(quoted(column.name) for column in key)})")
+    return f"CREATE TABLE {name.quoted} ({','.join(parts)})"
+
+
+def column_definition(column: SourceColumn) -> str:
+    """Return a column's definition for a statement: name, type, NOT NULL, DEFAULT."""
+    # Only the words are in upper case: an ENUM's labels keep their case.
+    name, bracket, rest = type_text(column.type).partition("(")
+    type_words = name.upper() + bracket + rest
+    return f"{quoted(column.name)} {type_words}{' NOT NULL' * (not column.nullable)}{_default(column)}"
+
+
+def _default(column: SourceColumn) -> str:
+    if column.default is None:
+        return ""
+    if column.default == _NOW:
+        return f" DEFAULT {_NOW}({column.type.scale or ''})"
+    if column.type.name in _BARE_DEFAULTS:
+        return f" DEFAULT {column.default}"
+    text = column.default.replace("\\", "\\\\").replace("'", "''")
+    return f" DEFAULT _UTF8MB4'{text}'"
 
 
 def table_name(database: str, table: str) -> TableName:
