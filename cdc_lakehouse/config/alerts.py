@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
-from cdc_lakehouse.config.section import Section
+from cdc_lakehouse.config.section import Section, matching
 
 ProblemKind = Literal["failed", "held", "stale", "quarantined", "check", "maintenance"]
 KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
@@ -24,20 +24,8 @@ class _Receiver(Section):
         return kind in self.on and (self.feeds is None or feed in self.feeds)
 
 
-def _is_url(value: str) -> str:
-    if _URL.fullmatch(value) is None:
-        raise ValueError("must begin with https:// or http://, and name a host")
-    return value
-
-
-def _is_address(value: str) -> str:
-    if _ADDRESS.fullmatch(value) is None:
-        raise ValueError("is not an e-mail address")
-    return value
-
-
-_HttpUrl = Annotated[str, AfterValidator(_is_url)]
-_Address = Annotated[str, AfterValidator(_is_address)]
+_HttpUrl = Annotated[str, matching(_URL, "must begin with https:// or http://, and name a host")]
+_Address = Annotated[str, matching(_ADDRESS, "is not an e-mail address")]
 
 
 class WebhookReceiver(_Receiver):

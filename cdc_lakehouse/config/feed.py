@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from cdc_lakehouse.config.section import CronSchedule, Group, Owner, Section, Tags
+from cdc_lakehouse.config.section import CronSchedule, Group, Owner, Section, Tags, matching
 from cdc_lakehouse.config.sources import CanalSource, InitialLoad, KafkaSource, Source, StorageSinkSource, VerifyConfig
 from cdc_lakehouse.errors import ConfigurationError
 
@@ -83,6 +83,9 @@ class DagsterConfig(Section):
 
 _PLACEHOLDERS: Final = frozenset({"database", "feed"})
 _FEED_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_NAME_FORM: Final = (
+    "should be lower-case letters, digits and underscores, a letter first, at most 63 of them, such as shop"
+)
 
 _Source = TypeVar("_Source", StorageSinkSource, KafkaSource, CanalSource)
 Drop = Literal["keep", "purge"]
@@ -191,7 +194,7 @@ class PolicyConfig(Section):
 class FeedConfig(Section):
     """One change log, and how it is processed."""
 
-    name: str = Field(
+    name: Annotated[str, matching(_FEED_NAME, _NAME_FORM)] = Field(
         description="Lower-case letters, digits and underscores.",
         json_schema_extra={"pattern": f"^{_FEED_NAME.pattern}$"},
     )
@@ -221,15 +224,6 @@ class FeedConfig(Section):
     )
     group: Group | None = Field(None, description="Dagster group of the feed's assets. Default: its name.")
     verify: VerifyConfig | None = Field(None, description="The source database, for `cdc-lakehouse verify`.")
-
-    @field_validator("name")
-    @classmethod
-    def _is_plain(cls, value: str) -> str:
-        if not _FEED_NAME.fullmatch(value):
-            raise ValueError(
-                "should be lower-case letters, digits and underscores, a letter first, at most 63 of them, such as shop"
-            )
-        return value
 
     @field_validator("namespace")
     @classmethod

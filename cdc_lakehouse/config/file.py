@@ -31,7 +31,7 @@ from cdc_lakehouse.config.reporting import (
     plain_secrets,
     resolve,
 )
-from cdc_lakehouse.config.section import Section, anchor_uri
+from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.storage import LakeConfig, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 
@@ -194,12 +194,12 @@ def validate(
     resolved = _resolve(raw, (), unset, lambda found: resolve(found, environment, base))
     faults = [*plain_secrets(raw), *unset]
     try:
-        config = LakehouseConfig.model_validate(resolved)
+        config = LakehouseConfig.model_validate(resolved, context=base)
     except ValidationError as error:
         faults += _not_about(faults, _faults(error, resolved, raw))
     else:
         if not faults:
-            return _anchor(config, base)
+            return config
     raise ConfigurationError("\n".join([f"{place} is not valid:", *(f"  {fault}" for fault in faults)]))
 
 
@@ -251,22 +251,6 @@ def _not_about(known: list[Fault], faults: list[Fault]) -> Iterator[Fault]:
     for fault in faults:
         if not fault.tells_value or all(each.place[: len(fault.place)] != fault.place for each in known):
             yield fault
-
-
-def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
-    """Make every relative path of the file absolute, so that nothing depends on the working directory."""
-    catalog = config.lake.catalog
-    if catalog.type == "sql" and catalog.uri is not None and catalog.uri.startswith("sqlite:///"):
-        database = base / catalog.uri.removeprefix("sqlite:///")
-        catalog = catalog.model_copy(update={"uri": f"sqlite:///{os.path.normpath(database)}"})
-    lake = config.lake.model_copy(update={"warehouse": anchor_uri(config.lake.warehouse, base), "catalog": catalog})
-    feeds = tuple(_anchor_feed(feed, base) for feed in config.feeds)
-    return config.model_copy(update={"lake": lake, "feeds": feeds, "storage": config.storage.anchored(base)})
-
-
-def _anchor_feed(feed: FeedConfig, base: Path) -> FeedConfig:
-    verify = None if feed.verify is None else feed.verify.anchored(base)
-    return feed.model_copy(update={"source": feed.source.anchored(base), "verify": verify})
 
 
 # The JSON Schema of `lakehouse.yaml`, for completion and validation in editors.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo, WithJsonSchema
 
 
 class Section(BaseModel):
@@ -45,13 +45,18 @@ def _known_zone(value: str) -> str:
     return value
 
 
+def matching(pattern: re.Pattern[str], otherwise: str) -> AfterValidator:
+    """Return a validator that accepts texts which match as a whole; `otherwise` says what is wrong with others."""
+
+    def check(value: str) -> str:
+        if pattern.fullmatch(value) is None:
+            raise ValueError(otherwise)
+        return value
+
+    return AfterValidator(check)
+
+
 _CRON: Final = re.compile(r"@(hourly|daily|weekly|monthly|yearly|annually)|[\d*/,-]+( +[\w*/,#-]+){4}", re.ASCII)
-
-
-def _is_cron(value: str) -> str:
-    if _CRON.fullmatch(value) is None:
-        raise ValueError("is not a cron schedule: minute, hour, day, month and weekday, as in `0 3 * * 0`")
-    return value
 
 
 def _as_texts(value: Any) -> Any:
@@ -64,7 +69,9 @@ def _as_texts(value: Any) -> Any:
 
 TimeZone = Annotated[str, AfterValidator(_known_zone)]
 """A name of the IANA database, or an offset such as `+08:00`."""
-CronSchedule = Annotated[str, AfterValidator(_is_cron)]
+CronSchedule = Annotated[
+    str, matching(_CRON, "is not a cron schedule: minute, hour, day, month and weekday, as in `0 3 * * 0`")
+]
 """Five fields, or a name such as `@daily`."""
 TextSettings = Annotated[
     dict[str, str],
@@ -85,19 +92,30 @@ def anchor_uri(uri: str, base: Path) -> str:
     return f"file://{os.path.normpath(base / uri)}"
 
 
+# The configuration is validated with the directory of its file as the context: then relative paths become absolute, so
+# that nothing depends on the working directory. Without a context they stay as they are.
+
+
+def _absolute_path(value: str, info: ValidationInfo) -> str:
+    return value if info.context is None else os.path.normpath(info.context / value)
+
+
+def _absolute_uri(value: str, info: ValidationInfo) -> str:
+    return value if info.context is None else anchor_uri(value, info.context)
+
+
+FilePath = Annotated[str, AfterValidator(_absolute_path)]
+"""The path of a file."""
+Uri = Annotated[str, AfterValidator(_absolute_uri)]
+"""A path, or a URI of an object store."""
+
 # Labels of assets: owners and tags, as Dagster accepts them.
 
-_E_MAIL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+_OWNER: Final = re.compile(r"team:(?s:.+)|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 _PART: Final = r"[A-Za-z0-9_.\-]{1,63}"
 _TAG: Final = re.compile(rf"({_PART}/)?{_PART}")
 _TAG_VALUE: Final = re.compile(r"[A-Za-z0-9_.\-]{0,63}")
 _GROUP: Final = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")
-
-
-def _owner(value: str) -> str:
-    if not (value.startswith("team:") and value != "team:") and not _E_MAIL.fullmatch(value):
-        raise ValueError("is neither an e-mail address nor a team, such as team:orders")
-    return value
 
 
 def _tags(value: dict[str, str]) -> dict[str, str]:
@@ -110,15 +128,9 @@ def _tags(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-def _group(value: str) -> str:
-    if not _GROUP.fullmatch(value):
-        raise ValueError("is not a group: letters, digits and `_`, in parts with `/` between")
-    return value
-
-
-Owner = Annotated[str, AfterValidator(_owner)]
+Owner = Annotated[str, matching(_OWNER, "is neither an e-mail address nor a team, such as team:orders")]
 """An e-mail address, or `team:` and a team."""
 Tags = Annotated[TextSettings, AfterValidator(_tags)]
 """Values by name."""
-Group = Annotated[str, AfterValidator(_group)]
+Group = Annotated[str, matching(_GROUP, "is not a group: letters, digits and `_`, in parts with `/` between")]
 """A group of assets; parts separated by `/` are nested groups."""

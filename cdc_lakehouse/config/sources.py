@@ -6,13 +6,21 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
-from cdc_lakehouse.config.section import CronSchedule, Section, TextSettings, TimeZone, anchor_uri
+from cdc_lakehouse.config.section import CronSchedule, FilePath, Section, TextSettings, TimeZone, Uri, anchor_uri
 
 # The URI of a storage sink as it is given to TiCDC: with a query, whose options are keys in the configuration.
 
@@ -89,8 +97,13 @@ def _without_options_of_the_store(uri: str) -> str:
     return uri
 
 
-StoreUri = Annotated[str, AfterValidator(_without_options_of_the_store)]
-"""A URI as the source's tools accept it. Its query has no options for access to the bucket."""
+def _absolute_without_query(uri: str, info: ValidationInfo) -> str:
+    return uri if info.context is None else anchor_uri(split_query(uri)[0], info.context)
+
+
+StoreUri = Annotated[str, AfterValidator(_without_options_of_the_store), AfterValidator(_absolute_without_query)]
+"""A URI as the source's tools accept it. Its query has no options for access to the bucket; an absolute one has no
+query."""
 
 
 def contradictions(options: Mapping[str, str], keys: Mapping[str, object], defaults: frozenset[str]) -> list[str]:
@@ -152,7 +165,7 @@ class DatabaseConnection(Section):
     url: DatabaseUrl = Field(
         description="mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False
     )
-    ca_file: str | None = Field(
+    ca_file: FilePath | None = Field(
         None, description="TLS, with the certificate authorities in this file. The host's name is checked."
     )
 
@@ -163,11 +176,6 @@ class DatabaseConnection(Section):
         assert match is not None  # Validated.
         host, port = match["host"].strip("[]"), int(match["port"] or _PORT)
         return DatabaseAddress(host, port, match["user"], match["password"] or "")
-
-    def anchored(self, base: Path) -> Self:
-        """Return a copy in which `ca_file`, which is relative to `base`, is an absolute path."""
-        found = None if self.ca_file is None else os.path.normpath(base / self.ca_file)
-        return self.model_copy(update={"ca_file": found})
 
 
 class VerifyConfig(DatabaseConnection):
@@ -220,7 +228,7 @@ class InitialLoad(Section):
     url: DatabaseUrl | None = Field(
         None, description="With type database: mysql://user:${PASSWORD}@host:port of it.", repr=False
     )
-    ca_file: str | None = Field(
+    ca_file: FilePath | None = Field(
         None, description="With type database: TLS, with the certificate authorities in this file."
     )
     snapshot_ts: int | None = Field(
@@ -248,16 +256,6 @@ class InitialLoad(Section):
     def database(self) -> DatabaseConnection | None:
         """The connection to the database that is read instead of a dump; None for a dump."""
         return None if self.url is None else DatabaseConnection(url=self.url, ca_file=self.ca_file)
-
-    def anchored(self, base: Path) -> Self:
-        """Return a copy in which the URI and the path `ca_file`, which are relative to `base`, are absolute."""
-        database = self.database
-        return self.model_copy(
-            update={
-                "uri": None if self.uri is None else anchor_uri(split_query(self.uri)[0], base),
-                "ca_file": None if database is None else database.anchored(base).ca_file,
-            }
-        )
 
 
 _OF_DATABASES: Final = {"url", "ca_file", "snapshot_ts", "connections", "chunk_rows"}
@@ -331,26 +329,28 @@ class StorageSinkSource(Section):
     time_zone: TimeZone = Field("UTC", description="Time zone of TIMESTAMP text: that of the TiCDC server.")
     initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
 
-    @model_validator(mode="after")
-    def _as_the_query_says(self) -> Self:
-        _, options = split_query(self.uri)
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_the_query_says(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        source = handler(given)
+        _, options = split_query(cast("dict[str, Any]", given)["uri"] if isinstance(given, dict) else source.uri)
         names = {"protocol", "date_separator", "use_table_id_as_path", "file_expiration_days"}
-        keys: dict[str, Any] = self.model_dump(include=names)
-        defaults = set(keys) - self.model_fields_set
-        if self.csv is not None:
-            csv = self.csv.model_dump(by_alias=True)
-            given = self.csv.model_dump(by_alias=True, exclude_unset=True)
+        keys: dict[str, Any] = source.model_dump(include=names)
+        defaults = set(keys) - source.model_fields_set
+        if source.csv is not None:
+            csv = source.csv.model_dump(by_alias=True)
+            set_here = source.csv.model_dump(by_alias=True, exclude_unset=True)
             keys |= {f"csv.{name}": value for name, value in csv.items()}
-            defaults |= {f"csv.{name}" for name in csv if name not in given}
+            defaults |= {f"csv.{name}" for name in csv if name not in set_here}
         found = contradictions(options, keys, frozenset(defaults))
         if found:
             raise ValueError("; ".join([*found, "write here what the changefeed has"]))
-        if self.protocol == "canal-json" and options.get("enable-tidb-extension", "true").lower() != "true":
+        if source.protocol == "canal-json" and options.get("enable-tidb-extension", "true").lower() != "true":
             raise ValueError(
                 "the query of uri says that enable-tidb-extension is off: rows without a commit-ts have no order; set "
                 "it to true in the changefeed and here, and start the changefeed afresh"
             )
-        return self
+        return source
 
     @model_validator(mode="after")
     def _csv_options(self) -> Self:
@@ -366,12 +366,6 @@ class StorageSinkSource(Section):
         """The location for display, without the parts of the URI that may be secret."""
         parts = urlsplit(self.uri)
         return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-
-    def anchored(self, base: Path) -> Self:
-        """Return a copy whose URI is absolute and has no query: a path is relative to `base`."""
-        initial = None if self.initial is None else self.initial.anchored(base)
-        uri, _ = split_query(self.uri)
-        return self.model_copy(update={"uri": anchor_uri(uri, base), "initial": initial})
 
 
 KafkaFormat = Literal[
@@ -429,7 +423,7 @@ class KafkaSource(Section):
         False, description="With dts-canal-json: the DTS instance is older, and a DELETE has its row in `old`."
     )
     tidb_extension: bool = Field(True, description="With ticdc-canal-json: its messages have TiDB's extension.")
-    claim_check: str | None = Field(
+    claim_check: Uri | None = Field(
         None, description="With ticdc-canal-json: where the changefeed stores claim-check files, a directory or URI."
     )
     initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
@@ -490,11 +484,12 @@ class KafkaSource(Section):
 
     @field_validator("kafka")
     @classmethod
-    def _settable(cls, value: dict[str, str]) -> dict[str, str]:
+    def _settable(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         for name in value:
             if name in _NOT_SETTABLE:
                 raise ValueError(f"{name} cannot be set: {_NOT_SETTABLE[name]}")
-        return value
+        paths = [name for name in value if name.endswith(".location") and value[name] != _NOT_A_PATH]
+        return value if info.context is None else value | {n: os.path.normpath(info.context / value[n]) for n in paths}
 
     @model_validator(mode="after")
     def _which_topics(self) -> Self:
@@ -528,17 +523,6 @@ class KafkaSource(Section):
         if self.topics is not None:
             return topic in self.topics
         return re.fullmatch(self.topic_pattern or "", topic) is not None
-
-    def anchored(self, base: Path) -> Self:
-        """Return a copy in which paths of the client's files and of the claim checks, which are relative to `base`, are
-        absolute."""
-        settings = {
-            name: os.path.normpath(base / value) if name.endswith(".location") and value != _NOT_A_PATH else value
-            for name, value in self.kafka.items()
-        }
-        claims = None if self.claim_check is None else anchor_uri(self.claim_check, base)
-        initial = None if self.initial is None else self.initial.anchored(base)
-        return self.model_copy(update={"kafka": settings, "claim_check": claims, "initial": initial})
 
 
 def _instead_of_a_dump(message_format: str) -> str:
@@ -618,10 +602,6 @@ class CanalSource(Section):
         return tuple(
             Address(host.strip("[]"), int(port)) for host, _, port in (text.rpartition(":") for text in self.addresses)
         )
-
-    def anchored(self, base: Path) -> Self:
-        """Return a copy in which the URI of the dump is absolute: a path is relative to `base`."""
-        return self.model_copy(update={"initial": None if self.initial is None else self.initial.anchored(base)})
 
 
 def _require_options_of_tidb(initial: InitialLoad | None) -> None:

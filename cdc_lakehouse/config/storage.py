@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from cdc_lakehouse.config.section import Section, TextSettings
+from cdc_lakehouse.config.section import FilePath, Section, TextSettings, Uri
 
 
 class SparkConfig(Section):
@@ -33,6 +32,14 @@ class CatalogConfig(BaseModel):
 
     type: Literal["sql", "rest", "glue", "hive"] = Field(description="The kind of catalog.")
     uri: str | None = Field(None, description="Where the catalog is (not for glue).")
+
+    @field_validator("uri")
+    @classmethod
+    def _absolute(cls, value: str | None, info: ValidationInfo) -> str | None:
+        path = value.removeprefix("sqlite:///") if value is not None and info.data.get("type") == "sql" else value
+        if path is None or path == value or info.context is None:
+            return value
+        return f"sqlite:///{os.path.normpath(info.context / path)}"
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         # Any property may be a secret.
@@ -65,7 +72,7 @@ class CutsConfig(Section):
 class LakeConfig(Section):
     """The location of the tables, and the engine that writes them."""
 
-    warehouse: str = Field(description="Where tables are stored: a path, or a URI of an object store.")
+    warehouse: Uri = Field(description="Where tables are stored: a path, or a URI of an object store.")
     catalog: CatalogConfig = Field(description="The Iceberg catalog.")
     spark: SparkConfig = Field(default_factory=SparkConfig.nothing, description="The Spark session of a run.")
     cuts: CutsConfig = Field(default_factory=CutsConfig.nothing, description="Cuts that stay readable.")
@@ -79,17 +86,6 @@ class _Account(Section):
 
     endpoint: str | None = Field(None, description="URL of the service, where it is not the cloud's own.")
     anonymous: bool = Field(False, description="Requests are not signed.")
-
-    def anchored(self, base: Path) -> Self:
-        """Return a copy in which the paths of files, which are relative to `base`, are absolute."""
-        found: dict[str, Any] = {}
-        for key in self.model_fields_set:
-            value: Any = getattr(self, key)
-            if key == "buckets":
-                found[key] = {bucket: settings.anchored(base) for bucket, settings in value.items()}
-            elif key.endswith("_file") and value is not None:
-                found[key] = os.path.normpath(base / value)
-        return self.model_copy(update=found)
 
     def of(self, bucket: str) -> Self:
         """Return the settings for one bucket: the service's, overridden by the bucket's own."""
@@ -149,7 +145,7 @@ class S3Storage(_S3Settings):
 class _GcsSettings(_Account):
     CREDENTIALS: ClassVar[tuple[str, ...]] = ("service_account_file",)
 
-    service_account_file: str | None = Field(None, description="Key file of a service account.")
+    service_account_file: FilePath | None = Field(None, description="Key file of a service account.")
 
 
 class GcsStorage(_GcsSettings):
@@ -190,7 +186,3 @@ class StorageConfig(Section):
     s3: S3Storage = Field(default_factory=S3Storage.nothing, description="`s3://` URIs.")
     gs: GcsStorage = Field(default_factory=GcsStorage.nothing, description="`gs://` URIs.")
     azure: AzureStorage = Field(default_factory=AzureStorage.nothing, description="`azure://` and `abfss://` URIs.")
-
-    def anchored(self, base: Path) -> Self:
-        """Return a copy in which the paths of files, which are relative to `base`, are absolute."""
-        return self.model_copy(update={name: getattr(self, name).anchored(base) for name in self.model_fields_set})
