@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib
-import json
 import re
 import shlex
 import subprocess
 import textwrap
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-import sqlglot
 import yaml
 from click.testing import CliRunner
 
@@ -189,31 +186,6 @@ def test_every_python_block_compiles_and_what_it_imports_is_there() -> None:
                 elif isinstance(node, ast.Import):
                     for each in node.names:
                         importlib.import_module(each.name)
-
-
-# By the word before the block.
-DIALECTS = {"Spark": "spark", "Trino": "trino", "DuckDB": "duckdb"}
-
-
-def test_every_sql_block_is_of_its_dialect() -> None:
-    parsed = 0
-    for page in PAGES:
-        for before, block in blocks_after(page, "sql"):
-            dialect = DIALECTS.get(before.split()[0].strip(":"), "mysql")
-            statements = sqlglot.parse(block, dialect=dialect)
-            commands = [each.sql() for each in statements if isinstance(each, sqlglot.exp.Command)]
-            # What sqlglot does not take apart.
-            assert all(text.startswith(("CREATE USER", "GRANT", "LOAD", "INSTALL")) for text in commands), commands
-            parsed += len(statements)
-    assert parsed > 15
-
-
-def test_every_block_of_data_can_be_read() -> None:
-    for page in PAGES:
-        for block in blocks(page, "json"):
-            json.loads(block)
-        for block in blocks(page, "toml"):
-            tomllib.loads(block)
 
 
 LANGUAGES = {"bash", "json", "mermaid", "python", "sql", "text", "toml", "yaml"}

@@ -14,18 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.duckdb_sql import (
-    at_zone,
-    database,
-    duckdb_type,
-    identifier,
-    in_zone,
-    let,
-    literal,
-    named,
-    text_literal,
-)
-from tests.kit.duckdb_sql import connection, of
+from cdc_lakehouse.duckdb_sql import database, duckdb_type, identifier, literal, named, text_literal
+from tests.kit.duckdb_sql import connection
 
 AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
 
@@ -54,10 +44,6 @@ def test_a_literal_is_its_value(value: Any, iceberg: str) -> None:
     assert kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") == duckdb_type(iceberg)
 
 
-def test_not_a_number_is_a_literal() -> None:
-    assert math.isnan(of([math.nan], "double", "value")[0])
-
-
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_is_a_literal_and_a_name(text: str) -> None:
     # MySQL has no names with U+0000.
@@ -65,27 +51,6 @@ def test_any_text_is_a_literal_and_a_name(text: str) -> None:
     cursor = connection().execute(f"SELECT {text_literal(text)} AS {identifier(name)}")
     assert cursor.description[0][0] == name
     assert cursor.fetchall() == [(text,)]
-
-
-def test_a_bound_value_is_what_it_was_at_any_depth() -> None:
-    inner = let("value * 10", lambda ten: let(f"{ten} + value", lambda both: f"{both} + {ten}"))
-    assert of([1, 2, None], "int", inner) == [21, 42, None]
-    assert of([1, None], "int", let("value", lambda one: f"coalesce({one}, 7)")) == [1, 7]
-    assert of([3], "int", let("value", lambda one: let(one, lambda same: f"{one} + {same}"))) == [6]
-
-
-def test_the_text_of_an_expression_is_the_same_each_time() -> None:
-    assert let("a", lambda one: f"{one} + 1") == let("a", lambda one: f"{one} + 1")
-
-
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "America/New_York", "+08:00", "-05:30", "Europe/London"])
-def test_a_moment_is_shown_and_found_again(zone: str) -> None:
-    hours = [datetime.datetime(2024, 1, 1) + datetime.timedelta(hours=3 * n) for n in range(2920)]  # noqa: DTZ001
-    back = of(hours, "timestamp", in_zone(at_zone("value", zone), zone))
-    # What clocks skip comes back an hour later.
-    moved = [(hour, seen) for hour, seen in zip(hours, back, strict=True) if hour != seen]
-    assert all(seen - hour == datetime.timedelta(hours=1) for hour, seen in moved)
-    assert len(moved) <= 1
 
 
 def test_a_database_is_used_again_but_for_one_that_failed() -> None:

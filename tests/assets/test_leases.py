@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,15 +62,6 @@ def test_run_with_the_lease_is_waited_for(instance: dg.DagsterInstance, lake: Te
     assert waits(lake, instance) is not None, "Dagster is told of its end a moment later"
     assert waits(lake, instance, 61) is None
     take_lease(instance, lake.lake, lake.name, "mine").require()
-
-
-def test_run_of_another_instance_is_waited_for(instance: dg.DagsterInstance, lake: TestLake) -> None:
-    lease = lease_of(lake, "elsewhere")
-    lease.take()
-    reason = waits(lake, instance)
-    assert reason is not None and "elsewhere" in reason and socket.gethostname() in reason
-    lease.release()
-    assert waits(lake, instance) is None
 
 
 def test_killed_process_has_no_lease(instance: dg.DagsterInstance, lake: TestLake) -> None:
@@ -163,19 +153,6 @@ def test_table_is_found_that_changes_while_it_is_read(lake: TestLake, monkeypatc
     lease.release()
 
 
-def test_run_that_lost_its_lease_stops(lake: TestLake) -> None:
-    stopped = lease_of(lake, "stopped")
-    stopped.take()
-    other = lease_of(lake, "other", lambda: later(LEASE.total_seconds() + 1))
-    other.take()
-    with pytest.raises(ConcurrentRunError, match="not renewed in time"):
-        leases.Lease(lake.lake, "another", "late", now).require()
-    stopped.release()  # It takes nothing from the other.
-    holder = holder_of(lake)
-    assert holder is not None and holder.run == "other"
-    other.release()
-
-
 def test_lease_released_by_a_clock_ahead_is_free(lake: TestLake) -> None:
     other = lease_of(lake, "r1", lambda: later(3600))
     other.take()
@@ -185,34 +162,6 @@ def test_lease_released_by_a_clock_ahead_is_free(lake: TestLake) -> None:
     own = lease_of(lake, "r2")
     own.take()
     own.release()
-
-
-def test_two_runs_at_once_give_the_lease_to_one(lake: TestLake) -> None:
-    second = lease_of(lake, "second")
-
-    def clock() -> datetime.datetime:
-        """The first one has read that the feed is free, and has not written yet."""
-        looks.append(1)
-        if len(looks) == 2:
-            second.take()
-        return now()
-
-    looks: list[int] = []
-    with pytest.raises(ConcurrentRunError, match="just begun"):
-        lease_of(lake, "first", clock).take()
-    holder = holder_of(lake)
-    assert holder is not None and holder.run == "second"
-    second.release()
-
-
-def test_process_has_one_run_after_the_other(instance: dg.DagsterInstance, lake: TestLake) -> None:
-    first, second = (started(instance, lake.name).run_id for _ in range(2))
-    lease = take_lease(instance, lake.lake, lake.name, first)
-    assert take_lease(instance, lake.lake, lake.name, first) is lease
-    with pytest.raises(ConcurrentRunError, match=first):
-        take_lease(instance, lake.lake, lake.name, second)
-    instance.report_run_failed(run_of(instance, first))
-    assert take_lease(instance, lake.lake, lake.name, second).run == second
 
 
 def test_run_waits_for_maintenance_and_lives(instance: dg.DagsterInstance, lake: TestLake) -> None:

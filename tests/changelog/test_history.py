@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import SchemaChange
 from tests.changelog import statements
-from tests.changelog.statements import ADD, DROP_COLUMN, DROP_DATABASE, RENAME, SEEN, change, history
+from tests.changelog.statements import DROP_DATABASE, RENAME, SEEN, change, history
+from tests.chaos import history as chaos
+from tests.kit.changefeed import Changefeed
+from tests.kit.log import Ddl
 
 SPEC = "id:bigint:pk v"
 
@@ -127,145 +131,109 @@ def test_a_change_before_one_of_the_same_table_is_late(late: SchemaChange, expec
     assert found.is_late(late) == expected
 
 
-# --- A database played through ---
+# --- A database played through: the random histories of `tests/chaos` ---
+
+Numbered = tuple[int, list[int]]
+"""The number of a table, and those of its columns in their order."""
+
+
+class Told:
+    """In the place of a sink: keeps what its schema files say."""
+
+    def __init__(self) -> None:
+        self.changes: list[SchemaChange] = []
+
+    def write_ddl(self, change: SchemaChange, _: object) -> None:
+        self.changes.append(change)
+
+    def nothing(self, *_: object) -> None: ...
+
+    write = flush = checkpoint = nothing
 
 
 @dataclass
 class Played:
-    """Tables by name, each a number and its columns as (name, number); every step is one commit-ts."""
-
-    tables: dict[str, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
-    changes: list[list[SchemaChange]] = field(default_factory=list)
-    states: list[dict[str, tuple[int, list[tuple[str, int]]]]] = field(default_factory=list)
-    numbers: itertools.count[int] = field(default_factory=itertools.count)
-    gone: dict[str, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
-    """What was last dropped or truncated of each name, and is not back."""
-    gone_with: dict[str, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
-    """The tables of the database that was dropped last."""
+    steps: list[tuple[int, list[SchemaChange], dict[str, tuple[int, dict[str, int]]]]] = field(default_factory=list)
+    """Of each statement its time, what is told of it, and by name the tables after it with numbers of their columns."""
     restored: dict[int, int] = field(default_factory=dict)
     """Of each table that came back, which one it was."""
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+    _tables: dict[str, Numbered] = field(default_factory=dict)
+    _gone: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def ts(self) -> int:
-        return 10 * (len(self.changes) + 1)
-
-    def done(self, *changes: SchemaChange) -> None:
-        self.changes.append(list(changes))
-        self.states.append({name: (number, list(columns)) for name, (number, columns) in self.tables.items()})
-
-    def restore(self, lost: tuple[int, list[tuple[str, int]]], name: str) -> str:
-        """Make it a table anew; return its columns."""
-        number = next(self.numbers)
-        self.restored[number] = lost[0]
-        self.tables[name] = number, [(column, next(self.numbers)) for column, _ in lost[1]]
-        return " ".join(f"{column}:bigint:pk" if column == "id" else column for column, _ in lost[1])
-
-    def alter(self, name: str, action: int, clauses: str = "") -> None:
-        spec = " ".join(f"{column}:bigint:pk" if column == "id" else column for column, _ in self.tables[name][1])
-        self.done(change(self.ts, name, action, f"ALTER TABLE {quoted(name)} {clauses}" if clauses else "", spec))
-
-
-NAMES = [f"{database}.{table}" for database in "xy" for table in "tuv"]
-COLUMNS = ["c", "d", "e"]
-STEPS = [
-    "create", "create", "drop", "rename", "swap", "truncate", "add", "drop column", "rename column", "seen", "drop db",
-    "recover", "recover", "recover db",
-]  # fmt: skip
-
-
-def play(draw: st.DataObject, steps: int) -> Played:
-    played = Played()
-    for _ in range(steps):
-        live = sorted(played.tables)
-        free = [name for name in NAMES if name not in played.tables]
-        step = draw.draw(st.sampled_from(STEPS)) if live else "create"
-        ts = played.ts
-        if step == "create":
-            if not free:
-                continue
-            name = draw.draw(st.sampled_from(free))
-            played.tables[name] = (next(played.numbers), [(column, next(played.numbers)) for column in ("id", "v")])
-            played.done(create(ts, name))
-            continue
-        name = draw.draw(st.sampled_from(live))
-        _, columns = played.tables[name]
-        own = [column for column, _ in columns if column in COLUMNS]
-        unused = [column for column in COLUMNS if column not in own]
-        match step:
+    def carry_out(self, ddl: Ddl, before: list[str], after: list[str]) -> None:
+        """`before` and `after` are the names of the columns of a table that is altered, or that is there then."""
+        number, columns = self._tables.get(ddl.table, (0, []))
+        match ddl.kind:
+            case "create":
+                self._tables[ddl.table] = next(self._numbers), [next(self._numbers) for _ in after]
             case "drop":
-                played.gone[name] = played.tables.pop(name)
-                played.done(drop(ts, name))
-            case "drop db":
-                played.gone_with = {other: table for other, table in played.tables.items() if other[0] == name[0]}
-                for other in played.gone_with:
-                    del played.tables[other]
-                played.done(drop_database(ts, name[0]))
-            case "recover" if played.gone:
-                lost = draw.draw(st.sampled_from(sorted(played.gone)))
-                new = draw.draw(st.sampled_from([each for each in free if each[0] == lost[0]] or [""]))
-                if new:
-                    spec = played.restore(played.gone.pop(lost), new)
-                    query = f"RECOVER TABLE `{lost[2:]}`"
-                    query = query if new == lost else f"FLASHBACK TABLE {quoted(lost)} TO `{new[2:]}`"
-                    played.done(change(ts, new, 25, query, spec))
-            case "recover db" if played.gone_with:
-                database = next(iter(played.gone_with))[0]
-                if not any(other[0] == database for other in live):
-                    for lost, table in played.gone_with.items():
-                        played.restore(table, lost)
-                    played.gone_with = {}
-                    played.done(change(ts, database, 63, f"FLASHBACK DATABASE {database}"))
-            case "rename" if free:
-                new = draw.draw(st.sampled_from(free))
-                played.tables[new] = played.tables.pop(name)
-                played.done(rename(ts, name, new))
-            case "swap" if len(live) > 1:
-                other = draw.draw(st.sampled_from([each for each in live if each != name]))
-                played.tables[name], played.tables[other] = played.tables[other], played.tables[name]
-                pairs = [(name, "x.tmp"), (other, name), ("x.tmp", other)]
-                played.done(*(rename(ts, *pair) for pair in draw.draw(st.permutations(pairs))))
+                self._gone[ddl.table] = self._tables.pop(ddl.table)[0]
             case "truncate":
-                played.gone[name] = played.tables[name]
-                played.tables[name] = (played.tables[name][0], list(columns))
-                played.done(change(ts, name, statements.TRUNCATE, f"TRUNCATE TABLE {quoted(name)}", SPEC))
-            case "add" if unused:
-                column = draw.draw(st.sampled_from(unused))
-                columns.append((column, next(played.numbers)))
-                played.alter(name, ADD, f"ADD COLUMN `{column}` INT")
-            case "drop column" if own:
-                column = draw.draw(st.sampled_from(own))
-                columns[:] = [each for each in columns if each[0] != column]
-                played.alter(name, DROP_COLUMN, f"DROP COLUMN `{column}`")
-            case "rename column" if own and unused:
-                old, new = draw.draw(st.sampled_from(own)), draw.draw(st.sampled_from(unused))
-                columns[:] = [(new if column == old else column, number) for column, number in columns]
-                played.alter(name, statements.MODIFY, f"RENAME COLUMN `{old}` TO `{new}`")
+                self._gone[ddl.table] = number
+            case "rename table":
+                self._tables[ddl.new_name] = self._tables.pop(ddl.table)
+            case "recover":
+                new = next(self._numbers)
+                self.restored[new] = self._gone.pop(ddl.table)
+                self._tables[ddl.new_name] = new, [next(self._numbers) for _ in after]
+            case "add":
+                columns.insert(0 if ddl.first else len(columns), next(self._numbers))
+            case "drop column":
+                del columns[before.index(ddl.name)]
             case _:
-                played.alter(name, SEEN)
+                pass
+
+
+def play(data: st.DataObject) -> Played:
+    played, told, random = Played(), Told(), chaos.History()
+    feed = Changefeed(Path(), database="d", topic=lambda _: told)  # pyright: ignore[reportArgumentType]
+    entries = [each for number in (0, 1) for each in random.create(f"t{number}", number)]
+    for kind in data.draw(st.lists(st.sampled_from(chaos.STATEMENTS), max_size=15)):
+        random.pause()
+        entries += random.command(kind, *(data.draw(st.integers(0, 11)) for _ in range(3)))
+    for entry in entries:
+        before = columns_of(feed, entry.table)
+        feed.send(entry)
+        if isinstance(entry, Ddl):
+            played.carry_out(
+                entry, before, columns_of(feed, entry.new_name if entry.kind == "recover" else entry.table)
+            )
+            state = {
+                name: (number, dict(zip(columns_of(feed, name), columns, strict=True)))
+                for name, (number, columns) in played._tables.items()
+            }
+            played.steps.append((entry.commit_ts, told.changes, state))
+            told.changes = []
     return played
+
+
+def columns_of(feed: Changefeed, table: str) -> list[str]:
+    return [column.name for column in feed.tables[table].columns] if table in feed.tables else []
 
 
 @settings(deadline=None)
 @given(st.data())
 def test_every_event_finds_its_table_and_columns(data: st.DataObject) -> None:
-    played = play(data, data.draw(st.integers(1, 15)))
-    found = history(*itertools.chain(*played.changes))
+    played = play(data)
+    found = history(*(change for _, changes, _ in played.steps for change in changes))
     tables: dict[int, str] = {}
     columns: dict[int, tuple[str, int]] = {}
-    for step, state in enumerate(played.states):
+    ends = [ts for ts, _, _ in played.steps[1:]]
+    for (ts, _, state), end in zip(played.steps, [*ends, played.steps[-1][0] + 10], strict=True):
         # Events of the same commit-ts as the next DDL come before it.
-        for commit_ts, name in itertools.product((10 * step + 11, 10 * step + 20), [*NAMES, "x.tmp"]):
-            spans = spans_at(found, name, commit_ts)
+        for commit_ts, name in itertools.product((ts + 1, end), chaos.NAMES):
+            spans = spans_at(found, f"d.{name}", commit_ts)
             assert len(spans) == (name in state)
             for id, named in spans:
                 number, own = state[name]
                 assert tables.setdefault(number, id) == id
-                assert [column for column, _ in named] == [column for column, _ in own]
-                for (_, column_id), (_, column_number) in zip(named, own, strict=True):
-                    assert columns.setdefault(column_number, (id, column_id)) == (id, column_id)
+                assert [column for column, _ in named] == list(own)
+                for column, column_id in named:
+                    assert columns.setdefault(own[column], (id, column_id)) == (id, column_id)
     assert len(set(tables.values())) == len(tables)
     assert len(set(columns.values())) == len(columns)
-    assert not any(version.hold or version.note for version in found.versions)
+    assert not any(version.hold for version in found.versions)
     restored = {version.incarnation: version.restored.incarnation for version in found.versions if version.restored}
     assert restored == {tables[new]: tables[old] for new, old in played.restored.items()}
 
@@ -274,10 +242,18 @@ def test_every_event_finds_its_table_and_columns(data: st.DataObject) -> None:
 @given(st.data())
 def test_the_history_does_not_depend_on_how_it_is_read(data: st.DataObject) -> None:
     """At once, shuffled; or in pieces, stored and loaded in between."""
-    played = play(data, data.draw(st.integers(1, 12)))
-    at_once, pieces = history(*data.draw(st.permutations(list(itertools.chain(*played.changes))))), History()
-    for group in played.changes:
+    groups = [changes for _, changes, _ in play(data).steps]
+    at_once, pieces = history(*data.draw(st.permutations(list(itertools.chain(*groups))))), History()
+    for group in groups:
         if data.draw(st.booleans()):
             pieces = History(pieces.versions)
         pieces.apply(group)
     assert list(pieces.versions) == list(at_once.versions)
+
+
+def test_tables_of_a_recovered_database_are_those_that_went_with_it() -> None:
+    gone = drop_database(20, "db")
+    found = history(*BORN, gone, change(30, "db", 63, "FLASHBACK DATABASE db"))
+    restored = {version.incarnation: version.restored.incarnation for version in found.versions if version.restored}
+    assert sorted(restored.values()) == ["db.a#1", "db.b#1"]
+    assert [owners(found, f"db.{name}", 40) for name in "ab"] == [[new] for new in sorted(restored)]

@@ -255,7 +255,6 @@ def test_quarantine_ids_stay_with_place_and_bytes(quarantine: Callable[[], Quara
 # --- Cuts ---
 
 HOUR = datetime.timedelta(hours=1)
-HELD = st.lists(st.tuples(st.text(), st.text()), max_size=3).map(tuple)
 
 
 @pytest.fixture

@@ -264,15 +264,6 @@ def test_damaged_positions_are_seen(tmp_path: Path) -> None:
 # --- Single files ---
 
 
-def test_row_groups_out_of_the_range_are_not_read_and_positions_stay(tmp_path: Path) -> None:
-    schema = schema_of(id=LongType(), name=StringType())
-    rows = pa.table({"id": range(1000), "name": [f"{n:04}" for n in range(1000)]})
-    file = written(tmp_path / "a", schema, rows, row_group_limit="100")
-    for between in ({1: (250, 320)}, {2: ("0250", "0320")}, {1: (200, 399), 2: ("0100", "0320")}):
-        found = read(file, schema, [1, 2], between=between)
-        assert [row["f1"] for row in found] == [row["position"] for row in found] == list(range(200, 400))
-
-
 _NAN = float("nan")
 
 
@@ -304,65 +295,6 @@ def test_file_may_contain_what_its_bounds_do(
     for ends in outside:
         assert not may_contain(file, schema.fields[0], *ends) and read(file, schema, [1], between={1: ends}) == []
     assert bool(file.bounds) == bool(outside)
-
-
-def test_columns_are_found_by_id_with_the_types_and_defaults_of_today(tmp_path: Path) -> None:
-    before = Schema(
-        NestedField(1, "a", IntegerType()),
-        NestedField(2, "b", FloatType()),
-        NestedField(3, "c", DecimalType(5, 2)),
-        NestedField(4, "d", StringType()),
-        NestedField(5, "e", ListType(50, FloatType(), element_required=False)),
-    )
-    rows = pa.table(
-        {"a": [1, 2], "b": [0.5, None], "c": [Decimal("1.20"), Decimal("-3.40")], "d": ["x", "y"], "e": [[1.0], None]}
-    )
-    file = written(tmp_path / "a", before, rows)
-    after = Schema.model_validate(
-        {
-            "type": "struct",
-            "fields": [
-                {"id": 10, "name": "a", "type": "date", "required": False, "initial-default": "2020-01-02"},
-                {"id": 11, "name": "n", "type": "string", "required": False},
-                {"id": 12, "name": "l", "type": "decimal(38, 3)", "required": False, "initial-default": "1.500"},
-                {"id": 13, "name": "z", "type": "timestamptz", "required": False,
-                 "initial-default": "2020-01-01T00:00:00+00:00"},
-                {"id": 14, "name": "y", "type": "binary", "required": False, "initial-default": "00FF"},
-                {"id": 5, "name": "e", "required": False,
-                 "type": {"type": "list", "element-id": 50, "element": "float", "element-required": False}},
-                {"id": 3, "name": "b", "type": "decimal(12, 2)", "required": False},
-                {"id": 2, "name": "d", "type": "double", "required": False},
-                {"id": 1, "name": "x.y", "type": "long", "required": False},
-            ],
-        }
-    )  # fmt: skip
-    after = pickle.loads(pickle.dumps(after))
-    (part,) = read_rows(IO, file, after, [1, 2, 3, 5, 10, 11, 12, 13, 14])
-    assert part.to_pylist() == [
-        {"f1": 1, "f2": 0.5, "f3": Decimal("1.20"), "f5": [1.0], "position": 0}
-        | (new := {"f10": datetime.date(2020, 1, 2), "f11": None, "f12": Decimal("1.500"),
-                   "f13": datetime.datetime(2020, 1, 1, tzinfo=UTC), "f14": b"\x00\xff"}),
-        {"f1": 2, "f2": None, "f3": Decimal("-3.40"), "f5": None, "position": 1} | new,
-    ]  # fmt: skip
-    types = {name: str(part.schema.field(name).type) for name in ("f1", "f2", "f3", "f10", "f13")}
-    assert types == {
-        "f1": "int64", "f2": "double", "f3": "decimal128(12, 2)", "f10": "date32[day]", "f13": "timestamp[us, tz=UTC]",
-    }  # fmt: skip
-    # Bounds of before, of an int and a float, are understood as those of a long and a double.
-    assert may_contain(file, after.find_field(1), 2, 2**40)
-    assert not may_contain(file, after.find_field(1), 3, 2**40)
-    assert not may_contain(file, after.find_field(2), 0.6, None)
-    assert not may_contain(file, after.find_field(3), Decimal("1.21"), None)
-    assert read(file, after, [1], between={1: (3, 2**40)}) == []
-    assert len(read(file, after, [1], between={10: (datetime.date(1999, 1, 1), datetime.date(1999, 1, 1))})) == 2
-    # Only columns that the file lacks: the rows are counted all the same.
-    vectors = write_vectors(IO, str(tmp_path / "v"), {file.path: BitMap64([0])})
-    assert [
-        row["position"] for row in read(replace(file, deletes=tuple(map(stored_deletes, vectors))), after, [11])
-    ] == [1]
-    assert [row["position"] for row in read(file, after, [])] == [0, 1]
-    with pytest.raises(ValueError, match="field id 99"):
-        read(file, after, [99])
 
 
 ODD_NAMES = ["a", "a.b", "a_x2Eb", "a b", 'q"uo`te\'', "1", "_1", "订单", "é", "e\u0301", "a.b.c", "list.element",

@@ -6,18 +6,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 
-from cdc_lakehouse.errors import TransientError
 from tests.boundaries.update import (
     CHANGE_COLUMNS,
     EVENTS,
@@ -26,20 +22,14 @@ from tests.boundaries.update import (
     Column,
     ColumnType,
     EventReader,
-    EventShuffle,
     KeyedSpan,
     KeyedSpans,
     StoredFile,
     TableName,
     TableVersion,
-    commit_ts_range,
-    errors_of_tasks,
-    events_of_blocks,
     image_text,
     keyed_events,
     row_images,
-    row_stage,
-    synthetic_stage,
 )
 from tests.kit.duckdb_sql import connection
 
@@ -129,65 +119,7 @@ def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[
     assert sorted(map(repr, keyed(events, *spans))) == sorted(map(repr, wanted))
 
 
-@pytest.mark.parametrize(("above", "upto"), [(0, 20), (0, 21), (1, 20), (1, 21), (19, 20), (18, 19)])
-def test_commit_ts_range_is_as_narrow_as_possible(above: int, upto: int) -> None:
-    # Files of what was applied before are not read again for the one commit-ts at which it ended.
-    stages = range(above + 1, upto + 1)
-    found = commit_ts_range([KeyedSpan(0, 0, "d", "t", above, upto, ("id",))])
-    assert found == (min(stages) // 2, max(stages) // 2)
-    assert found[0] == 10 or above != synthetic_stage(9)
-    assert row_stage(10) == 20
-
-
 # --- Shares of tasks ---
-
-PLACES: Final = {0: (0, 1), 1: (1, 3), 2: (4, 1)}
-"""Of three tables, the second divided among three tasks."""
-
-keyed_rows = st.lists(
-    st.fixed_dictionaries({
-        "table_no": st.sampled_from(sorted(PLACES)),
-        "key": st.lists(st.sampled_from(["1", "2", "ä", "", None]), min_size=1, max_size=2),
-        "line": st.integers(0, 9),
-        "image": st.sampled_from([None, "{}"]),
-    }),
-    max_size=40,
-)  # fmt: skip
-
-
-def shuffled(rows: list[dict[str, Any]], directory: Path | None) -> dict[int, list[dict[str, Any]]]:
-    """The events of each task."""
-    shuffle = EventShuffle((), frozenset(), PLACES, None if directory is None else str(directory))
-    blocks = pa.Table.from_batches([shuffle.divided(connection(), pa.Table.from_pylist(rows, KEYED_EVENTS))])
-    return {
-        task: events_of_blocks(blocks.filter(pc.field("task") == task)).to_pylist()
-        for task in blocks.column("task").to_pylist()
-    }
-
-
-@pytest.mark.parametrize("through_files", [True, False])
-@given(rows=keyed_rows)
-@example(rows=[{"table_no": 1, "key": [str(number)], "line": number} for number in range(100)])
-def test_each_event_goes_to_the_one_task_of_its_key(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], *, through_files: bool
-) -> None:
-    found = shuffled(rows, tmp_path_factory.mktemp("blocks") if through_files else None)
-    whole = pa.Table.from_pylist(rows, KEYED_EVENTS).to_pylist()
-    assert sorted((row for each in found.values() for row in each), key=repr) == sorted(whole, key=repr)
-    tasks_of: dict[tuple[int, tuple[str | None, ...]], set[int]] = {}
-    for task, events in found.items():
-        for each in events:
-            first, count = PLACES[each["table_no"]]
-            assert first <= task < first + count
-            tasks_of.setdefault((each["table_no"], tuple(each["key"])), set()).add(task)
-    assert all(len(tasks) == 1 for tasks in tasks_of.values())
-    assert len(rows) < 100 or sorted(found) == [1, 2, 3], "a divided table uses all of its tasks"
-
-
-def test_unwritable_local_disk_is_transient_and_named(tmp_path: Path) -> None:
-    with pytest.raises(TransientError, match="Spark's local directory") as caught, errors_of_tasks():
-        shuffled([{"table_no": 0, "key": ["1"]}], tmp_path / "away")
-    assert "spark.local.dir" in (caught.value.advice or "")
 
 
 def test_shares_of_a_reader_have_each_file_once_and_equal_sizes() -> None:
@@ -231,21 +163,6 @@ def _read(version: TableVersion, images: Any, wanted: set[int] | None) -> list[d
 
 AVB: Final = of_names("a", "v", "b", virtual="v")
 texts = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
-
-
-@given(st.lists(st.dictionaries(st.sampled_from(["a", "b", "v", "w", "A"]), texts), max_size=6))
-@example([{"a": "1", "b": None}, {"b": "", "a": "null"}, {"a": '1\0😀\ue000\\"\u2028', "b": "1e400"}])
-@example([{"a": "1", "v": "x", "b": "2"}])
-def test_images_are_columns_of_their_version(images: list[dict[str, str | None]]) -> None:
-    assert read(AVB, *map(image_text, images)) == [
-        {
-            "t1": image.get("a"),
-            "t3": image.get("b"),
-            "strange": bool(image.keys() & {"w", "A"}),
-            "absent": not {"a", "b"} <= image.keys(),
-        }
-        for image in images
-    ]
 
 
 def test_absent_and_repeated_members_of_images() -> None:

@@ -72,6 +72,3 @@ def test_a_timestamp_that_is_none_or_beyond_the_calendar(timestamp: tuple[int, i
     assert (known["feed_date"], odd["feed_date"], odd["timestamp"]) == ("1970-01-01", None, None)
     kinds = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
     assert (known["timestamp_type"], odd["timestamp_type"]) == ("CreateTime", kinds[timestamp[0]])
-
-
-VALUES = st.none() | st.binary(max_size=40)

@@ -42,10 +42,6 @@ def statement(ts: int, text: str) -> Statement:
     return Statement(ts, "d", "t", text, origin_of("x", 0, ts, ts))
 
 
-def seen(signals: Signals) -> list[tuple[int, int]]:
-    return sorted((row.batch, row.commit_ts) for row in signals.rows if row.kind == "columns")
-
-
 def test_signals_many_batches_leave_one_position_a_partition(lake: TestLake) -> None:
     """A run makes objects of what is news, not of each batch before it; without news of the batches before the first
     that can be decoded again, a position of each partition is left."""

@@ -15,9 +15,6 @@ from cdc_lakehouse.errors import ObjectChangedError, SourceError, SourceUnreacha
 from tests.boundaries.sources import LocalStore, StoredObject, UnreadableDirectory
 from tests.kit.cases import shown
 
-# Directories, each in the one before, whose whole path the system refuses to open, even to root.
-DEEP = ("d" * 200,) * 25
-
 
 def listed(store: LocalStore) -> dict[str, int | str]:
     return {each.path: each.size if isinstance(each, StoredObject) else each.reason for each in store.list()}

@@ -22,7 +22,6 @@ from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
 from tests.kit.kills import kill_further_and_further
 from tests.kit.lakes import TestLake, run_all
-from tests.kit.other_writer import rewrite
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
@@ -115,16 +114,6 @@ def test_dump_alone_is_the_first_cut(load: Callable[..., Load]) -> None:
     (status,) = json.loads(call("status", "--json", config=config).stdout)["feeds"]
     expected = {"position": found.at, "files_left": 0, "bytes_left": 0, "rows": sum(found.rows.values())}
     assert {name: status["initial"][name] for name in expected} == expected
-
-
-def test_no_second_cut_at_the_dump_after_another_writers_rewrite(load: Callable[..., Load]) -> None:
-    found = load("csv/random_3", rows_per_file=3)
-    cut = found.run().published.cut
-    rewrite(found.lake.lake.catalog.load_table((f"cdc_{found.lake.name}", "checkpoints")))
-    before = found.lake.metadata()
-    done = found.run()
-    assert (done.published.cut, found.lake.metadata()) == (cut, before)
-    found.check(done)
 
 
 @pytest.mark.parametrize("policy", ["hold", "skip"])
