@@ -17,7 +17,6 @@ from cdc_lakehouse.changelog.ddl.clauses import NumberLiteral, Partitioning
 from cdc_lakehouse.changelog.ddl.partitions import HashRows, RangeRows, after, rows_of
 from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type, promotable, type_change, type_text
-from cdc_lakehouse.changelog.positions import commit_time, tso
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, column_changes
 from cdc_lakehouse.changelog.versions import kind_of_action
 from tests.changelog.ddl.cases import show
@@ -43,12 +42,6 @@ def type_of_words(words: str) -> str:
     return found
 
 
-@given(st.tuples(*[st.integers(1, 38)] * 2), st.tuples(*[st.integers(0, 38)] * 2))
-def test_decimal_can_gain_digits_before_the_point_only(precisions: tuple[int, ...], scales: tuple[int, ...]) -> None:
-    (p, q), (r, s) = precisions, scales
-    assert promotable(f"decimal({p},{r})", f"decimal({q}, {s})") == (r == s and p <= q)
-
-
 LABELS = st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8).map(str.rstrip), min_size=1)
 TYPES = st.one_of(
     st.sampled_from(["tinyint(1)", "smallint", "year", "float", "double unsigned", "date", "json", "longblob", "text"]),
@@ -68,18 +61,6 @@ def test_text_of_a_type_says_the_type(text: str, name: str, labels: list[str]) -
 
 
 # --- Times ---
-
-UTC = datetime.UTC
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
-MOMENTS = st.integers(0, 10**12 * 32).map(lambda ms: EPOCH + datetime.timedelta(milliseconds=ms))
-LOGICAL = st.integers(0, (1 << 18) - 1)
-
-
-@given(MOMENTS, MOMENTS, LOGICAL, LOGICAL)
-def test_timestamps_are_in_the_order_of_time(a: datetime.datetime, b: datetime.datetime, m: int, n: int) -> None:
-    assert (tso(a, m) < tso(b, n)) == ((a, m) < (b, n))
-    assert positions.BEGINNING <= tso(a, m) < 1 << 63
-    assert (commit_time(tso(a, m)), tso(a, m) % (1 << 18)) == (a, m)
 
 
 def at(text: str) -> datetime.datetime:

@@ -10,20 +10,11 @@ import pytest
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.history import History, Statement, schema_changes
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
-from cdc_lakehouse.changelog.versions import clauses_of
+from cdc_lakehouse.changelog.schema import TableName
 from tests.changelog.ddl.cases import cases
-from tests.changelog.statements import ADD, CREATE, MODIFY, columns, files_of, in_any_case, in_odd_case, verdicts
+from tests.changelog.statements import files_of, in_any_case, in_odd_case, verdicts
 
 TABLE = "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, b VARCHAR(9))"
-SPEC = "id:bigint:pk a b:varchar"
-
-
-def from_file(query: str, after: Sequence[SourceColumn]) -> TableVersion:
-    """As a storage sink has it: the columns are the authority, the statement explains them."""
-    created = SchemaChange(10, "d", "t", CREATE, TABLE, columns(SPEC), "o1", backslash_escapes=True)
-    changed = SchemaChange(20, "d", "t", MODIFY, query, tuple(after), "o2", backslash_escapes=True)
-    return History().apply([created, changed])[-1]
 
 
 STATEMENTS = [
@@ -129,17 +120,3 @@ def _tables_before(clauses: Sequence[ddl.Clause]) -> dict[TableName, str]:
             case _:
                 found[getattr(clause, "table", None) or own] = PARTITIONS
     return {TableName(name.database or SESSION, name.name): partitions for name, partitions in found.items()}
-
-
-def test_the_statement_explains_columns_that_a_file_shows() -> None:
-    """Where the two do not agree, a file's columns are right, and the table goes on."""
-    query = "ALTER TABLE t ADD COLUMN c INT"
-    version = from_file(query, columns(f"{SPEC} c:bigint d"))
-    assert (version.effect, version.hold) == ("evolve", None)
-    assert [column.name for column in version.columns] == ["id", "a", "b", "c", "d"]
-    assert version.note is not None and "column d appears" in version.note
-
-
-def test_a_statement_is_read_once() -> None:
-    change = SchemaChange(10, "d", "t", ADD, TABLE, (), "o")
-    assert clauses_of(change)[0] is clauses_of(replace(change, commit_ts=20, origin="p"))[0]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from tests.boundaries.small_tables import (
@@ -26,7 +23,6 @@ from tests.boundaries.small_tables import (
     Quarantine,
     Quarantined,
     Rejected,
-    SchemaChange,
     SchemaHistory,
     Segment,
     Segments,
@@ -101,13 +97,6 @@ def test_segments_of_tables_include_those_of_any_table(segments: Callable[[], Se
     run.land([A, segment("d/u/1/CDC000001.json"), offsets])
     assert run.select(may_hold([TableName("d", "t")])) == [A, offsets]
     assert run.select(may_hold([])) == [offsets]
-
-
-@given(st.sets(st.integers(1, 30), min_size=1))
-def test_gaps_and_files_are_all_numbers_up_to_the_last(present: set[int]) -> None:
-    rows = [segment(f"d/t/1/CDC{number:06}.json", file_index=number) for number in present]
-    gaps = [number for gap in index_gaps(as_rows(rows)) for number in gap.missing]
-    assert gaps == sorted(gaps) and sorted([*gaps, *present]) == [number + 1 for number in range(max(present))]
 
 
 def test_gaps_are_of_a_directory_and_dispatcher() -> None:
@@ -342,14 +331,6 @@ INCARNATIONS = {
     "d.a#2": [("d.a", 40, "create", ["id"]), ("d.a", 60, "drop", ["id"])],
     "d.a#3": [("d.a", 70, "create", ["id", "y"])],
 }  # fmt: skip
-RESTARTS = [
-    replace(change(ts, name, 0, "", *columns), kind="columns")
-    for ts, name, *columns in (
-        (12, "a", ID), (13, "a", ID), (22, "a", ID, text("x")), (33, "b", ID, text("x")), (45, "a", ID),
-        (55, "b", ID, text("x")), (75, "a", ID, text("y")),
-    )
-]  # fmt: skip
-"""Schemas that a changefeed writes again when it starts again: they have not changed."""
 
 
 @pytest.fixture
@@ -384,26 +365,6 @@ def test_schema_history_is_read_as_recorded(history: Callable[[], SchemaHistory]
         {"id": 1, "name": "id", "type": "bigint", "nullable": False, "key": True, "initial_default": None},
         {"id": 2, "name": "x", "type": "varchar(20)", "nullable": True, "key": False, "initial_default": None},
     ]
-
-
-@pytest.mark.slow
-@settings(max_examples=8, deadline=None)
-@given(order=st.permutations(STORY + RESTARTS), cuts=st.sets(st.integers(1, len(STORY) - 1), max_size=3))
-def test_changes_in_any_order_and_runs_make_one_history(
-    tmp_path_factory: pytest.TempPathFactory, order: list[SchemaChange], cuts: set[int]
-) -> None:
-    directory = tmp_path_factory.mktemp("order")
-    history = runs(SchemaHistory, directory)
-    for low, high in itertools.pairwise([0, *sorted(cuts), len(order)]):
-        history().record(order[low:high], NOON)
-    again = history()
-    assert incarnations(again) == INCARNATIONS
-    assert again.changes == {each.origin: each for each in STORY + RESTARTS}
-    assert [row["number"] for row in history_rows(directory)] == list(range(1, len(STORY) + 1))
-    described = again.history.described()
-    for each in STORY + RESTARTS:
-        version = described[TableName(each.database, each.table), each.commit_ts]
-        assert version.effect == "drop" or [column.name for column in version.columns] == [c.name for c in each.columns]
 
 
 def test_schema_history_restarts_without_changes_add_no_rows(

@@ -318,21 +318,6 @@ def test_any_name_is_the_name_of_a_column(tmp_path: Path) -> None:
     assert not any("." in name for name in names)
 
 
-def test_names_with_dots_in_a_file_of_another_writer_are_read_right(tmp_path: Path) -> None:
-    def field(name: str, id: int, type: pa.DataType) -> pa.Field:
-        return pa.field(name, type, metadata={"PARQUET:field_id": str(id)})
-
-    inner = pa.struct([pa.field("b", pa.int64(), metadata={"PARQUET:field_id": "4"}), pa.field("c", pa.int64())])
-    written = pa.schema([field("a", 1, inner), field("a.b", 2, pa.int64()), field("x", 3, pa.int64())])
-    rows = pa.Table.from_pylist([{"a": {"b": 7, "c": 8}, "a.b": 5, "x": 6}], schema=written)
-    pq.write_table(rows, tmp_path / "a")
-    schema = Schema(NestedField(2, "a.b", LongType()), NestedField(3, "x", LongType()))
-    file = StoredFile(str(tmp_path / "a"), 0, 1)
-    assert read(file, schema, [3, 2]) == [{"f3": 6, "f2": 5, "position": 0}]
-    assert read(file, schema, [2], between={3: (7, 8)}) == read(file, schema, [2], between={2: (7, 8)}) == []
-    assert len(read(file, schema, [2], between={3: (6, 6), 2: (5, 5)})) == 1
-
-
 def test_dates_that_python_does_not_have_are_written_and_bounded(tmp_path: Path) -> None:
     schema = schema_of(d=DateType(), t=TimestampType())
     rows = pa.table({

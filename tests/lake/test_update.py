@@ -323,14 +323,6 @@ def with_room(monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
     monkeypatch.setattr(duckdb_sql, "_idle", {})
 
 
-def test_skipped_events_of_one_key_are_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, real = list[int](), update_tasks.latest_changes
-    monkeypatch.setattr(update_tasks, "latest_changes", lambda *given: looks.append(1) or real(*given))
-    play = Play(tmp_path, {"table": "id int key, v int"})
-    found = play.steps(["1 I id=1 v=1", *(f"{at} U id=1 v=1 w=2" for at in range(2, 60))])
-    assert (found[0], len(found), len(looks)) == ("1, 1 @1", 60, 2)
-
-
 def test_plan_of_many_versions_is_as_large_as_their_types(tmp_path: Path) -> None:
     """Each of 400 versions gives one of 50 columns another type."""
     play = Play(tmp_path, {"table": ", ".join(["id int key", *(f"c{n} varchar(20)" for n in range(50))])})
@@ -399,15 +391,6 @@ def test_many_long_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length
             assert (known[n]["v"], known[n]["b"]) == (said.get("v", text), 1)
 
 
-def test_large_blobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In canal-json a byte is a character."""
-    with_room(monkeypatch, "190MB")
-    values = [bytes(range(256)) * (n << 14) + b"x" for n in range(4)]
-    play = Play(tmp_path, {"table": "id int key, b longblob"})
-    feed(play, "I", *({"id": str(n), "b": value.decode("latin-1")} for n, value in enumerate(values))).run()
-    assert sorted(row["b"] for row in play.rows) == sorted(values)
-
-
 def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keyed, plans = list[pa.Table](), list[TableUpdate]()
     for number, (count, length) in enumerate([(1, 1), (1500, 26_000), (1, 2)]):
@@ -423,19 +406,3 @@ def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: p
     ]  # fmt: skip
     assert (found[1].failure or "").startswith("memory ran out while the table was updated. The next run tries again")
     assert [row["v"] for row in play.read(found[2].files)] == ["xx"]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([], [0]),
-        ([9, None, 9], [3]),
-        ([10_000] * 5000, [1677, 1677, 1646]),
-        ([100] * 3000 + [40_000_000, 0, 17_000_000] + [100] * 200_000, [3000, 1, 1, 1, 200_000]),
-    ],
-)
-def test_rows_stay_together_where_a_query_has_room_for_them(lengths: list[int | None], expected: list[int]) -> None:
-    texts = pa.array([None if length is None else "x" * length for length in lengths], pa.string())
-    rows = pa.table({"n": pa.array(range(len(lengths))), "t": texts})
-    found = [*duckdb_sql.slices(rows)]
-    assert pa.concat_tables(found).equals(rows) and [part.num_rows for part in found] == expected

@@ -27,7 +27,7 @@ from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import conversions, convert_through
 from cdc_lakehouse.lake.current.typed_rows import any_of, partition_condition
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat, may_collide
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from tests.changelog.statements import declared, partitioned_by
 from tests.kit import golden, truth
 from tests.kit.case_files import Case, bytes_of, read_cases, text_of
@@ -217,17 +217,3 @@ def test_null_stays_null_and_has_the_new_type(how: dict[str, Any]) -> None:
     assert len(expressions) > 300
     for start in range(0, len(expressions), 100):
         assert set(rows_of([None], "int", *expressions[start : start + 100])[0]) == {True}
-
-
-def test_text_of_chain_grows_with_its_length_only() -> None:
-    chain: Sequence[ColumnType] = [*map(type_of, ("datetime(6)", "timestamp(3)", "varchar(60)", "datetime(6)"))]
-    once = len(convert_through("value", chain, ValueFormat("America/New_York")))
-    assert len(convert_through("value", [*chain] * 5, ValueFormat("America/New_York"))) < 12 * once
-
-
-def test_dates_that_become_null_can_collide() -> None:
-    names = [
-        name for name in ("date", "datetime", "timestamp", "time", "int") if may_collide(type_of(name), ValueFormat())
-    ]
-    assert names == ["date", "datetime", "timestamp"]
-    assert not may_collide(type_of("date"), ValueFormat(zero_dates="string"))

@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from cdc_lakehouse.pipeline import synthetic
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, EXCHANGE, ID, PARTITIONED, HandSink, put, row, text
 from tests.kit.jobs import let_spark_do_all
-from tests.kit.kills import KillAtCall, KillAtCommit
+from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all
 
 pytestmark = pytest.mark.spark
@@ -116,35 +115,6 @@ def test_value_of_64_mib_is_written_and_changed(new_lake: Callable[..., TestLake
         sink.checkpoint(10 * index + 5)
         lake.go_through()
         assert lake.rows("a") == rows
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_file_unreadable_to_one_run_is_decoded_later(
-    killed: bool, new_lake: Callable[..., TestLake], tmp_path: Path
-) -> None:
-    """By the policy its table goes on without it. It is decoded under a number of its own: also where the run before
-    has appended the other file and was killed before it said so."""
-    lake = new_lake(source=CSV, policy=SKIP)
-    sink = two_tables(lake)
-    lake.go_through()
-    path = put(sink, "large", 1, ("I", 12, 2, 2), index=2)
-    put(sink, "other", 1, ("I", 12, 2, 2), index=2)
-    sink.checkpoint(19)
-    steps = Steps(lake.run())
-    assert len(steps.landed.new) == 2
-    path.rename(tmp_path / "away")
-    path.symlink_to(path)
-    if killed:
-        with KillAtCommit(5)(lake) as kill:
-            _ = steps.published
-        assert kill.happened and kill.commits[-2:] == ["update segments", "update events"]
-    else:
-        assert not steps.applied.held
-    path.unlink()
-    (tmp_path / "away").rename(path)
-    lake.go_through()
-    assert [each[0] for each in lake.rows("large")] == [each[0] for each in lake.rows("other")] == [1, 2]
-    assert sorted(lake.events_by_segment().values()) == [1, 1, 1, 1]
 
 
 def test_file_gone_before_its_invalid_rows_were_read_is_listed(new_lake: Callable[..., TestLake]) -> None:

@@ -29,16 +29,7 @@ from cdc_lakehouse.lake.files import (
     write_file,
     write_vectors,
 )
-from cdc_lakehouse.lake.iceberg_java import (
-    Add,
-    Drop,
-    IcebergJavaApi,
-    Move,
-    Rename,
-    SchemaOperation,
-    TableTransaction,
-    Widen,
-)
+from cdc_lakehouse.lake.iceberg_java import Add, IcebergJavaApi, Move, Rename, TableTransaction
 from cdc_lakehouse.lake.names import Identifier, quote
 from tests.kit.lakes import lake_config
 
@@ -214,72 +205,6 @@ def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..
     assert table.ids() == sorted({*left, 1000})
 
 
-def steps(*operations: Sequence[SchemaOperation]) -> list[Sequence[SchemaOperation]]:
-    return list(operations)
-
-
-def test_schema_steps_go_with_rows_of_the_new_schema(new_table: Callable[..., TransactedTable]) -> None:
-    columns = [("id", "int"), ("a", "string"), ("b", "string"), ("c", "decimal(5,2)"), ("v", "list<float>")]
-    table = new_table(*columns)
-    table.append([{"id": 1, "a": "a1", "b": "b1", "c": Decimal("1.25"), "v": [0.5, None]}])
-    transaction = table.begin()
-    transaction.change_schema(
-        steps(
-            [Widen("id", "long"), Rename("a", "b"), Rename("b", "a"), Widen("c", "decimal(12,2)")],
-            [Add("when", "timestamptz", datetime.datetime(2024, 1, 2, 3, tzinfo=datetime.UTC)), Add("x.y", "string")],
-            [],
-            [Drop("a")],
-            [Add("a", "date", datetime.date(2020, 2, 3)), Add("w", "list<float>")],
-            [Move("a", None), Move("w", "id")],
-        )
-    )
-    schema = Schema.model_validate_json(transaction.schema_json())
-    row = {
-        "a": datetime.date(2000, 1, 1),
-        "id": 2**40,
-        "w": [1.5],
-        "b": "new",
-        "c": Decimal("1234567890.12"),
-        "v": None,
-        "when": datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC),
-        "x.y": "dot",
-    }
-    assert [field.name for field in schema.fields] == list(row)
-    transaction.commit(data_files=[table.write([row], schema)], properties={"p": "1"})
-    assert schema == table.table.schema()
-    # Spark shows times without their zone.
-    seen = table.table.scan().to_arrow().to_pylist()
-    assert sorted(seen, key=repr) == sorted(
-        [
-            row,
-            {
-                "a": datetime.date(2020, 2, 3),
-                "id": 1,
-                "w": None,
-                "b": "a1",
-                "c": Decimal("1.25"),
-                "v": [0.5, None],
-                "when": datetime.datetime(2024, 1, 2, 3, tzinfo=datetime.UTC),
-                "x.y": None,
-            },
-        ],
-        key=repr,
-    )
-    for condition, ids in (
-        ("`x.y` = 'dot'", [2**40]),
-        ("`x.y` IS NULL", [1]),
-        ("a < DATE'2010-01-01'", [2**40]),
-        ("when = TIMESTAMP'2024-01-02 03:00:00Z'", [1]),
-        ("c > 2", [2**40]),
-        ("id < 5", [1]),
-        ("b = 'a1'", [1]),
-        ("v[0] = 0.5", [1]),
-        ("w[0] = 1.5", [2**40]),
-    ):
-        found = table.spark.table(table.identifier.sql).where(condition).collect()
-        assert [each["id"] for each in found] == ids, condition
-
-
 DEFAULTS: list[tuple[str, Any]] = [
     ("int", -1),
     ("long", 5),
@@ -397,31 +322,6 @@ def test_a_table_that_is_not_at_the_expected_snapshot_is_left(new_table: Callabl
             table.api.transaction(table.identifier, wrong)
     with pytest.raises(TransientError):
         table.api.transaction(new_table().identifier, first)
-
-
-def test_all_rows_can_be_replaced(new_table: Callable[..., TransactedTable]) -> None:
-    table = new_table()
-    # Also those of no snapshot.
-    assert table.begin().commit(replace_all=True, data_files=[table.write(numbered(1, 2, 3))]) is not None
-    vectors, _ = table.delete(lambda row: row["id"] == 2)
-    table.begin().commit(delete_files=vectors)
-    transaction = table.begin()
-    transaction.change_schema([[Add("n", "int", 7)]])
-    schema = Schema.model_validate_json(transaction.schema_json())
-    made = transaction.commit(
-        replace_all=True, data_files=[table.write([{"id": 8, "n": 1}], schema)], summary={"cdc.batch": "2"}
-    )
-    assert made == table.snapshot_id
-    assert table.rows() == [{"id": 8, "name": None, "n": 1}]
-    assert [file.deletes for file in table.files] == [()]
-    snapshot = table.table.current_snapshot()
-    assert snapshot is not None and snapshot.summary is not None
-    summary = snapshot.summary.additional_properties
-    assert (summary["total-records"], summary["total-delete-files"], summary["cdc.batch"]) == ("1", "0", "2")
-    table.begin().commit(replace_all=True)
-    assert table.rows() == []
-    with pytest.raises(ValueError, match="all rows go"):
-        table.begin().commit(replace_all=True, delete_files=vectors)
 
 
 VALUES: dict[str, tuple[str, list[Any], list[str]]] = {

@@ -10,29 +10,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
 
-VOCABULARY = (
-    "ADD", "AFTER", "ALGORITHM", "ALL", "ALTER", "ALWAYS", "AS", "AUTO_INCREMENT", "AUTO_RANDOM", "BY",
-    "CASCADE", "CHANGE", "CHARACTER", "CHARSET", "CHECK", "COALESCE", "COLLATE", "COLUMN", "COLUMNS",
-    "COMMENT", "CONSTRAINT", "CONVERT", "CREATE", "CURRENT_TIMESTAMP", "DATABASE", "DATETIME", "DECIMAL",
-    "DEFAULT", "DEFINER", "DROP", "ENGINE", "ENUM", "EXCHANGE", "EXISTS", "FIRST", "FLASHBACK", "FOR",
-    "FORCE", "FOREIGN", "FULLTEXT", "GENERATED", "GRANT", "HASH", "IF", "IN", "INDEX", "INT", "INTERVAL",
-    "INTO", "KEY", "LESS", "LIKE", "LINEAR", "LIST", "LOCK", "LONG", "MAXVALUE", "MODIFY", "NATIONAL",
-    "NOT", "NULL", "ON", "OR", "PARTITION", "PARTITIONING", "PARTITIONS", "PLACEMENT", "POLICY", "PRIMARY",
-    "PROCEDURE", "RANGE", "RECOVER", "REFERENCES", "REMOVE", "RENAME", "REORGANIZE", "REPLACE", "SELECT",
-    "SEQUENCE", "SERIAL", "SET", "STORED", "SUBPARTITION", "TABLE", "TEMPORARY", "THAN", "TIFLASH", "TO",
-    "TRUNCATE", "TTL", "UNIQUE", "UNSIGNED", "UPDATE", "USE", "USING", "VALUE", "VALUES", "VARCHAR", "VECTOR",
-    "VIEW", "VIRTUAL", "VISIBLE", "WITH", "WITHOUT", "ZEROFILL", "t", "a", "`b c`", '"d"', "1a", "表",
-    "_utf8mb4", "0", "1", "20", "1.5", "1e5", "18446744073709551616", "0x1F", "0b1", "x'41'", "X'4'",
-    "b'1'", "N'n'", "'s'", "'it''s'", "'\\'", "''", "``", "'", '"', "`", "(", ")", "(", ")", ",", ",", ".",
-    "=", ";", "+", "-", "--", "-- \n", "#", "*", "/", "@", "?", "{", "{{", "\\", "/*", "*/", "/*!",
-    "/*!50100", "/*!99999", "/*T!", "/*T![x]", "\x00", "\u00a0", "\u3000", "\ud800", "\n",
-)  # fmt: skip
 STATEMENTS = (
     "ALTER TABLE `d`.`t` ADD COLUMN `c` VARCHAR(20) CHARACTER SET utf8 NOT NULL DEFAULT _UTF8MB4'x' COMMENT 'c' FIRST",
     "ALTER TABLE t ADD (a INT UNSIGNED, b ENUM('x','y'), KEY k (a DESC)), DROP COLUMN z, RENAME COLUMN p TO q",
@@ -69,32 +50,6 @@ def survives(statement: str, modes: Sequence[tuple[bool, bool]] = MODES) -> None
         except DdlSyntaxError as error:
             offset = error.offset
         assert 0 <= offset <= len(statement)
-
-
-@pytest.mark.slow
-@settings(max_examples=300, deadline=None)
-@given(
-    st.sampled_from(("", "ALTER TABLE t ", "CREATE TABLE t (", "ALTER TABLE t PARTITION BY ")),
-    st.lists(st.sampled_from(VOCABULARY), max_size=30),
-    st.sampled_from((" ", "")),
-)
-@example("", ["/*!50100", "/*"], " ")
-def test_any_words_are_understood_or_an_error(start: str, words: list[str], gap: str) -> None:
-    survives(start + gap.join(words))
-
-
-@given(st.text(max_size=60))
-def test_any_text_is_understood_or_an_error(text: str) -> None:
-    survives(text)
-    survives(f"ALTER TABLE t ADD a INT {text}")
-    survives(f"ALTER TABLE t ADD a INT COMMENT '{text}")
-
-
-@pytest.mark.parametrize("statement", STATEMENTS)
-def test_every_beginning_of_a_statement_is_understood_or_an_error(statement: str) -> None:
-    assert parse(statement)
-    for end in range(len(statement)):
-        survives(statement[:end])
 
 
 # --- Depth and length ---
