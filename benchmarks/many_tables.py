@@ -66,9 +66,8 @@ class Log:
                 self._ts += 1 << LOGICAL_BITS
                 id = (self._passes * changes + number) % self.rows
                 row: Row = {"id": str(id), "k": str(self._passes), "c": "c" * 119, "pad": "p" * 59}
-                self._writer.write(
-                    [SampleRowChange("UPDATE" if self._passes > 1 else "INSERT", table, self._ts, row, row)]
-                )
+                kind, old = ("UPDATE", row) if self._passes > 1 else ("INSERT", None)
+                self._writer.write([SampleRowChange(kind, table, self._ts, row, old)])
         self._writer.flush(commit_time(self._ts))
         self._writer.checkpoint(self._ts)
 

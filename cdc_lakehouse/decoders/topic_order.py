@@ -308,8 +308,4 @@ def _table_of(raw: bytes) -> tuple[str | None, str | None]:
 
 def _is_storable(text: str) -> bool:
     """Whether a text can be written as UTF-8: half of a surrogate pair, which JSON's escapes allow, cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.encode(errors="replace").decode() == text

@@ -146,12 +146,11 @@ def topic_results(value: bytes, usual: bytes, of_file: list[str]) -> list[str]:
     """What a file has, and a topic where that differs, of the message between two others, read by columns and one by
     one."""
     together, one_by_one = (_topic_results(value, usual, by_columns) for by_columns in (True, False))
+    assert one_by_one == together
     by_columns = read_by_columns("ticdc-canal-json", [usual, value, usual]) == 3
-    results = of_file + [f"topic: {each}" for each in together if together != of_file]
-    if one_by_one != together:
-        # What Python's parser says of text that is not JSON differs between versions of Python.
-        results += ["topic, one by one: " + re.sub(r"( not JSON): .*", r"\1", each) for each in one_by_one]
-    return results + ["read by columns"] * by_columns
+    # What Python's parser says of text that is not JSON differs between versions of Python.
+    shown = [re.sub(r"( not JSON): .*", r"\1", f"topic: {each}") for each in together if together != of_file]
+    return of_file + shown + ["read by columns"] * by_columns
 
 
 def _topic_results(value: bytes, usual: bytes, by_columns: bool) -> list[str]:

@@ -176,7 +176,8 @@ def json_files(draw: st.DrawFn) -> File:
             draw(st.none() | json_rows),
         )
         ts = draw(st.sampled_from([TS, TS + 1]) | stamps)
-        records.append(json_line(kind, row, old, ts, draw(st.integers(1, 99))) + end)
+        record = json_line(kind, row, old, ts, draw(st.integers(1, 99)))
+        records.append((json.dumps(json.loads(record)).encode() if draw(st.booleans()) else record) + end)
         images = {"INSERT": (None, row), "UPDATE": (old, row), "DELETE": (row, None)}[kind]
         expected.append(event(number, kind[0], ts, *images))
     times = draw(st.integers(0, 2))

@@ -37,8 +37,6 @@ ROW: dict[str, Any] = {
     "data": [{"id": "1", "v": "x"}], "gtid": None, "_tidb": {"commitTs": 5},
 }  # fmt: skip
 NAMES = [*ROW, "onlyHandleKey", "claimCheckLocation", "other"]
-MORE_THAN_JSON = re.compile(rb",\s*[]}]|nan|inf", re.IGNORECASE)
-"""What DuckDB's JSON has, and JSON has not."""
 NOW, DAY = 1_780_000_000_000, 24 * 60 * 60 * 1000
 Values = Sequence[bytes | None]
 
@@ -265,18 +263,18 @@ def spoilt(draw: st.DrawFn) -> bytes:
     value, start = draw(valid), draw(st.integers(0, 400))
     if draw(st.integers(0, 3)) == 0:
         return value[:start]
-    pieces = (b"[]", b"{}", b"null", b"1", b'"', b'"\\ud800"', b'"\\udfff"', b"true")
+    pieces = (
+        b"[]", b"{}", b"null", b"1", b'"', b'"\\ud800"', b'"\\udfff"', b"true", b",", b"nan", b"-Infinity", b"[[",
+        b'"id":"2",',
+    )  # fmt: skip
     put = draw(st.binary(max_size=12) | st.sampled_from(pieces))
     return value[:start] + put + value[start + draw(st.integers(0, 12)) :]
-
-
-damaged = spoilt().filter(lambda value: not MORE_THAN_JSON.search(value))
 
 
 @pytest.mark.slow
 @given(
     st.sampled_from(FORMATS),
-    st.lists(valid | st.integers(1, 7).map(watermark) | statements | others() | damaged | st.none(), max_size=12),
+    st.lists(valid | st.integers(1, 7).map(watermark) | statements | others() | spoilt() | st.none(), max_size=12),
     st.integers(1, 12),
 )
 def test_any_messages_are_read_alike(name: str, values: Values, at_once: int) -> None:

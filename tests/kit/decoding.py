@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -109,6 +110,7 @@ def strictly() -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name in ((Form, "of"), (TextReader, "fast"), (InsertReader, "fast")):
             stack.enter_context(patch.object(owner, name, lambda *_: None))
+        stack.enter_context(patch.object(ticdc_canal_json, "LEAST", sys.maxsize))
         yield
 
 
@@ -132,7 +134,7 @@ def at_once() -> Iterator[None]:
 @contextmanager
 def eagerly() -> Iterator[None]:
     """The readers of many records also where those are few."""
-    with patch.object(dump, "LEAST", 0):
+    with patch.object(dump, "LEAST", 0), patch.object(ticdc_canal_json, "LEAST", 1):
         yield
 
 

@@ -14,8 +14,9 @@ watermarks and claim checks alike. `lz4` writes a frame, which begins with a mag
 which begins with the size of the text as a varint: one that began with `{`, as JSON does, would have 123 bytes, and
 TiCDC's messages have more.
 
-A file has one message of one row per line. Lines and messages have one strict reader; lines that equal one that was
-read by it, except for their rows and the digits of their numbers, are read together (see `Form`).
+A file has one message of one row per line. Lines and messages have one strict reader, which alone judges what is bad;
+lines that equal one that was read by it, except for their rows and the digits of their numbers, are read together (see
+`Form`).
 
 Source of the facts: TiCDC's documentation of the protocol, its code, and the descriptions of both compressions.
 
@@ -23,7 +24,8 @@ TiCDC writes all lines of one file and operation alike, except for their rows, t
 `mysqlType`, where columns come in any order. A `Form` is such a line without its rows: the text before them, its head,
 and after them, its tail. A line with the same head and tail, whatever the digits of the numbers and the objects of
 types in them, agrees with the form's line in everything else; so only those objects and the rows are parsed, in DuckDB.
-A line with any irregularity is not judged so: it is read strictly.
+Lines without a form are read as the messages of topics are, by `json.columns`, which takes four times as long. What is
+left then is read strictly, one line after the other, in twenty times the time.
 """
 
 from __future__ import annotations
@@ -150,6 +152,8 @@ _KNOWN_TYPES: Final = 100
 """The number of type objects remembered from a piece: with few columns all orders recur, with many it would be useless.
 """
 _NO_TYPES: Final = b'{"types":"3"}'
+LEAST: Final = 64
+"""The number of lines without a form from which on DuckDB, whose query takes milliseconds, reads them."""
 _FORMS: Final = 64
 """The maximum number of forms: each operation has one, and possibly a few more for numbers of other lengths."""
 _TRIES: Final = 16
@@ -247,7 +251,8 @@ class Form:
         tail_at = last + 1
         head, tail = line[: line.index(b"{", first)], line[tail_at:]
         digits = slice(commit_ts.start(1) - tail_at, commit_ts.end(1) - tail_at)
-        if _TYPES.search(tail):
+        # Another row, as an INSERT may have in `old`, would be part of the form.
+        if b"[{" in head or _TYPES.search(tail):
             return None
         form = cls(event.op, Fixed(head), Fixed(head[-8:]), Fixed(tail), digits, two_rows)
         return form if form._is_true(read) else None
@@ -611,22 +616,41 @@ def _events(connection: Any, lines: Lines, context: FileContext, forms: Forms) -
         event = event_of(line, at_any_time)
         return None if isinstance(event, str) else event
 
+    left: Mask = np.zeros(len(lines.numbers), bool)
     for form, part in forms.parts(lines, read):
         others = part
         if form is not None:
             events = form.events(connection, part, context.end_ts)
-            yield _of_form(form, part.taken(events.read), events)
+            yield _batch(part.taken(events.read), form.op, events.commit_ts, events.before, events.after)
             others = part.taken(~events.read)
-        if len(others.numbers):
-            yield read_strictly(others, context)
+        left[np.searchsorted(lines.numbers, others.numbers)] = True
+    others = lines.taken(left)
+    if len(others.numbers) >= LEAST:
+        found, others = _by_columns(connection, others, context)
+        yield found
+    if len(others.numbers):
+        yield read_strictly(others, context)
 
 
-def _of_form(form: Form, lines: Lines, events: FormEvents) -> pa.RecordBatch:
+def _by_columns(connection: Any, lines: Lines, context: FileContext) -> tuple[pa.RecordBatch, Lines]:
+    """Return the events of lines that are valid in any form, and the other lines."""
+    rows = _COLUMNS(connection, cut(lines.text, lines.starts, lines.stops))
+    table = context.database, context.table
+    ops = [shape.op if shape and (shape.database, shape.table) == table else None for shape in rows.shapes]
+    found = pa.array(ops, pa.string()).take(pa.array(rows.shape_of))
+    read: Mask = found.is_valid().to_numpy(zero_copy_only=False) & (rows.times < context.end_ts)
+    before, after = (where(image, read).cast(pa.string()) for image in (rows.before, rows.after))
+    others: Mask = np.ones(len(lines.numbers), bool)
+    others[rows.places[read]] = False
+    events = _batch(lines.taken(~others), where(found, read), rows.times[read], before, after)
+    return events, lines.taken(others)
+
+
+def _batch(lines: Lines, op: str | pa.Array, commit_ts: Positions, before: pa.Array, after: pa.Array) -> pa.RecordBatch:
     count = len(lines.numbers)
-    columns = [
-        pa.array(lines.numbers), pa.repeat(form.op, count), pa.array(events.commit_ts), events.before, events.after,
-        pa.nulls(count, pa.string()), pa.nulls(count, pa.binary()),
-    ]  # fmt: skip
+    ops = pa.repeat(op, count) if isinstance(op, str) else op
+    nothing = pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())
+    columns = [pa.array(lines.numbers), ops, pa.array(commit_ts), before, after, *nothing]
     return pa.RecordBatch.from_arrays(columns, schema=DECODED)
 
 

@@ -1,8 +1,9 @@
 """Vectorised reading of Canal's flat JSON messages, and of similar ones.
 
 Most messages have one row, a time and nothing unusual. DuckDB reads those in a fraction of the time that Python needs
-to process each value. Its JSON parser accepts slightly more than JSON: a comma before a bracket, and words for
-infinity; of a duplicate name DuckDB takes the first, so a message with one is left to the decoder.
+to process each value. Its JSON parser accepts slightly more than JSON: a comma before a bracket, words for infinity, a
+name twice, and any depth. So values with such a comma, and those with anything nested where a usual message has
+nothing nested, are left to the decoder, as are names that come twice elsewhere.
 
 JSON objects whose values are not nested are also validated, many at once, without extracting their values.
 
@@ -38,16 +39,23 @@ _DIGITS: Final = re.compile("[0-9]{1,19}")
 _SHAPE: Final = ("database", "table", "type", "isDdl", "mysqlType", "pkNames")
 """The fields that many messages have in common."""
 
-_REPLACEMENTS: Final = {"\ufffd": False, "\\ufffd": True}
-"""U+FFFD in the forms that JSON allows, and whether the case of the letters is ignored."""
+_REPLACEMENT: Final = r"\x{fffd}|\\[uU][fF]{3}[dD]"
+"""U+FFFD in the forms that JSON allows."""
+_COMMA: Final = r",[ \t\r\n]*[}\]]"
+"""One before a bracket, which may be in a text."""
+_SCALAR_KINDS: Final = ("VARCHAR", "NULL", "BIGINT", "UBIGINT", "BOOLEAN")
+_SCALARS: Final = pa.array(_SCALAR_KINDS)
+_NESTED: Final = {
+    "data": "ARRAY", "old": "ARRAY", "pkNames": "ARRAY", "sqlType": "OBJECT", "mysqlType": "OBJECT", "_tidb": "OBJECT",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatColumns:
     """The `ColumnReader` of a format. `time` is the path of a message's commit-ts or, with `in_order`, of its time of
     execution (milliseconds since 1970). Values at the paths `unusual` must be absent or false. With `lossy`, text with
-    U+FFFD is left to the decoder. With `merged`, an update may have old values or none, columns that its new row leaves
-    out are unchanged, and other changes have no old values. Otherwise an update must have them."""
+    U+FFFD is left to the decoder. With `merged`, columns that an update's new row leaves out are unchanged, and other
+    changes have no old values."""
 
     time: str
     in_order: bool = False
@@ -58,22 +66,21 @@ class FlatColumns:
 
     def __call__(self, connection: Any, values: pa.Array) -> UsualRows:
         texts = _texts(values)
-        if self.lossy:
-            texts = _without_replacements(texts)
+        for pattern in (_COMMA, *[_REPLACEMENT] * self.lossy):
+            texts = pc.if_else(pc.match_substring_regex(texts, pattern), None, texts)
         found = query(connection, self._query, messages=pa.table({"value": texts})).combine_chunks()
-        (shapes, times, types, old_names, old_types, before, after, has_more) = (
+        (shapes, frames, times, types, old_names, old_types, scalars, scalar_names, before, after, is_plain) = (
             column.combine_chunks() for column in found.columns
         )
-        shapes = shapes.dictionary_encode()
-        shape_of = shapes.indices.to_numpy()
+        frames, shapes = frames.dictionary_encode(), shapes.dictionary_encode()
+        shape_of, framed = shapes.indices.to_numpy(), [_is_usual_frame(text) for text in frames.dictionary.to_pylist()]
         shapes = [self._shape(text) for text in shapes.dictionary.to_pylist()]
-        ops = np.array([None if shape is None else shape.op for shape in shapes], dtype=object)[shape_of]
         numbers = _numbers(times)
         lowest, end = (-1, END_MS) if self.in_order else (BEGINNING, END_TS)
-        usual = (ops != None) & (numbers > lowest) & (numbers < end)  # noqa: E711 - of each one
-        usual &= ~_numpy(has_more, False) & are_all(types, TEXTS) & are_all(old_types, TEXTS)
-        has_old = _numpy(pc.starts_with(before, "{"), False)
-        usual &= (ops != "U") | (has_old & _each_once(old_names)) | (self.merged & _numpy(before.is_null(), False))
+        usual = np.array([shape is not None for shape in shapes], bool)[shape_of] & (numbers > lowest) & (numbers < end)
+        usual &= np.array([*framed, False], bool)[_numpy(frames.indices, len(framed))] & _numpy(is_plain, False)
+        usual &= are_all(types, TEXTS) & are_all(old_types, TEXTS) & are_all(scalars, _SCALARS)
+        usual &= _each_once(old_names) & _are_different(scalar_names)
         places = np.flatnonzero(usual)
         if len(places) < len(usual):
             before, after = before.take(pa.array(places)), after.take(pa.array(places))
@@ -81,47 +88,45 @@ class FlatColumns:
 
     @functools.cached_property
     def _query(self) -> str:
-        """The query for the shape, the time, the types of the row's values, names and types of the old values, both
-        images, and whether there is anything more."""
+        """The query for the shape, the names and types of the message's own values, the time, the types of the row's
+        values, names and types of the old ones, types of other nested values, both images, and whether there is one row
+        and nothing but JSON."""
         common = [*(f"/{name}" for name in _SHAPE), *self.unusual]
-        places = [*common, self.time, "$.data[0]", "$.data[1]", "$.old[0]", "$.old[1]"]
-        places += ["/gtid"] * self.in_order + ["/old"] * self.merged
-        time, image, second, old, second_old, *others = (
+        places = [*common, self.time, "$.data[0]", "$.data[1]", "$.old[0]", "$.old[1]", "/sqlType", "/_tidb", "/gtid"]
+        time, image, second, old, second_old, sql_types, extension, gtid = (
             f"part[{number}]" for number in range(len(common) + 1, len(places) + 1)
         )
         kind = f"part[{_SHAPE.index('type') + 1}]"
-        more = f"{second} IS NOT NULL OR ({kind} = '\"UPDATE\"' AND {second_old} IS NOT NULL)"
+        plain = f"{image} IS NOT NULL AND {second} IS NULL AND {second_old} IS NULL"
+        plain += f" AND (old IS NULL OR (starts_with(old, '{{'){' AND is_update' * self.merged}))"
         if self.in_order:
-            more = f"{more} OR NOT (coalesce({others[0]}, 'null') = 'null' OR starts_with({others[0]}, '\"'))"
-        if self.merged:
-            nothing = f"coalesce({others[1]}, 'null') IN ('null', '[]', '[null]')"
-            row = f"({kind} = '\"UPDATE\"' AND coalesce(starts_with({old}, '{{'), false))"
-            more = f"{more} OR NOT ({nothing} OR {row})"
-            old = f"nullif({old}, 'null')"
-        objects = ["$", "$.sqlType", "$._tidb"]
-        twice = " OR ".join(f"list_unique(names[{n}]) < len(names[{n}])" for n in range(1, len(objects) + 1))
+            plain += f" AND (coalesce({gtid}, 'null') = 'null' OR starts_with({gtid}, '\"'))"
         # No filter: DuckDB would read each message again. DuckDB's JSON has no line feeds.
         return f"""
             SELECT
                 concat({", chr(10), ".join(f"part[{n + 1}]" for n in range(len(common)))}, chr(10),
                     to_json(json_keys(image)){", chr(10), to_json(json_keys(old))" if self.merged else ""}) AS shape,
+                concat(to_json(names[1]), chr(10), to_json(kinds), chr(10), to_json(names[3])) AS frame,
                 time,
                 json_type(image, '$.*') AS types,
                 to_json(json_keys(old)) AS old_names,
                 json_type(old, '$.*') AS old_types,
-                CASE WHEN is_delete THEN image ELSE old END AS before,
+                scalars,
+                names[2] AS scalar_names,
+                CASE WHEN is_delete THEN image WHEN is_update THEN old END AS before,
                 CASE WHEN is_delete THEN NULL ELSE image END AS after,
-                has_more
+                coalesce({plain}, false) AS is_plain
             FROM (
                 SELECT
-                    part,
-                    {time} AS time,
-                    {image} AS image,
-                    CASE WHEN {kind} = '"UPDATE"' THEN {old} END AS old,
-                    {kind} = '"DELETE"' AS is_delete,
-                    {more} OR {twice} AS has_more
+                    part, names, kinds, {time} AS time, {image} AS image,
+                    list_concat(json_type({sql_types}, '$.*'), json_type({extension}, '$.*')) AS scalars,
+                    {f"CASE WHEN {old} <> 'null' THEN {old} END" if self.merged else old} AS old,
+                    {kind} = '"UPDATE"' AS is_update, {kind} = '"DELETE"' AS is_delete
                 FROM (
-                    SELECT TRY(json_extract(value, {places})) AS part, TRY(json_keys(value, {objects})) AS names
+                    SELECT
+                        TRY(json_extract(value, {places})) AS part,
+                        TRY(json_keys(value, ['$', '$.sqlType', '$._tidb'])) AS names,
+                        TRY(json_type(value, '$.*')) AS kinds
                     FROM messages
                 )
             )
@@ -149,7 +154,7 @@ class FlatColumns:
             op is None
             or not (isinstance(database, str) and isinstance(table, str) and database and table)
             or not (found.get("isDdl") is None or found["isDdl"] is False)
-            or any(found.get(place) for place in self.unusual)
+            or any(found.get(place) is not None and found[place] is not False for place in self.unusual)
             or not names
             or not _is_each_once(names)
             or "``" in text
@@ -166,24 +171,14 @@ def _texts(values: pa.Array) -> pa.Array:
     """Convert values to text; NULL for those that are left to the decoder: long messages, and those that are not
     UTF-8."""
     values = pc.if_else(pc.less_equal(pc.binary_length(values), _LONGEST), values, None)
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array(map(_utf8_or_none, values.to_pylist()), pa.string())
+    return pc.if_else(pa.array(_are_utf8(values)), values, None).cast(pa.string())
 
 
-def _utf8_or_none(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def _without_replacements(texts: pa.Array) -> pa.Array:
-    """Replace texts with U+FFFD by NULL."""
-    for text, ignore_case in _REPLACEMENTS.items():
-        texts = pc.if_else(pc.match_substring(texts, text, ignore_case=ignore_case), None, texts)
-    return texts
+def _is_usual_frame(text: str) -> bool:
+    """Whether of the values of a message only those are nested that its shape, images and scalars are read of."""
+    names, kinds, others = (json.loads(part) if part else [] for part in text.split("\n"))
+    nested = (kind in _SCALAR_KINDS or kind == _NESTED.get(name) for name, kind in zip(names, kinds, strict=True))
+    return bool(names) and _is_each_once(names) and _is_each_once(others) and all(nested)
 
 
 def _is_each_once(names: Sequence[str]) -> bool:
@@ -312,40 +307,19 @@ def are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
 
 
 def _are_utf8(texts: pa.Array) -> Mask:
+    """Return which texts are UTF-8; NULL counts as one."""
     try:
         texts.cast(pa.string())
     except pa.ArrowInvalid:
-        return np.array([_is_utf8(text) for text in texts.to_pylist()], bool)
+        return np.array([text is None or text.decode(errors="replace").encode() == text for text in texts.to_pylist()])
     return np.ones(len(texts), bool)
 
 
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
-    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
-
-    try:
-        names, found = _asked(connection, "json_keys(object), json_type(object, '$.*')", objects)
-    except (duckdb.InvalidInputException, UnicodeDecodeError):
-        # DuckDB quotes the invalid text in its error, and may cut it within a character: then Python cannot decode the
-        # message.
-        (valid,) = _asked(connection, "json_valid(object)", objects)
-        sound: Mask = valid.to_numpy(zero_copy_only=False).copy()
-        sound[sound] = _have_kinds(connection, objects.filter(valid), kinds)
-        return sound
-    return _are_different(names) & are_all(found, kinds)
-
-
-def _asked(connection: Any, columns: str, objects: pa.Array) -> list[pa.Array]:
-    """Return columns that DuckDB computes from JSON texts."""
-    relation = connection.from_arrow(pa.table({"object": objects.cast(pa.string())})).project(columns)
-    return [column.combine_chunks() for column in relation.to_arrow_table()]
+    statement = "SELECT TRY(json_keys(object)) AS names, TRY(json_type(object, '$.*')) AS found FROM objects"
+    rows = query(connection, statement, objects=pa.table({"object": objects.cast(pa.string())})).combine_chunks()
+    names, found = (column.combine_chunks() for column in rows.columns)
+    return _numpy(names.is_valid(), False) & _are_different(names) & are_all(found, kinds)
 
 
 def _are_different(lists: pa.Array) -> Mask:
