@@ -2,19 +2,71 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import dagster as dg
-from pydantic import Field
+from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, StorageConfig
+from cdc_lakehouse.config.file import with_references
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 
 
-class FeedComponent(dg.Component, dg.Model, dg.Resolvable):
+class FeedAttributes(dg.Model):
+    """What `defs.yaml` says. The sections have the schema of the file's, and are validated as it is."""
+
+    lake: dict[str, Any] | None = Field(None, description="Where the tables are, and what writes them.")
+    storage: dict[str, Any] | None = Field(None, description="How buckets are reached, for source and warehouse.")
+    feed: dict[str, Any] | None = Field(None, description="A change log, and what is made of it.")
+    config: str | None = Field(None, description="The path of a lakehouse.yaml, instead of the sections.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, section in (("lake", LakeConfig), ("storage", StorageConfig), ("feed", FeedConfig)):
+            described = schema["properties"][name]["description"]
+            schema["properties"][name] = {**handler(section.__pydantic_core_schema__), "description": described}
+        return {**schema, "dependentRequired": {"lake": ["feed"], "feed": ["lake"], "storage": ["lake"]}}
+
+    @classmethod
+    def model_json_schema(cls, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return with_references(super().model_json_schema(*arguments, **options))
+
+
+class ScaffoldOptions(BaseModel):
+    """Options of `dg scaffold defs cdc_lakehouse.FeedComponent NAME`. The feed is called after the folder."""
+
+    source: str = Field("./sink", description="Where the change log is: a path, s3://…, gs://… or abfs://…")
+    protocol: Literal["canal-json", "csv"] = Field("canal-json", description="What the changefeed writes.")
+
+
+class FeedScaffolder(dg.Scaffolder[ScaffoldOptions]):
+    """Writes a `defs.yaml` that loads, of a storage sink with date directories in UTC."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldOptions]:
+        return ScaffoldOptions
+
+    def scaffold(self, request: dg.ScaffoldRequest[ScaffoldOptions]) -> None:
+        source = {"type": "storage_sink", "uri": request.params.source, "protocol": request.params.protocol}
+        of_csv = {"csv": {"include-commit-ts": True}} if source["protocol"] == "csv" else {}
+        feed = {
+            "name": request.target_path.name,
+            "source": {**source, "date_separator": "day", "time_zone": "UTC", **of_csv},
+            "tables": {"include": ["*.*"]},
+            "start_date": datetime.datetime.now(datetime.UTC).date(),
+        }
+        lake = {"warehouse": "./lake/warehouse", "catalog": {"type": "sql", "uri": "sqlite:///./lake/catalog.db"}}
+        dg.scaffold_component(request, {"lake": lake, "feed": feed})
+
+
+@dg.scaffold_with(FeedScaffolder)
+class FeedComponent(FeedAttributes, dg.Component, dg.Resolvable):
     """The assets, checks, jobs, schedules and sensor of a feed.
 
     Either `lake` and `feed` (and `storage`), which are the sections of `lakehouse.yaml`, or `config`, which is the path
@@ -22,10 +74,17 @@ class FeedComponent(dg.Component, dg.Model, dg.Resolvable):
     stand for secrets, as in the file.
     """
 
-    lake: Annotated[dict[str, Any] | None, Field(description="The section `lake` of lakehouse.yaml.")] = None
-    storage: Annotated[dict[str, Any] | None, Field(description="The section `storage` of lakehouse.yaml.")] = None
-    feed: Annotated[dict[str, Any] | None, Field(description="An entry of `feeds` of lakehouse.yaml.")] = None
-    config: Annotated[str | None, Field(description="Path of a lakehouse.yaml, in place of the others.")] = None
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        return FeedAttributes
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        return dg.ComponentTypeSpec(
+            description="The change log of a TiDB or MySQL database as typed, current Iceberg tables.",
+            tags=["cdc", "iceberg"],
+            produces=["asset", "asset_check", "job", "schedule", "sensor"],
+        )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         folder = context.path if context.path.is_dir() else context.path.parent

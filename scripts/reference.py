@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from cdc_lakehouse import errors  # noqa: E402
 from cdc_lakehouse.cli import main as command_line  # noqa: E402
 from cdc_lakehouse.commands import metrics  # noqa: E402
-from cdc_lakehouse.config.file import json_schema  # noqa: E402
+from cdc_lakehouse.config import LakehouseConfig  # noqa: E402
 
 FOLDER: Final = ROOT / "docs" / "reference"
 _MADE: Final = "<!-- Made by scripts/reference.py from the code. Change the code, then run `make reference`. -->"
@@ -101,7 +101,7 @@ def _command(name: str, command: click.Command) -> Iterator[list[str]]:
 
 
 def config_page() -> str:
-    schema = json_schema()
+    schema = LakehouseConfig.model_json_schema()
     sections = {_merged(path): section for path, section in _sections(schema, schema["$defs"])}
     return page(
         "Keys of lakehouse.yaml",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import jsonschema
 import pytest
 import yaml
+from dagster.components.testing.utils import create_defs_folder_sandbox
 
 from cdc_lakehouse import FeedComponent as Component
 from cdc_lakehouse.config import load
@@ -117,9 +120,49 @@ def test_feeds_merge_with_a_project_that_has_spark(tmp_path: Path) -> None:
     dg.Definitions.validate_loadable(merged)
 
 
-def test_component_is_listed_by_dg() -> None:
+SCHEMA = jsonschema.Draft202012Validator(Component.get_model_cls().model_json_schema())
+"""As `dg check yaml` has it."""
+
+
+@pytest.mark.parametrize(
+    ("attributes", "faults"),
+    [
+        ({"lake": LAKE, "feed": FEED}, []),
+        ({"lake": LAKE, "feed": {**FEED, "format_version": "${VERSION}"}}, []),
+        ({"config": "lakehouse.yaml"}, []),
+        ({"lake": LAKE}, ["'feed' is a dependency of 'lake'"]),
+        ({"configs": "x"}, ["'configs' was unexpected"]),
+        ({"lake": LAKE, "feed": {**FEED, "freshness": 5}}, ["'freshness' was unexpected"]),
+        (
+            {"lake": LAKE, "feed": {**FEED, "source": {**FEED["source"], "protokol": "csv"}}},
+            ["'protokol' was unexpected"],
+        ),
+        (
+            {"lake": LAKE, "feed": {**FEED, "source": {"type": "kafka"}}},
+            ["'bootstrap_servers' is", "'format' is"],
+        ),
+    ],
+)
+def test_schema_of_the_component_says_each_fault(attributes: dict[str, Any], faults: list[str]) -> None:
+    found = [each.message for each in SCHEMA.iter_errors(attributes)]
+    assert len(found) == len(faults) and all(any(fault in each for each in found) for fault in faults), found
+
+
+def test_component_is_listed_and_described() -> None:
     assert "FeedComponent" in dir(__import__("cdc_lakehouse"))
-    assert set(Component.get_model_cls().model_fields) == {"lake", "storage", "feed", "config"}
+    assert "asset" in Component.get_spec().produces and Component.get_spec().description
+    feed = SCHEMA.schema["properties"]["feed"]["properties"]
+    assert all(each.get("description") for each in [*SCHEMA.schema["properties"].values(), *feed.values()])
+
+
+@pytest.mark.parametrize("options", [{}, {"protocol": "csv", "source": "s3://bucket/cdc"}])
+def test_scaffolded_component_loads(options: dict[str, str]) -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        folder = sandbox.scaffold_component(Component, "invoices", options)
+        with sandbox.load_component_and_build_defs(folder) as (_, definitions):
+            assert dg.AssetKey(["invoices", "raw"]) in definitions.resolve_all_asset_keys()
+        attributes = yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]
+        assert not [*SCHEMA.iter_errors(json.loads(json.dumps(attributes, default=str)))]
 
 
 @pytest.mark.parametrize(
