@@ -17,15 +17,15 @@ BUDGETS = {
     "cdc_lakehouse/assets": (2_551, 11),
     "cdc_lakehouse/changelog": (5_911, 16),
     "cdc_lakehouse/commands": (3_970, 21),
-    "cdc_lakehouse/config": (1_966, 8),
+    "cdc_lakehouse/config": (1_965, 8),
     "cdc_lakehouse/decoders": (6_289, 22),
     "cdc_lakehouse/lake": (10_980, 30),
     "cdc_lakehouse/operate": (2_661, 8),
     "cdc_lakehouse/pipeline": (6_291, 17),
     "cdc_lakehouse/sample": (831, 3),
     "cdc_lakehouse/sources": (6_631, 29),
-    "cdc_lakehouse/*.py": (855, 6),
-    "tests": (35_063, 251),
+    "cdc_lakehouse/*.py": (914, 6),
+    "tests": (35_106, 251),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
