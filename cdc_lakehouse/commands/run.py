@@ -5,8 +5,8 @@ It does what the sensor and its run do. A pass that does something is recorded i
 
 from __future__ import annotations
 
+import fcntl
 import functools
-import importlib
 import json
 import logging
 import os
@@ -327,8 +327,7 @@ def _print(results: Sequence[RunResult], *, as_json: bool) -> int:
 @dataclass
 class RunResult:
     """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO. `loaded_rows` came from
-    the initial dump.
-    `warnings` say what may be a mistake in the configuration; they do not change the exit code.
+    the initial dump. `warnings` say what may be a mistake in the configuration; they do not change the exit code.
 
     `tables` have `rows_in` (decoded events, and of them `inserts`, `updates` and `deletes`), `rows` (the current number
     in the table; None when it is not published) and `ddl` (`commit_ts`, `statement`, `effect`)."""
@@ -362,7 +361,10 @@ class _Runner:
     def instance(self) -> DagsterInstance:
         from dagster import DagsterInstance  # noqa: PLC0415
 
-        return DagsterInstance.get()
+        # Dagster makes its databases in a new home, and fails where another process makes them too.
+        with (self._home / "dagster.yaml").open() as settings:
+            fcntl.flock(settings, fcntl.LOCK_EX)
+            return DagsterInstance.get()
 
     def try_run(self, feed: FeedConfig, **options: Any) -> RunResult:
         """Run as `run` does; the result contains what kept the run from beginning."""
@@ -396,8 +398,10 @@ class _Runner:
             return RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages, began)
 
         def session() -> SparkSession:
+            from cdc_lakehouse.lake.spark import build_session  # noqa: PLC0415
+
             report().begin()
-            return self._spark().build_session(self._config.lake, self._config.storage)
+            return build_session(self._config.lake, self._config.storage)
 
         is_pending = may_have_pending_runs(self._home)
         if is_pending:
@@ -413,8 +417,10 @@ class _Runner:
             steps = Steps(run)
             with ProgressLine(self._progress) as log.line:
                 if is_requested or FeedRun(feed, self.lake).source.new_dates():
+                    from cdc_lakehouse.lake.spark import start_session  # noqa: PLC0415
+
                     # There is something to do: the JVM starts while the run does.
-                    self._spark().start_session(self._config.lake, self._config.storage)
+                    start_session(self._config.lake, self._config.storage)
                     report().begin()
                 try:
                     if rebuild_tables and steps.decoded:
@@ -434,9 +440,6 @@ class _Runner:
             self.lake.on_write = None
             lease.release()
         return result
-
-    def _spark(self) -> Any:
-        return importlib.import_module("cdc_lakehouse.lake.spark")
 
     def _require_no_other_run(self, feed: FeedConfig) -> None:
         """The feed's pool keeps the daemon's runs apart, but a run from the command line must check for them itself.

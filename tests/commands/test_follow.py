@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,15 +15,18 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.storage.runs.schema import RunStorageSqlMetadata
+from sqlalchemy import event
 
 from cdc_lakehouse.assets.sensors import Decision, poll_source
-from cdc_lakehouse.commands.run import FollowedFeed, follow, until_signalled
+from cdc_lakehouse.commands.run import FollowedFeed, _Runner, follow, prepare_instance, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceState
 from tests.kit.dagster_feed import empty_instance
 from tests.kit.lakes import TestLake
+from tests.kit.waiting import until
 from tests.pipeline import Sink, lake_in
 
 NEWS = Decision("a:1", "new"), SourceState("1", waiting=True, new=True, reason="new")
@@ -197,6 +201,36 @@ def test_a_signal_ends_a_single_run_with_a_sentence(
     assert run.returncode == code, said
     told = f"cdc-lakehouse: ended by {number.name}; the next run goes on from what is committed"
     assert said.splitlines()[-1] == told and "Traceback" not in said
+
+
+def test_two_processes_make_the_instance_of_a_new_home(
+    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
+    prepare_instance()
+    asked, lock = list[object](), fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lambda *what: (asked.append(what), lock(*what)))
+    opened: list[dg.DagsterInstance] = []
+
+    def opens() -> None:
+        # Of a property that is cached, Python 3.11 makes one at a time.
+        opened.append(_Runner.instance.func(_Runner(lake.config, progress="nothing")))
+
+    other = threading.Thread(target=opens)
+
+    def comes_between(*_: object, **__: object) -> None:
+        other.start()
+        until(lambda: len(asked) == 2 or not other.is_alive())
+
+    # It is called once it is known which tables are absent.
+    event.listen(RunStorageSqlMetadata, "before_create", comes_between, once=True)
+    opens()
+    other.join()
+    for each in opened:
+        assert each.get_runs() == []
+        each.dispose()
+    assert len(opened) == 2
 
 
 def writing_end(pipe: Path, reader: subprocess.Popen[str]) -> int:
