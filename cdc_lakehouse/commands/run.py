@@ -298,8 +298,7 @@ def rebuild(
     prepare_instance()
     feeds = chosen(config, feed_name)
     lake = Lake(config.lake, config.storage)
-    known = {feed.name: set(map(str, known_tables(lake, feed))) for feed in feeds}
-    wanted = {feed.name: [table for table in table_names if table in known[feed.name]] for feed in feeds}
+    wanted = {feed.name: sorted({*map(str, known_tables(lake, feed))}.intersection(table_names)) for feed in feeds}
     for table in table_names:
         if not any(table in of_feed for of_feed in wanted.values()):
             raise ConfigurationError(f"there is no table {table}", advice="name one as database.table")
@@ -540,8 +539,7 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
     for published in steps.published.rows:
         row(published.database, published.table)["rows"] = published.row_count
     for name, counts in steps.decoded.counts.by_table.items():
-        changes = {"inserts": counts.inserts, "updates": counts.updates, "deletes": counts.deletes}
-        row(*name).update(rows_in=counts.events, **changes)
+        row(*name).update(rows_in=counts.events, inserts=counts.inserts, updates=counts.updates, deletes=counts.deletes)
     lives = steps.run.history.history.incarnations()
     for version in steps.evolved.versions:
         life = lives.get(version.incarnation)
@@ -565,8 +563,7 @@ def _text(result: RunResult) -> str:
         lines.append(f"  loaded {result.loaded_rows} rows of the dump")
     if result.tables:
         header = ["table", "rows in", "insert", "update", "delete", "rows now", "ddl"]
-        rows = [_table_row(table) for table in result.tables]
-        lines += ["", *grid(header, rows)]
+        lines += ["", *grid(header, [_table_row(table) for table in result.tables])]
     ddl = [(table, change) for table in result.tables for change in table["ddl"]]
     if ddl:
         lines += ["", "  DDL applied:"]
