@@ -12,10 +12,9 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables import records as record_writer
-from cdc_lakehouse.lake.tables.records import RecordTask, last_batch, records_frame
+from cdc_lakehouse.lake.tables.records import last_batch, records_frame
 from cdc_lakehouse.sources.kafka import reading
 from tests.kit.kafka import with_timeout
-from tests.kit.kills import Kill, KillAtCall, KillAtCommit
 from tests.servers.kafka import Broker, Sent
 from tests.servers.topics import NewFeed, TopicFeed, numbered
 
@@ -79,31 +78,6 @@ def test_message_above_the_clients_limit_stops_its_partition(new_feed: NewFeed, 
 
 
 # --- Once, whatever happens ---
-
-KILLS: tuple[Kill, ...] = (
-    # The first run has three commits, with the namespace and the table; those that find both there have one.
-    *(KillAtCommit(number) for number in (1, 2, 3)),
-    KillAtCall(RecordTask, "run", 1, after=True),
-)
-
-
-@pytest.mark.in_turn
-@pytest.mark.parametrize("kill", KILLS, ids=str)
-def test_killed_run_lands_each_message_once(new_feed: NewFeed, kafka: Broker, kill: Kill) -> None:
-    feed = new_feed(topics=[kafka.create(partitions=2)], max_records=8)
-    total = 0
-    for number in range(3):
-        feed.send(*numbered(6, total), *(Sent(value, partition=1) for value in numbered(6, total)))
-        total += 6
-        with kill(feed.lake) as killed:
-            feed.run()
-        assert killed.happened or (number > 0 and len(killed.commits) == 1)
-        landed = feed.ends().get(feed.topic, {}).get(0, 0)
-        assert feed.values() == numbered(landed)
-    feed.drain()
-    assert feed.values(0) == feed.values(1) == numbered(18)
-    batch = last_batch(feed.fresh(), feed.lake.name)
-    assert sum(s.records for s in batch.segments) == sum(row["batch"] == batch.number for row in feed.rows())
 
 
 def maintain(feed: TopicFeed) -> None:

@@ -9,13 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.operate.retention import Retention
-from cdc_lakehouse.operate.state import uncounted_lines
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit import data_sets as packed
 from tests.kit.dumped_truth import dump_of
@@ -212,40 +209,6 @@ def test_topic_goes_on_from_a_dump_unless_it_begins_later(topic_set: Callable[..
     assert not found.lake.machinery("segments") and not late.lake.machinery("segments"), "nothing is loaded"
     done = found.run()
     assert not done.applied.held and done.loaded.commit_ts == at
-    found.check(last)
-
-
-def test_rows_at_a_watermark_are_known_or_quarantined(topic_set: Callable[..., TopicSet]) -> None:
-    """What a changefeed sends again is; a table that a later one sends from an earlier point on is not."""
-    found = topic_set("rename_chain")
-    last = len(found.stages) - 1
-    found.advance(last)
-    found.run()
-    assert uncounted_lines(found.lake.lake, found.lake.name) == []
-    rows = [each for each in found.first() if each["value"] and '"type":"INSERT"' in each["value"]]
-    statement = next(each for each in found.first() if each["value"] and '"isDdl":true' in each["value"])
-    found.send([*rows[:3], statement])
-    assert not found.run().applied.held
-    found.check(last)
-    row = rows[0]
-    table = json.loads(row["value"])["table"]
-    found.lake.configure(tables={"exclude": ["test.later"]})
-    found.send([{**row, "value": row["value"].replace(f'"table":"{table}"', '"table":"later"')}])
-    assert not found.run().applied.held
-    found.lake.configure(tables={})
-    held = found.run().applied.held
-    assert set(held) == {"test.later"} and "is at or below a watermark of its partition" in held["test.later"]
-    (quarantined,) = found.lake.machinery("quarantine")
-    assert (quarantined["error_class"], quarantined["table"]) == ("BehindWatermark", "later")
-    found.check(last)
-    other = json.loads(statement["value"]) | {"table": "other", "sql": "CREATE TABLE `other` (`id` INT PRIMARY KEY)"}
-    found.send([{**statement, "value": json.dumps(other)}])
-    found.run()
-    landed = [each for each in found.lake.run().segments.select(pc.field("kind") == OFFSETS) if each.lines]
-    assert sum(each.others or 0 for each in landed) > 0 < sum(each.quarantined or 0 for each in landed)
-    assert uncounted_lines(found.lake.lake, found.lake.name) == []
-    (quarantined,) = [row for row in found.lake.machinery("quarantine") if row["table"] == "other"]
-    assert (quarantined["error_class"], quarantined["raw"]) == ("BehindWatermark", other["sql"].encode())
     found.check(last)
 
 

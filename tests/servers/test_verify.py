@@ -82,16 +82,6 @@ def test_changed_value_of_each_type_is_found(feed: VerifiedFeed) -> None:
     assert (table["different"], table["missing"], table["extra"], table["changing"]) == (len(CHANGES), 0, 0, 0)
 
 
-def test_null_in_place_of_each_type_is_found(feed: VerifiedFeed) -> None:
-    zeros = ROWS[1]
-    all_types(feed, [zeros] * len(TYPES))
-    feed.copy("t")
-    for number, name in enumerate(TYPES):
-        feed.execute(f"UPDATE t SET `{name}` = NULL WHERE id = {number}")
-    (table,) = feed.verify("--rows", "100", code=1)
-    assert named(table) == sorted(("different", str(n), name) for n, name in enumerate(TYPES))
-
-
 # What happens in the source alone, each to a row of its own (1, 2, ... of three columns), and what is found then.
 SMALL = """
 v = 'b' => v

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import dagster as dg
@@ -10,11 +9,9 @@ import pytest
 
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.operate.state import uncounted_lines
-from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
 from tests.canal_captures import SOURCES, capture
 from tests.canal_truth import check_tables
-from tests.kit.kills import KillAtCall, kill_further_and_further
 from tests.kit.lakes import TestLake, run_all
 from tests.sources.canal.captured import CapturedCanal
 from tests.sources.canal.servers import serving
@@ -59,30 +56,6 @@ _TEXT = "text_undamaged"
 
 def _name(key: dg.AssetCheckKey) -> str:
     return key.name
-
-
-def test_a_kill_after_any_commit_or_acknowledgement_changes_nothing(new_lake: Callable[..., TestLake]) -> None:
-    of = capture("mysql8.0.12")
-    server = CapturedCanal(of, ring=8, end=1)
-    with serving(server) as address:
-        lake = canal_lake(new_lake, address)
-        for number, after in itertools.product((1, 2), (False, True)):
-            # Each run gets further: what it does not get to acknowledge comes again.
-            server.end += 2
-            with KillAtCall(CanalClient, "ack", number, after)(lake) as killed:
-                run_all(lake.run())
-            assert killed.happened
-        server.end += 2
-        kill_further_and_further(lake, lambda: run_all(lake.run()))
-        assert server.end < server.batches
-        server.end = server.batches
-        kill_further_and_further(lake, lambda: run_all(lake.run()))
-        done = run_all(lake.run())
-    check_tables(lake, done, "mysql8.0.12", of)
-    records = sorted(lake.machinery("records"), key=lambda row: row["offset"])
-    assert [row["value"] for row in records] == of.entries
-    events = [(event["segment"], event["line"], event["commit_ts"]) for event in lake.machinery("events")]
-    assert len(set(events)) == len(events)
 
 
 def test_a_transaction_that_two_runs_share_is_seen_whole(new_lake: Callable[..., TestLake]) -> None:

@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.spark import spark_settings, use_catalog
 from tests import LONG
 from tests.kit import data_sets as packed
@@ -96,24 +95,6 @@ def test_data_set_read_at_once_and_again_equals_its_rows(truth: Truth, new_lake:
         run_all(lake.run(dates=dates))
         check(lake, truth, last)
         assert lake.events_by_segment() == truth.events_by_segment(last)
-
-
-@pytest.mark.parametrize(
-    "truth",
-    [pytest.param("canal-json/random_1", marks=pytest.mark.long), "canal-json/text_keys"],
-    indirect=True,
-)
-def test_a_table_with_more_events_than_a_task_takes(
-    truth: Truth, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then it is divided by key among several."""
-    # The one has hundreds of events, the other a few.
-    monkeypatch.setattr(update_tasks, "_TASK_EVENTS", 20 if "random" in truth.dataset.name else 2)
-    lake = new_lake(source=truth.source)
-    for stage in range(len(truth.stages)):
-        apply_stage(truth.dataset, stage, lake.sink)
-        run_all(lake.run())
-        check(lake, truth, stage)
 
 
 @pytest.mark.parametrize("truth", ["canal-json/types_all_random"], indirect=True)

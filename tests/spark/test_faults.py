@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
@@ -87,20 +86,6 @@ def test_what_ends_the_worker_holds_its_table_alone(
     assert {each.error_class for each in done.run.quarantine.open()} <= {"UnreadableSegment"}
     lake.go_through()
     assert lake.rows("large") == [(1, 1, "large2"), (2, 2, "large12")] and not lake.run().quarantine.open()
-
-
-def test_row_without_memory_to_read_it_holds_its_table_alone(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = new_lake(source=CSV)
-    two_tables(lake).rows("d/large", 1, row("I", "large", 5, "1", "1", f'"{"x" * (12 << 20)}"'))
-    with monkeypatch.context() as patch:
-        patch.setattr(duckdb_sql, "_MEMORY", "30MB")
-        patch.setattr(duckdb_sql, "_idle", {})
-        done = run_all(lake.run())
-    check_held(lake, done, "Out of Memory")
-    lake.go_through()
-    assert lake.rows("large") == [(1, 1, "x" * (12 << 20))]
 
 
 @pytest.mark.long

@@ -1,9 +1,9 @@
-"""Maintenance beyond what `tests/scenarios/retention.txt` has: orphan files, cuts that are forgotten, other writers."""
+"""Maintenance beyond what `tests/scenarios/retention.txt` has: cuts that are forgotten, other writers. Orphans are in
+`tests/servers/test_warehouses.py`."""
 
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +13,7 @@ from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables.decisions import Decision
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.operate.maintenance import Maintained, Maintenance, Procedures
+from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, HandSink, put
 from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all
@@ -44,16 +44,8 @@ def check_cuts(lake: TestLake, count: int) -> None:
     assert newest == {table.metadata.current_snapshot_id for table in tables.values()}
 
 
-def test_orphans_and_cuts_are_removed_once_they_are_old(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # To look for orphans takes most of the time: one table shows it.
-    look: Any = Procedures.remove_orphan_files
-    monkeypatch.setattr(
-        Procedures,
-        "remove_orphan_files",
-        lambda self, table, *args, **options: look(self, table, *args, **options) if table.name == "p" else 0,
-    )
+@pytest.mark.usefixtures("no_orphans")
+def test_cuts_are_removed_once_they_are_old(new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source=CSV, maintenance={"min_small_files": 2, "keep_cut_hours": 1})
     of_lake = lake.config.lake.model_copy(update={"cuts": CutsConfig(keep_all_hours=0, keep_daily_days=0)})
     lake.config = lake.config.model_copy(update={"lake": of_lake})
@@ -62,30 +54,16 @@ def test_orphans_and_cuts_are_removed_once_they_are_old(
     for number in range(5):
         for table in ("p", "u"):
             sink.schema(table, 1, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
-            put(
-                sink,
-                table,
-                1,
-                ("U", 10 * number + 5, 1, number),
-                ("I", 10 * number + 6, 10 + number, 0),
-                index=number + 1,
-            )
+            changes = ("U", 10 * number + 5, 1, number), ("I", 10 * number + 6, 10 + number, 0)
+            put(sink, table, 1, *changes, index=number + 1)
         sink.checkpoint(10 * number + 9)
         lake.go_through()
-    rows, events, directory = lake.all_rows(), lake.events_by_segment(), lake.data_files("p")[0].parent
-    orphan, fresh = directory / "orphan.parquet", directory / "fresh.parquet"
-    for file in (orphan, fresh):
-        file.write_bytes(b"of a task that died")
-    os.utime(orphan, (0, 0))
-
-    before = without_lease(lake)
+    rows, events, before = lake.all_rows(), lake.events_by_segment(), without_lease(lake)
     plan = {str(each.source): each for each in maintain(lake, dry_run=True).tables if each.source is not None}
-    assert without_lease(lake) == before and orphan.exists()
-    of_p = plan["d.p"].counts
-    assert of_p["compacted_files"] > 2 and plan["d.p"].after is None
-    assert (of_p["orphan_files"], of_p["expired_snapshots"]) == (1, 0), "cuts of the last hour are kept"
+    assert without_lease(lake) == before
+    assert plan["d.p"].counts["compacted_files"] > 2 and plan["d.p"].after is None
+    assert plan["d.p"].counts["expired_snapshots"] == 0, "cuts of the last hour are kept"
     maintain(lake)
-    assert not orphan.exists() and fresh.exists()
     assert lake.all_rows() == rows and lake.events_by_segment() == events
     check_cuts(lake, 5)
 
@@ -93,7 +71,7 @@ def test_orphans_and_cuts_are_removed_once_they_are_old(
     assert done.forgotten_cut_rows == 8
     check_cuts(lake, 1)
     assert all(each.after is not None and each.after.snapshots <= 3 for each in done.tables if each.source is not None)
-    assert len(lake.data_files()) == 3, "one of each table, and that which is no orphan yet"
+    assert len(lake.data_files()) == 2, "one of each table"
     after = without_lease(lake)
     maintain(lake, 2, "d.p")
     run_all(lake.run())

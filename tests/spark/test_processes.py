@@ -135,27 +135,6 @@ def test_run_that_outlives_its_lease_appends_nothing(
 
 
 @pytest.mark.in_turn
-def test_a_process_that_is_killed(data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
-    """A real one, when it has appended its events: its JVM ends with it, and the next run does what is left."""
-    truth = Truth(data_sets / "canal-json/rename_swap")
-    lake = new_lake(source=truth.source)
-    last = len(truth.stages) - 1
-    apply_stage(truth.dataset, last, lake.sink)
-    with started(lake.config_path, tmp_path / "home", "run") as process:
-        until(lambda: lake.machinery("events") or process.poll() is not None)
-        process.kill()
-        assert process.wait(10) == -signal.SIGKILL, (tmp_path / "home.log").read_text()
-        until(lambda: not in_session(process.pid))
-        assert not in_session(process.pid), "the JVM outlives its run"
-    assert lake.events_by_segment() == truth.events_by_segment(last)
-    assert not lake.machinery("checkpoints")
-    done = lake.go_through()
-    assert done.published.cut.checkpoint_ts == truth.stages[last]["checkpoint_ts"]
-    lake.check(truth.tables(last))
-    assert lake.events_by_segment() == truth.events_by_segment(last)
-
-
-@pytest.mark.in_turn
 def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
     new_lake: Callable[..., TestLake], tmp_path: Path
 ) -> None:
