@@ -39,11 +39,11 @@ from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, quot
 from cdc_lakehouse.config import VerifyConfig
 from cdc_lakehouse.decoders.formats.dump import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.errors import CdcError, PermanentError
+from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.keyed_events import KeyColumn, keys_changed_above
 from cdc_lakehouse.lake.current.tables import CurrentTables, iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import lake_name
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat, in_row, number_of_digits, row_text
-from cdc_lakehouse.lake.current.value_parsing import value_text as lake_text
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.files import live_files, read_rows
 from cdc_lakehouse.lake.names import FEED, INCARNATION
@@ -54,79 +54,79 @@ from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun, Image, RowRepair, TableRepair
 from cdc_lakehouse.pipeline.source import value_format
 from cdc_lakehouse.pipeline.synthetic import NotRepairableError, version_at
-from cdc_lakehouse.sources.database.client import ComparedColumn, ComparedTable, SourceDatabase
-from cdc_lakehouse.sources.database.client import value_text as source_text
+from cdc_lakehouse.sources.database import client as database_sql
+from cdc_lakehouse.sources.database.client import SourceDatabase
 from cdc_lakehouse.sources.dump.contents import InsertNotation
 
 _ROWS: Final = "lake_rows"
 _BATCH_ROWS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class LakeValue:
-    """A column: its field, the expression of its text (over the column of `field_id`), and its form in a row's text."""
+@dataclass(frozen=True)
+class SideTexts:
+    """How one side computes the texts of its rows. `columns` are the expressions of the compared columns' texts, those
+    of the key first, of which there are `key_count`, and their forms in a row's text. `table` is the table's name in
+    the side's SQL, and `sql` the module that makes its expressions."""
 
-    field_id: int
-    text: str
-    form: Form
+    sql: Any
+    table: str
+    columns: tuple[tuple[str, Form], ...]
+    key_count: int
+    buckets: int
+
+    def checksum_statement(self) -> str:
+        """Return the statement for (bucket, rows, checksum) of each bucket with rows."""
+        row = self.sql.row_text([self.sql.in_row(*column) for column in self.columns])
+        bucket, row_hash = self._bucket(self._digest()), self.sql.number_of_digits(f"MD5({row})", 16)
+        hashes = f"SELECT {bucket} AS bucket, {row_hash} AS hash FROM {self.table}"
+        return f"SELECT bucket, COUNT(*), SUM(hash) FROM ({hashes}) AS hashes GROUP BY bucket"
+
+    def row_statement(self, buckets: Sequence[int] | None) -> str:
+        """Return the statement for the MD5 of the key's text and the texts of all columns, of some buckets or of all,
+        ordered by the MD5. The texts of binaries are their bytes."""
+        texts = ", ".join([self._digest(), *(text for text, _ in self.columns)])
+        some = ""
+        if buckets is not None:
+            some = f" WHERE {self._bucket(self._digest())} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
+        return f"SELECT {texts} FROM {self.table}{some} ORDER BY 1"
+
+    def _digest(self) -> str:
+        key = self.sql.row_text([self.sql.in_row(*column) for column in self.columns[: self.key_count]])
+        return f"MD5({key})"
+
+    def _bucket(self, digest: str) -> str:
+        return f"{self.sql.number_of_digits(digest, 8)} % {self.buckets:d}"
 
 
 @dataclass(frozen=True)
 class LakeRows:
-    """The rows of a snapshot, by the compared columns, those of the key first. `schema` is the schema to read the
-    snapshot with; without a snapshot there are no rows."""
+    """The rows of a snapshot. `schema` is the schema to read the snapshot with, `fields` are the ids of the compared
+    columns' fields; without a snapshot there are no rows."""
 
     table: Table
     snapshot: Snapshot | None
     schema: Schema
-    columns: tuple[LakeValue, ...]
-    key_count: int
-    buckets: int
+    fields: tuple[int, ...]
 
-    def checksums(self) -> dict[int, tuple[int, int]]:
-        """Return the number of rows and the checksum of each bucket that has rows."""
-        values = [in_row(each.text, each.form) for each in self.columns]
-        row = number_of_digits(f"md5({row_text(values)})", 16)
-        query = (
-            f"SELECT bucket, count(*), sum(hash) FROM (SELECT {self._bucket(f'md5({self._key()})')} AS bucket, "
-            f"{row} AS hash FROM {_ROWS}) GROUP BY bucket"
-        )
+    def query(self, statement: str) -> Generator[tuple[Any, ...]]:
+        """Yield the rows of a statement over these, by the name `_ROWS`."""
         with sql.database() as connection, sql.named(connection, **{_ROWS: self._reader()}):
-            found = connection.execute(query).fetchall()
-        return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
-
-    def rows(self, buckets: Sequence[int] | None) -> Generator[tuple[Any, ...]]:
-        """Yield the MD5 of the key's text and the texts of all columns, of some buckets or of all (None), ordered by
-        the MD5. The texts of binaries are their bytes."""
-        texts = ", ".join(f"{each.text} AS c{n}" for n, each in enumerate(self.columns))
-        digest = f"md5({self._key()})"
-        some = ""
-        if buckets is not None:
-            some = f" WHERE {self._bucket('digest')} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
-        names = ", ".join(f"c{n}" for n in range(len(self.columns)))
-        query = f"SELECT digest, {names} FROM (SELECT {digest} AS digest, {texts} FROM {_ROWS}){some} ORDER BY digest"
-        with sql.database() as connection, sql.named(connection, **{_ROWS: self._reader()}):
-            found = connection.execute(query)
+            found = connection.execute(statement)
             while rows := found.fetchmany(_BATCH_ROWS):
                 yield from rows
 
-    def _key(self) -> str:
-        return row_text([in_row(each.text, each.form) for each in self.columns[: self.key_count]])
-
-    def _bucket(self, digest: str) -> str:
-        return f"{number_of_digits(digest, 8)} % {self.buckets:d}"
-
     def _reader(self) -> pa.RecordBatchReader:
-        ids = [each.field_id for each in self.columns]
-        types = {field.field_id: field.field_type for field in self.schema.fields}
-        schema = pa.schema([(column_of_field(id), schema_to_pyarrow(types[id], include_field_ids=False)) for id in ids])
-        return pa.RecordBatchReader.from_batches(schema, self._batches(ids, schema))
+        types = {
+            field.field_id: schema_to_pyarrow(field.field_type, include_field_ids=False) for field in self.schema.fields
+        }
+        schema = pa.schema([(column_of_field(id), types[id]) for id in self.fields])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(schema))
 
-    def _batches(self, ids: Sequence[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if self.snapshot is None:
             return
         for file in live_files(self.table, (), snapshot=self.snapshot):
-            for rows in read_rows(self.table.io, file, self.schema, ids):
+            for rows in read_rows(self.table.io, file, self.schema, self.fields):
                 yield from rows.select(schema.names).cast(schema).to_batches()
 
 
@@ -267,19 +267,16 @@ class NotComparableError(PermanentError):
 
 @dataclass(frozen=True)
 class Sides:
-    """A table on both sides. `key` are the columns of its key, `left_out` the columns that are not compared, with the
-    reasons."""
+    """A table on both sides, and how each computes the texts of its rows. `key` are the columns of its key, `left_out`
+    the columns that are not compared, with the reasons."""
 
     life: Incarnation
-    source: ComparedTable
-    lake: LakeRows
+    source: SideTexts
+    lake: SideTexts
+    rows: LakeRows
     columns: ComparedColumns
     key: tuple[KeyColumn, ...]
     left_out: Mapping[str, str]
-
-    @property
-    def buckets(self) -> int:
-        return self.source.buckets
 
 
 def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: int | None = None) -> Sides:
@@ -301,20 +298,20 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     missing = [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]
     if missing:
         raise NotComparableError(f"the lake's table has no column {', '.join(missing)}")
-    texts = [
-        ComparedColumn(each.own.name, source_text(quoted(each.declared), each.type, zero_dates=zero_dates), each.form)
-        for each in ordered
-    ]
-    values: list[LakeValue] = []
+    texts: list[tuple[str, Form]] = []
+    values: list[tuple[str, Form]] = []
+    ids: list[int] = []
     for each in ordered:
+        texts.append((database_sql.value_text(quoted(each.declared), each.type, zero_dates=zero_dates), each.form))
         field = fields[lake_name(each.own)]
-        value = column_of_field(field.field_id)
-        text = lake_text(value, each.type, iceberg_name(field.field_type), texts_of)
-        values.append(LakeValue(field.field_id, text, each.form))
+        value, kind = column_of_field(field.field_id), iceberg_name(field.field_type)
+        values.append((value_parsing.value_text(value, each.type, kind, texts_of), each.form))
+        ids.append(field.field_id)
     return Sides(
         life,
-        ComparedTable(name, tuple(texts), len(key), buckets),
-        LakeRows(table, snapshot, schema, tuple(values), len(key), buckets),
+        SideTexts(database_sql, name.quoted, tuple(texts), len(key), buckets),
+        SideTexts(value_parsing, _ROWS, tuple(values), len(key), buckets),
+        LakeRows(table, snapshot, schema, tuple(ids)),
         ComparedColumns(tuple(each.own.name for each in ordered), tuple(each.type for each in ordered), len(key)),
         tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
         left_out,
@@ -489,20 +486,14 @@ def verify_feed(
             progress = Progress(run.log, "tables are compared", len(names))
             tables: list[TableResult] = []
             for name in names:
-                tables.append(_verified(open_run, database, name, options))
+                try:
+                    tables.append(_Verification(open_run, database, name, options).result())
+                except CdcError as error:
+                    tables.append(TableResult(name, "unchecked", reason=str(error)))
                 progress.add()
             return VerifyResult(feed.name, cut.checkpoint_ts, database.version, tuple(tables), held)
     except CdcError as error:
         return VerifyResult(feed.name, cut.checkpoint_ts, None, (), held, error.coded)
-
-
-def _verified(
-    open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
-) -> TableResult:
-    try:
-        return _Verification(open_run, database, name, options).result()
-    except CdcError as error:
-        return TableResult(name, "unchecked", reason=str(error))
 
 
 class _Verification:
@@ -520,8 +511,9 @@ class _Verification:
 
     def result(self) -> TableResult:
         with self._sides() as sides:
-            self._buckets, incarnation = sides.buckets, sides.life.id
-            lake, source = sides.lake.checksums(), self._database.checksums(sides.source)
+            self._buckets, incarnation = sides.source.buckets, sides.life.id
+            lake = _checksums(sides.rows.query(sides.lake.checksum_statement()))
+            source = _checksums(self._database.all(sides.source.checksum_statement()))
             opened = sorted(bucket for bucket in source.keys() | lake.keys() if source.get(bucket) != lake.get(bucket))
             found = self._compare(sides, opened)
         changing = 0
@@ -534,7 +526,7 @@ class _Verification:
             incarnation=incarnation,
             source_rows=sum(rows for rows, _ in source.values()),
             lake_rows=sum(rows for rows, _ in lake.values()),
-            buckets=sides.buckets,
+            buckets=sides.source.buckets,
             different_buckets=len(opened),
             changing=changing,
             differences=tuple(found.shown),
@@ -550,10 +542,10 @@ class _Verification:
 
     def _compare(self, sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
         found = Differences(sides.columns, self._options.shown)
-        for some in _parts(buckets, sides.buckets):
+        for some in _parts(buckets, sides.source.buckets):
             with (
-                contextlib.closing(sides.lake.rows(some)) as lake,
-                contextlib.closing(self._database.rows(sides.source, some)) as source,
+                contextlib.closing(sides.rows.query(sides.lake.row_statement(some))) as lake,
+                contextlib.closing(self._database.stream(sides.source.row_statement(some))) as source,
             ):
                 found.compare(source, lake, among)
         return found
@@ -590,6 +582,11 @@ class _Verification:
             above = self._run.last_cut.checkpoint_ts
             changed = keys_changed_above(self._run.lake, self._run.feed.name, names, above, sides.key, values)
             return {key for key in changed if key in keys}
+
+
+def _checksums(found: Iterable[tuple[Any, ...]]) -> dict[int, tuple[int, int]]:
+    """Return the number of rows and the checksum by bucket."""
+    return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
 
 
 def _parts(buckets: Sequence[int], count: int) -> Iterator[Sequence[int] | None]:

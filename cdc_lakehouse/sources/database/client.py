@@ -59,49 +59,6 @@ def end_statements(*, is_tidb: bool) -> tuple[str, ...]:
     return ("SET @@tidb_snapshot = ''",) if is_tidb else (_END,)
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedColumn:
-    """A column: its name, the expression of its text, and the form of that in a row's text."""
-
-    name: str
-    text: str
-    form: Form
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedTable:
-    """A table to compare: its compared columns, those of the key first, of which there are `key_count`, and the number
-    of `buckets`."""
-
-    name: TableName
-    columns: tuple[ComparedColumn, ...]
-    key_count: int
-    buckets: int
-
-    def checksum_statement(self) -> str:
-        """Return the statement for (bucket, rows, checksum) of each bucket with rows."""
-        row = row_text([in_row(column.text, column.form) for column in self.columns])
-        bucket, row_hash = self._bucket(f"MD5({self._key()})"), number_of_digits(f"MD5({row})", 16)
-        hashes = f"SELECT {bucket} AS bucket, {row_hash} AS hash FROM {self.name.quoted}"
-        return f"SELECT bucket, COUNT(*), SUM(hash) FROM ({hashes}) AS hashes GROUP BY bucket"
-
-    def row_statement(self, buckets: Sequence[int] | None) -> str:
-        """Return the statement for the MD5 of the key's text and the texts of all columns, of some buckets or of all,
-        ordered by the MD5. The texts of binaries are their bytes."""
-        digest = f"MD5({self._key()})"
-        texts = ", ".join([digest, *(column.text for column in self.columns)])
-        some = ""
-        if buckets is not None:
-            some = f" WHERE {self._bucket(digest)} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
-        return f"SELECT {texts} FROM {self.name.quoted}{some} ORDER BY 1"
-
-    def _key(self) -> str:
-        return row_text([in_row(column.text, column.form) for column in self.columns[: self.key_count]])
-
-    def _bucket(self, digest: str) -> str:
-        return f"{number_of_digits(digest, 8)} % {self.buckets:d}"
-
-
 _CONNECT_SECONDS: Final = 20
 _MOST_BYTES: Final = 1 << 30
 """The maximum size of one value: MySQL's own."""
@@ -199,25 +156,13 @@ class SourceDatabase:
         """Return the number of rows according to the server's statistics."""
         return int(self._first(ESTIMATE, (name.database, name.table)) or 0)
 
-    def checksums(self, table: ComparedTable) -> dict[int, tuple[int, int]]:
-        """Return the number of rows and the checksum by bucket."""
-        found = self.all(table.checksum_statement())
-        return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
-
-    def rows(self, table: ComparedTable, buckets: Sequence[int] | None) -> Generator[Row]:
-        """Yield the rows of some buckets, None for all, in the form of `row_statement`. They are read on demand:
-        nothing else can be queried until all are read, or the iterator is closed."""
-        with self._errors(), self._connection.cursor(SSCursor) as cursor:
-            cursor.execute(table.row_statement(buckets))
-            while found := cursor.fetchmany(_BATCH_ROWS):
-                yield from found
-
-    def stream(self, statement: str, values: Sequence[Any]) -> Generator[Row]:
-        """Yield the rows of a statement, read on demand as in `rows`. A percent sign in the statement must be
-        doubled."""
+    def stream(self, statement: str, values: Sequence[Any] | None = None) -> Generator[Row]:
+        """Yield the rows of a statement, with bound values as in `all`. They are read on demand: nothing else can be
+        queried until all are read, or the iterator is closed."""
         with self._errors(), self._connection.cursor(SSCursor) as cursor:
             cursor.execute(statement, values)
-            yield from cursor.fetchall_unbuffered()
+            while found := cursor.fetchmany(_BATCH_ROWS):
+                yield from found
 
     def variable(self, name: str) -> str | None:
         """Return a global variable of the server; None where it has none of that name."""
