@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -53,100 +53,6 @@ _MAGIC: Final = (0, 17)
 _VERSIONS: Final = (0, 1)
 _NOT_COMPRESSED: Final = (0, 1)
 _NOT_CANAL: Final = "see whether the address is that of a Canal server's TCP port, 11111 by default"
-
-
-class Channel:
-    """Packets over one TCP connection.
-
-    Raises `SourceUnreachableError` when the connection fails or nothing comes in time, and `CanalProtocolError` when
-    something other than a packet comes. After an error it cannot be used.
-    """
-
-    def __init__(self, connected: socket.socket, address: Address) -> None:
-        self._socket = connected
-        self._address = address
-
-    @classmethod
-    def connect(cls, address: Address, seconds: float) -> Self:
-        """Connect to the address, within `seconds`."""
-        try:
-            connected = socket.create_connection(address, seconds)
-        except OSError as error:
-            raise _unreachable(address, f"cannot be reached: {_reason(error)}") from error
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return cls(connected, address)
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def send(self, kind: wire.PacketType, body: Message, seconds: float) -> None:
-        """Send one packet, within `seconds`."""
-        packet = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
-        try:
-            self._socket.settimeout(seconds)
-            self._socket.sendall(len(packet).to_bytes(_LENGTH, "big") + packet)
-        except OSError as error:
-            raise self._lost(error) from error
-
-    def has_news(self) -> bool:
-        """Whether something has come without a request, or the other side has closed the connection."""
-        try:
-            self._socket.setblocking(False)
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise self._lost(error) from error
-        return True
-
-    def receive(self, seconds: float, limit: int = MAX_PACKET) -> wire.Packet:
-        """Return the next packet that is no heartbeat, with a known magic number, version and compression. It must
-        begin within `seconds`, and announce at most `limit` bytes."""
-        deadline = time.monotonic() + seconds
-        while True:
-            length = int.from_bytes(self._read(_LENGTH, deadline), "big")
-            if length > limit:
-                raise self._not_canal(f"announces a packet of {length} bytes, where {limit} are the most")
-            packet = self._packet(self._read(length, deadline + length / _SLOWEST))
-            if packet.type != wire.HEARTBEAT_PACKET:
-                return packet
-
-    def _packet(self, content: bytes) -> wire.Packet:
-        try:
-            packet = wire.Packet.FromString(content)
-        except DecodeError:
-            raise self._not_canal("sends what is no packet of Canal") from None
-        if packet.magic_number not in _MAGIC or packet.version not in _VERSIONS:
-            raise self._not_canal(f"sends a packet of number {packet.magic_number} and version {packet.version}")
-        if packet.compression not in _NOT_COMPRESSED:
-            raise self._not_canal(f"sends a packet with compression {packet.compression}, of which none is known")
-        return packet
-
-    def _read(self, length: int, deadline: float) -> bytes:
-        content = bytearray()
-        while len(content) < length:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise _unreachable(self._address, "does not answer in time")
-            try:
-                self._socket.settimeout(remaining)
-                chunk = self._socket.recv(min(_CHUNK, length - len(content)))
-            except OSError as error:
-                raise self._lost(error) from error
-            if not chunk:
-                raise _unreachable(self._address, "has closed the connection")
-            content += chunk
-        return bytes(content)
-
-    def _lost(self, error: OSError) -> SourceUnreachableError:
-        if isinstance(error, TimeoutError):
-            return _unreachable(self._address, "does not answer in time")
-        return _unreachable(self._address, f"is gone: {_reason(error)}")
-
-    def _not_canal(self, what: str) -> CanalProtocolError:
-        return CanalProtocolError(f"{self._address} {what}", advice=_NOT_CANAL)
 
 
 def _unreachable(address: Address, what: str) -> SourceUnreachableError:
@@ -192,14 +98,20 @@ class Timeouts:
 
 
 class Connection:
-    """A client that is logged in.
+    """A client that is logged in, over one TCP connection.
 
-    Raises `SourceUnreachableError`, `CanalProtocolError`, and `CanalRefusedError` for an error that the server reports;
-    after any of them it is closed.
+    Raises `SourceUnreachableError` when the connection fails or nothing comes in time, `CanalProtocolError` when
+    something other than a packet comes, and `CanalRefusedError` for an error that the server reports; after any of them
+    it is closed.
     """
 
-    def __init__(self, channel: Channel, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
-        self._channel = channel
+    def __init__(self, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
+        try:
+            self._socket = socket.create_connection(address, timeouts.connect)
+        except OSError as error:
+            raise _unreachable(address, f"cannot be reached: {_reason(error)}") from error
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._address = address
         self._destination = source.destination
         self._timeouts = timeouts
@@ -209,7 +121,7 @@ class Connection:
     def open(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> Connection:
         """Open a connection that is subscribed to the source's destination. Entries that were not acknowledged before
         are sent again."""
-        connection = cls(Channel.connect(address, timeouts.connect), address, source, timeouts)
+        connection = cls(address, source, timeouts)
         with connection._closed_unless_done():
             connection._authenticate(source)
             connection._subscribe(source)
@@ -221,7 +133,7 @@ class Connection:
     def check(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
         """Raise an error when the server does not accept the user. The destination is not used, so no other client is
         disturbed."""
-        connection = cls(Channel.connect(address, timeouts.connect), address, source, timeouts)
+        connection = cls(address, source, timeouts)
         try:
             connection._authenticate(source)
         finally:
@@ -230,7 +142,7 @@ class Connection:
     def close(self) -> None:
         """Close the connection. Entries that are not acknowledged are sent again to the next client."""
         self.closed = True
-        self._channel.close()
+        self._socket.close()
 
     def get(self, batch_size: int, wait_seconds: float) -> wire.Messages:
         """Request a batch of at most `batch_size` KiB. The server waits until it is full or the time is over, then
@@ -297,12 +209,18 @@ class Connection:
         self._answer(wire.ACK, wire.Ack(), refusal, "check its name, and whether it runs on that server")
 
     def _send(self, kind: wire.PacketType, body: Message) -> None:
-        if self._channel.has_news():
-            # Without a request this means: an acknowledgement or a rollback failed, or the server has closed the
-            # connection.
-            packet = self._received(self._timeouts.reply, MAX_PACKET, "refuses what was sent before", None)
-            raise self._unasked(packet)
-        self._channel.send(kind, body, self._timeouts.reply)
+        packet = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
+        try:
+            self._socket.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                self._socket.recv(1, socket.MSG_PEEK)
+                # Without a request this means: an acknowledgement or a rollback failed, or the server has closed the
+                # connection.
+                raise self._unasked(self._received(self._timeouts.reply, MAX_PACKET, "refuses what was sent before"))
+            self._socket.settimeout(self._timeouts.reply)
+            self._socket.sendall(len(packet).to_bytes(_LENGTH, "big") + packet)
+        except OSError as error:
+            raise self._lost(error) from error
 
     def _answer(
         self,
@@ -319,14 +237,57 @@ class Connection:
             raise self._unasked(packet)
         return self._filled(body, packet)
 
-    def _received(self, seconds: float, limit: int, refusal: str, advice: str | None) -> wire.Packet:
-        """Return the next packet; raise `CanalRefusedError` where it is an error."""
-        packet = self._channel.receive(seconds, limit)
+    def _received(self, seconds: float, limit: int, refusal: str, advice: str | None = None) -> wire.Packet:
+        """Return the next packet that is no heartbeat, with a known magic number, version and compression. It must
+        begin within `seconds`, and announce at most `limit` bytes. Raise `CanalRefusedError` where it is an error."""
+        deadline = time.monotonic() + seconds
+        while True:
+            length = int.from_bytes(self._read(_LENGTH, deadline), "big")
+            if length > limit:
+                raise self._not_canal(f"announces a packet of {length} bytes, where {limit} are the most")
+            packet = self._packet(self._read(length, deadline + length / _SLOWEST))
+            if packet.type != wire.HEARTBEAT_PACKET:
+                break
         if packet.type == wire.ACK:
             ack = self._filled(wire.Ack(), packet)
             if ack.error_code:
                 raise CanalRefusedError(f"the Canal server {self._address} {refusal}: {_said(ack)}", advice=advice)
         return packet
+
+    def _packet(self, content: bytes) -> wire.Packet:
+        try:
+            packet = wire.Packet.FromString(content)
+        except DecodeError:
+            raise self._not_canal("sends what is no packet of Canal") from None
+        if packet.magic_number not in _MAGIC or packet.version not in _VERSIONS:
+            raise self._not_canal(f"sends a packet of number {packet.magic_number} and version {packet.version}")
+        if packet.compression not in _NOT_COMPRESSED:
+            raise self._not_canal(f"sends a packet with compression {packet.compression}, of which none is known")
+        return packet
+
+    def _read(self, length: int, deadline: float) -> bytes:
+        content = bytearray()
+        while len(content) < length:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise _unreachable(self._address, "does not answer in time")
+            try:
+                self._socket.settimeout(remaining)
+                chunk = self._socket.recv(min(_CHUNK, length - len(content)))
+            except OSError as error:
+                raise self._lost(error) from error
+            if not chunk:
+                raise _unreachable(self._address, "has closed the connection")
+            content += chunk
+        return bytes(content)
+
+    def _lost(self, error: OSError) -> SourceUnreachableError:
+        if isinstance(error, TimeoutError):
+            return _unreachable(self._address, "does not answer in time")
+        return _unreachable(self._address, f"is gone: {_reason(error)}")
+
+    def _not_canal(self, what: str) -> CanalProtocolError:
+        return CanalProtocolError(f"{self._address} {what}", advice=_NOT_CANAL)
 
     def _filled(self, body: _Body, packet: wire.Packet) -> _Body:
         try:
