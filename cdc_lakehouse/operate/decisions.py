@@ -47,7 +47,11 @@ def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
     """Resume a table that a person holds, or whose rewrite waits. A hold is found by the table's current name, or by
     its name when it was held."""
     lives = run.history.history.incarnations()
-    hold = next((each for each in run.decisions.holds() if table in _names(each, lives.get(each.incarnation))), None)
+    ids = {id for id, life in lives.items() if str(life.last.name) == table}
+    found = (
+        each for each in run.decisions.holds() if each.incarnation in ids or f"{each.database}.{each.table}" == table
+    )
+    hold = next(found, None)
     if hold is not None:
         run.decisions.release(hold.incarnation)
     tables = CurrentTables(run.lake, run.feed)
@@ -66,10 +70,6 @@ def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
 def tables_named(run: FeedRun, tables: Iterable[str]) -> frozenset[TableName]:
     """Return the live tables of these names (`database.table`). Raises `ConfigurationError` when a name has none."""
     return frozenset(_live(run, table).last.name for table in tables)
-
-
-def _names(hold: Decision, life: Incarnation | None) -> set[str]:
-    return {f"{hold.database}.{hold.table}", *(() if life is None else (str(life.last.name),))}
 
 
 def _live(run: FeedRun, table: str) -> Incarnation:

@@ -26,7 +26,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, Unreada
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_tags, same_rows, tags_of
 from cdc_lakehouse.lake.faults import described, engine_errors
-from cdc_lakehouse.lake.files import dangling_deletes
+from cdc_lakehouse.lake.files import StoredFile, dangling_deletes
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
@@ -35,14 +35,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate.retention import Retention, SupersededEvents, nothing_removed
-from cdc_lakehouse.operate.state import (
-    SMALL_SHARE,
-    RewriteCandidates,
-    TableHealth,
-    manifest_count,
-    rewrite_candidates,
-    table_health,
-)
+from cdc_lakehouse.operate.state import SMALL_SHARE, TableHealth, manifest_count, rewrite_candidates, table_health
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -269,9 +262,7 @@ class Maintenance:
         return count
 
     def rewrite_files(self, target: _Target) -> int:
-        candidates = self.candidates(target)
-        options = self._options(candidates.files, candidates.bytes)
-        done = self._procedures.rewrite_data_files(target.identifier, options)
+        done = self._procedures.rewrite_data_files(target.identifier, self._options(self.candidates(target)))
         if done:
             self._log.info("rewrote %d data files of %s", done, target.identifier)
             now = self._clock().isoformat(timespec="seconds")
@@ -280,11 +271,11 @@ class Maintenance:
             self.show(target)
         return done
 
-    def candidates(self, target: _Target) -> RewriteCandidates:
+    def candidates(self, target: _Target) -> list[StoredFile]:
         settings, size = self._settings, self._settings.target_file_mb * _MB
         return rewrite_candidates(self._load(target), size, settings.min_small_files, settings.max_delete_ratio)
 
-    def _options(self, files: int, size: int) -> dict[str, int | float]:
+    def _options(self, files: Sequence[StoredFile]) -> dict[str, int | float]:
         target = self._settings.target_file_mb * _MB
         options: dict[str, int | float] = {
             "target-file-size-bytes": target,
@@ -292,9 +283,9 @@ class Maintenance:
             "min-input-files": self._settings.min_small_files,
             "delete-ratio-threshold": self._settings.max_delete_ratio,
         }
-        unit = self._settings.unit_mb * _MB
+        unit, size = self._settings.unit_mb * _MB, sum(file.size for file in files)
         if size > unit:
-            options["max-files-to-rewrite"] = max(self._settings.min_small_files, files * unit // size)
+            options["max-files-to-rewrite"] = max(self._settings.min_small_files, len(files) * unit // size)
         return options
 
     def dangling(self, target: _Target) -> Sequence[Any]:
@@ -383,18 +374,14 @@ class Maintenance:
         days = self._settings.keep_replayed_days
         before = None if days is None else self._clock() - datetime.timedelta(days=days)
 
-        def checkpoints() -> Checkpoints:
-            return Checkpoints(self._lake, self._feed.name)
-
-        def quarantine() -> Quarantine:
-            return Quarantine(self._lake, self._feed.name)
-
-        found = checkpoints().outdated(self._cutoff), 0 if before is None else quarantine().replayed_before(before)
+        of = self._lake, self._feed.name
+        replayed = 0 if before is None else Quarantine(*of).replayed_before(before)
+        found = Checkpoints(*of).outdated(self._cutoff), replayed
         if dry_run or not any(found):
             return found
         with self._lease():
-            cuts = checkpoints().forget(self._cutoff)
-            return cuts, 0 if before is None else quarantine().forget_replayed(before)
+            cuts = Checkpoints(*of).forget(self._cutoff)
+            return cuts, 0 if before is None else Quarantine(*of).forget_replayed(before)
 
     def _remove(self, *, dry_run: bool) -> Mapping[str, int]:
         """Remove expired messages, copies and segments."""
@@ -455,7 +442,7 @@ class Rule:
 
 RULES: Final = (
     Rule("superseded_events", None, Maintenance.superseded, Maintenance.remove_superseded, is_leased=False),
-    Rule("compacted_files", "rewritten", lambda own, table: own.candidates(table).files, Maintenance.rewrite_files,
+    Rule("compacted_files", "rewritten", lambda own, table: len(own.candidates(table)), Maintenance.rewrite_files,
          compacts=True, in_parts=True),
     Rule("", None, lambda own, table: len(own.dangling(table)), Maintenance.remove_dangling, compacts=True),
     Rule("", None, lambda own, table: len(own.replaced(table)[1:]), Maintenance.show, compacts=True),

@@ -208,9 +208,8 @@ class Retention:
         dates: dict[TableName, list[tuple[str, bool]]] = {}
         for group in groups.to_pylist():
             name = TableName(group["database"], group["table"])
-            is_kept = (
-                group["batch_max"] > self._batch_of(name) or (name.database, name.table, group["feed_date"]) in waiting
-            )
+            applied = min((batch for names, batch in self._batches if name in names), default=_NEVER)
+            is_kept = group["batch_max"] > applied or (name.database, name.table, group["feed_date"]) in waiting
             dates.setdefault(name, []).append((group["feed_date"], is_kept))
         upto = [(name, last) for name, found in dates.items() if (last := _last_passed(found)) is not None]
         limits = pa.table(
@@ -242,9 +241,6 @@ class Retention:
             applied = _NEVER if state is None else state.applied_batch
             found.append((frozenset(life.names), max(applied, run.last_cut.batch if run.shows(life) else _NEVER)))
         return found
-
-    def _batch_of(self, name: TableName) -> int:
-        return min((batch for names, batch in self._batches if name in names), default=_NEVER)
 
 
 def _last_passed(dates: list[tuple[str, bool]]) -> str | None:

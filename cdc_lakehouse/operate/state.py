@@ -365,25 +365,17 @@ def table_health(table: Table) -> TableHealth:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteCandidates:
-    """The number and the size of a table's files that should be rewritten."""
-
-    files: int = 0
-    bytes: int = 0
-
-
 def rewrite_candidates(
     table: Table, target_bytes: int, min_small_files: int, max_delete_ratio: float
-) -> RewriteCandidates:
-    """Count the files with too many deleted rows, and the small files of partitions with too many of them: the files
+) -> list[StoredFile]:
+    """Return the files with too many deleted rows, and the small files of partitions with too many of them: the files
     that Iceberg's `rewrite_data_files` rewrites with the corresponding options.
 
     target_bytes: a file is small below a quarter of it. min_small_files: in a partition. max_delete_ratio: deleted rows
     by rows of a file. Raises `StoredFormError` as `live_files` does."""
     health = table_health(table)
     if health.files < min_small_files and not health.deleted_rows:
-        return RewriteCandidates()
+        return []
     partitions: dict[Collection[str | None], list[StoredFile]] = defaultdict(list)
     found: list[StoredFile] = []
     for file in live_files(table, ()):
@@ -394,7 +386,7 @@ def rewrite_candidates(
     for small in partitions.values():
         if len(small) >= min_small_files:
             found += small
-    return RewriteCandidates(len(found), sum(file.size for file in found))
+    return found
 
 
 def manifest_count(table: Table) -> int:

@@ -283,8 +283,14 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     """Return both sides of the table: in the last cut, and in the current state of the database. `buckets` is their
     number, None for one that suits the table's size. Raises `NotComparableError`."""
     checkpoint_ts = run.last_cut.checkpoint_ts
-    row = _cut_row(run, name, checkpoint_ts)
-    life = _life(run, name, checkpoint_ts)
+    row = next((each for each in run.last_cut_rows if TableName(each.database, each.table) == name), None)
+    if row is None:
+        raise NotComparableError("it is not in the last cut any more")
+    lives = [life for each in run.history.history.incarnations().values() if (life := each.upto(checkpoint_ts))]
+    alive = [life for life in lives if life.last.name == name and life.dropped_ts is None]
+    if not alive:
+        raise NotComparableError("the schema history does not know it")
+    life = alive[-1]
     table, snapshot, schema = _snapshot(run, name, life, row)
     if buckets is None:
         rows = max(row.row_count, database.estimated_rows(name))
@@ -316,22 +322,6 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
         left_out,
     )
-
-
-def _cut_row(run: FeedRun, name: TableName, checkpoint_ts: int) -> CutRow:
-    for row in run.checkpoints.rows(checkpoint_ts):
-        if (row.database, row.table) == (name.database, name.table):
-            return row
-    raise NotComparableError("it is not in the last cut any more")
-
-
-def _life(run: FeedRun, name: TableName, checkpoint_ts: int) -> Incarnation:
-    lives = run.history.history.incarnations().values()
-    found = [life for whole in lives if (life := whole.upto(checkpoint_ts)) and life.last.name == name]
-    alive = [life for life in found if life.dropped_ts is None]
-    if not alive:
-        raise NotComparableError("the schema history does not know it")
-    return alive[-1]
 
 
 def _snapshot(run: FeedRun, name: TableName, life: Incarnation, row: CutRow) -> tuple[Table, Snapshot | None, Schema]:
@@ -611,13 +601,10 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
         raise NotRepairableError(f"{found.differing_keys} keys differ, and no more than {MOST_KEYS} are repaired")
     version = version_at(run.history.history, found.incarnation, found.checkpoint_ts)
     texts = _EventTexts(run, version)
-    rows = tuple(texts.repair(each, whole=not _lacks(version, found)) for each in found.differences)
+    # Rows of the source may have been read without columns that those of the lake have.
+    whole = not any(column.carried and column.name in found.left_out for column in version.columns)
+    rows = tuple(texts.repair(each, whole=whole) for each in found.differences)
     return TableRepair(found.name, found.incarnation, found.checkpoint_ts, rows, requested_by)
-
-
-def _lacks(version: TableVersion, found: TableResult) -> bool:
-    """Whether rows of the source were read without columns that those of the lake have."""
-    return any(column.carried and column.name in found.left_out for column in version.columns)
 
 
 class _EventTexts:

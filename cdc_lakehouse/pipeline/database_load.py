@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 from pyiceberg.io import FileIO, load_file_io
 
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.changelog.stored import Json
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
@@ -49,62 +49,24 @@ class _PlannedTable:
     position: DumpPosition
     ranges: tuple[KeyRange, ...]
 
-    def stored(self) -> Json:
-        definition = self.definition
-        return {
-            "database": definition.name.database,
-            "table": definition.name.table,
-            "statement": definition.statement,
-            "created": definition.created,
-            "directory": self.directory,
-            "position": dumped.stored_position(self.position),
-            "estimated_rows": definition.estimated_rows,
-            "ranges": [[each.lower, each.upper] for each in self.ranges],
-        }
-
-    @classmethod
-    def of_stored(cls, stored: Json) -> _PlannedTable:
-        def bound(values: list[str] | None) -> tuple[str, ...] | None:
-            return None if values is None else tuple(values)
-
-        name = TableName(stored["database"], stored["table"])
-        return cls(
-            TableDefinition(name, stored["statement"], stored["created"], stored.get("estimated_rows", 0)),
-            stored["directory"],
-            dumped.position_of_stored(stored["position"]),
-            tuple(KeyRange(bound(lower), bound(upper)) for lower, upper in stored["ranges"]),
-        )
-
 
 @dataclass
 class _Plan:
     """The plan of a dump. `wanted` are names of tables, or `*`; `begun` is the number of directories assigned to
-    tables."""
+    tables, `tables` are by their names. The names of fields here and in it are the keys of `plan.json`."""
 
     wanted: list[str]
     started: str
     position: DumpPosition | None = None
     begun: int = 0
-    tables: dict[TableName, _PlannedTable] = field(default_factory=dict[TableName, _PlannedTable])
+    tables: dict[str, _PlannedTable] = field(default_factory=dict[str, _PlannedTable])
 
     def stored(self) -> str:
-        return dumped.stored_document({
-            "wanted": self.wanted,
-            "started": self.started,
-            "position": None if self.position is None else dumped.stored_position(self.position),
-            "begun": self.begun,
-            "tables": [table.stored() for table in self.tables.values()],
-        })  # fmt: skip
+        """Return the text of `plan.json`."""
+        return dumped.stored_document(_PLAN.dump_python(self, mode="json", exclude_none=True))
 
-    @classmethod
-    def of_stored(cls, stored: Json) -> _Plan:
-        position = stored["position"]
-        tables = [_PlannedTable.of_stored(each) for each in stored["tables"]]
-        return cls(
-            wanted=stored["wanted"], started=stored["started"],
-            position=None if position is None else dumped.position_of_stored(position), begun=stored["begun"],
-            tables={table.definition.name: table for table in tables},
-        )  # fmt: skip
+
+_PLAN: Final = TypeAdapter(_Plan)
 
 
 @dataclass(frozen=True)
@@ -161,7 +123,7 @@ class DatabaseDump:
         now = self._run.clock().isoformat(sep=" ", timespec="seconds")
         plan = _Plan(wanted, now)
         if dumped.has_document(self._store, number, dumped.PLAN):
-            plan = _Plan.of_stored(dumped.read_document(self._store, number, dumped.PLAN))
+            plan = dumped.read_document(self._store, number, dumped.PLAN, _PLAN.validate_python)
         for _ in range(_MOST_ROUNDS):
             self._run.require_lease()
             with SourceDatabase(self._database, texts=True) as database:
@@ -201,7 +163,7 @@ class DatabaseDump:
         else:
             reading.wait_for_commits(database)
             after = self._definitions(database, plan)
-            same = (each for name, each in after.items() if before.get(name) == each and name not in plan.tables)
+            same = (each for name, each in after.items() if before.get(name) == each and str(name) not in plan.tables)
             self._add(database, plan, position, same)
         plan.position = plan.position or position
         for table in [table for name, table in plan.tables.items() if name not in known]:
@@ -238,7 +200,7 @@ class DatabaseDump:
                 continue
             except SourceError:
                 ranges = [KeyRange()]  # Reading it reports the reason.
-            plan.tables[table.name] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
+            plan.tables[str(table.name)] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
 
     def _end(self, database: SourceDatabase, plan: _Plan) -> DumpPosition | None:
         """Return the position after everything that was read; None when tables have changed or are new and must be
@@ -247,11 +209,11 @@ class DatabaseDump:
             return plan.position
         until = reading.position_of(database)
         now = self._definitions(database, plan)
-        changed = [name for name, table in plan.tables.items() if now.get(name) != table.definition]
+        changed = [name for name, table in plan.tables.items() if now.get(table.definition.name) != table.definition]
         for name in changed:
             self._run.log.info("%s has changed while it was read", name)
             del plan.tables[name]
-        return None if now.keys() - plan.tables.keys() else until
+        return None if set(map(str, now)) - plan.tables.keys() else until
 
     def _finish(self, plan: _Plan, number: int, until: DumpPosition) -> None:
         assert plan.position is not None

@@ -119,7 +119,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     segments = run.segments.find(row.segment for row in rows)
     for row in rows:
         if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":
-            words = _words(row)
+            words = f"{row.segment}{'' if row.line is None else f' line {row.line}'}: {row.message}"
             for id in directory.of_quarantined(row, segments):
                 reasons[id].add(words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else _OF_QUARANTINED)
     _of_segments(run, directory, checkpoint_ts, reasons)
@@ -274,8 +274,3 @@ class _Directory:
 def _statement(version: TableVersion) -> str:
     text = version.query or version.kind
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _words(row: Quarantined) -> str:
-    line = "" if row.line is None else f" line {row.line}"
-    return f"{row.segment}{line}: {row.message}"

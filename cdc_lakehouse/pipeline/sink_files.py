@@ -3,6 +3,7 @@ and schemas."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 from collections import defaultdict
@@ -216,8 +217,9 @@ class SchemaFiles:
             if (place := paths.schema_file_at(origin)) is not None:
                 found[place] = change
         for file in self._listed:
-            if file.path not in self._recorded.changes and (change := self._usable(file)) is not None:
-                found[file.directory, file.version] = change
+            if file.path not in self._recorded.changes:
+                with contextlib.suppress(SchemaFileError, SourceError):  # `changes` reports it.
+                    found[file.directory, file.version] = self._read_file(file)
         return found
 
     @functools.cached_property
@@ -245,12 +247,6 @@ class SchemaFiles:
         if file.path not in self._read:
             self._read[file.path] = read_schema_file(self._store, file)
         return self._read[file.path]
-
-    def _usable(self, file: paths.SchemaFilePath) -> SchemaChange | None:
-        try:
-            return self._read_file(file)
-        except (SchemaFileError, SourceError):
-            return None  # `changes` reports it.
 
 
 # Parts that a listing could not see: directories that cannot be read, last files that are missing, index files that do
@@ -383,7 +379,10 @@ def quarantine_expired(
         of_table = [life for life in lives if TableName(row.database or "", row.table or "") in life.names]
         names = {name for life in of_table if _began(life) < until for name in life.names}
         # Files expire in the order of their dates: with one that old all later ones are there.
-        return not names or any(_written(f.feed_date, f.modified) <= since and _name(f) in names for f in files)
+        return not names or any(
+            _written(file.feed_date, file.modified) <= since and TableName(file.database, file.table) in names
+            for file in files
+        )
 
     found = list(_expired(run, files, lives, taken, checkpoint_ts)) if whole else []
     expired = problems.EXPIRED_FILES
@@ -455,10 +454,6 @@ def _written(feed_date: str | None, modified: datetime.datetime | None) -> datet
 def _began(life: Incarnation) -> datetime.datetime:
     """Return the time of a table's CREATE, load or last TRUNCATE: files that were written before do not matter."""
     return commit_time(max(life.versions[0].commit_ts, life.emptied_ts)) - _WEST
-
-
-def _name(file: DataFile) -> TableName:
-    return TableName(file.database, file.table)
 
 
 # The columns that the values of csv rows belong to. Values are identified by position only, and TiCDC omits virtual

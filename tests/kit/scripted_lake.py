@@ -140,8 +140,8 @@ def write_database_progress(lake: TestLake, *, rows: int = 0, estimated: int = 0
     if ended:
         lake.lake.write(f"{root}/dump.json", b"{}")
         return
-    table = {"directory": "t000001/", "ranges": [[None, ["5"]], [["5"], None]], "estimated_rows": estimated}
-    lake.lake.write(f"{root}/plan.json", json.dumps({"tables": [table]}).encode())
+    table = {"directory": "t000001/", "ranges": [{}, {}], "definition": {"estimated_rows": estimated}}
+    lake.lake.write(f"{root}/plan.json", json.dumps({"tables": {"d.t": table}}).encode())
     lake.lake.write(f"{root}/t000001/000000000-aa.{rows}.done", b"done")
 
 

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.pipeline.database_load import _Plan, _PlannedTable
+from cdc_lakehouse.pipeline.database_load import _PLAN, _Plan, _PlannedTable
 from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 
@@ -18,27 +18,27 @@ DEFINITION = TableDefinition(NAME, "CREATE TABLE …", "2026-06-01", 30)
 RANGES = (KeyRange(None, ("1", "a")), KeyRange(("1", "a"), None))
 PLAN = _Plan(
     ["*"], "2026-06-10 01:02:03", POSITION, 3,
-    {NAME: _PlannedTable(DEFINITION, "t000003/", DumpPosition(gtid="g:1", server_id=7), RANGES)},
+    {"d.ö": _PlannedTable(DEFINITION, "t000003/", DumpPosition(gtid="g:1", server_id=7), RANGES)},
 )  # fmt: skip
 STORED = (
     '{"format": 1, "wanted": ["*"], "started": "2026-06-10 01:02:03", "position": {"log_file": "bin.1", "log_offset": '
-    '4}, "begun": 3, "tables": [{"database": "d", "table": "ö", "statement": "CREATE TABLE …", "created": '
-    '"2026-06-01", "directory": "t000003/", "position": {"gtid": "g:1", "server_id": 7}, "estimated_rows": 30, '
-    '"ranges": [[null, ["1", "a"]], [["1", "a"], null]]}]}'
+    '4}, "begun": 3, "tables": {"d.ö": {"definition": {"name": {"database": "d", "table": "ö"}, "statement": '
+    '"CREATE TABLE …", "created": "2026-06-01", "estimated_rows": 30}, "directory": "t000003/", "position": '
+    '{"gtid": "g:1", "server_id": 7}, "ranges": [{"upper": ["1", "a"]}, {"lower": ["1", "a"]}]}}}'
 )
 
 
 def test_what_is_stored() -> None:
     assert PLAN.stored() == STORED
-    assert _Plan.of_stored(json.loads(STORED)) == PLAN
-    assert _Plan(["d.a"], "now").stored() == (
-        '{"format": 1, "wanted": ["d.a"], "started": "now", "position": null, "begun": 0, "tables": []}'
+    assert _PLAN.validate_python(json.loads(STORED)) == PLAN
+    assert (
+        _Plan(["d.a"], "now").stored() == '{"format": 1, "wanted": ["d.a"], "started": "now", "begun": 0, "tables": {}}'
     )
 
 
 def test_plans_of_before_and_of_later_are_read() -> None:
     stored: dict[str, Any] = json.loads(STORED)
-    of_later = {**stored, "of later": 1, "tables": [{**each, "of later": 1} for each in stored["tables"]]}
+    of_later = {**stored, "of later": 1, "tables": {n: {**each, "of later": 1} for n, each in stored["tables"].items()}}
     del stored["format"]
     for each in (stored, of_later):
-        assert _Plan.of_stored(each) == PLAN
+        assert _PLAN.validate_python(each) == PLAN

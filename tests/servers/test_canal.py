@@ -127,7 +127,6 @@ def test_batches_come_again_until_they_are_acknowledged(canal: CanalServer, writ
         client.ack(taken)
         with pytest.raises(CanalRedeliveryError, match="refuses"):
             client.get(wait_seconds=0)
-        client.unsubscribe()
         writer.run("INSERT INTO t VALUES (2, 2)")
         reader.read(client, writer.mark())
     reader.entries |= other.entries

@@ -406,20 +406,6 @@ _ATTRIBUTES: Final[dict[str, Callable[[Cursor], dict[str, Any]]]] = {
 }  # fmt: skip
 
 
-def _nothing(_: Cursor) -> None:
-    pass
-
-
-def _auto_random(cursor: Cursor) -> None:
-    if cursor.at("("):
-        cursor.parenthesized()
-
-
-def _compressed(cursor: Cursor) -> None:
-    if cursor.accept("="):
-        cursor.name()
-
-
 def _constraint(cursor: Cursor) -> None:
     if not cursor.at("CHECK"):
         cursor.name()
@@ -432,9 +418,10 @@ _SKIPPED: Final[dict[str, Callable[[Cursor], object]]] = {
     **dict.fromkeys(
         ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID"), Cursor.skip_value
     ),
-    **dict.fromkeys(("VISIBLE", "INVISIBLE"), _nothing), "COMPRESSED": _compressed,
-    # TiDB: storage of a key of the column.
-    **dict.fromkeys(("CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL"), _nothing), "AUTO_RANDOM": _auto_random,
+    "COMPRESSED": lambda cursor: cursor.accept("=") and cursor.name(),
+    # Visibility; and of TiDB the storage of a key of the column.
+    **dict.fromkeys(("VISIBLE", "INVISIBLE", "CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL"), lambda _: None),
+    "AUTO_RANDOM": lambda cursor: cursor.at("(") and cursor.parenthesized(),
 }  # fmt: skip
 
 
@@ -483,7 +470,9 @@ def _read_type(cursor: Cursor) -> ColumnType:
         raise cursor.expected("a column type")
     base = ColumnType.of(declared)
     length, scale = _read_length(cursor, base.name)
-    elements = _read_labels(cursor) if base.name in LABELS else ()
+    labels = cursor.enclosed(lambda: cursor.string("a label")) if base.name in LABELS else ()
+    # The server removes trailing spaces from labels (MySQL, "The ENUM Type"): values never have them.
+    elements = tuple(label.rstrip(" ") for label in labels)
     flags: list[str] = []
     while base.name in _NUMBERS and (flag := cursor.accept_any(_NUMBER_FLAGS)):
         flags.append(flag.lower())
@@ -510,11 +499,6 @@ def _read_length(cursor: Cursor, name: str) -> tuple[int | None, int | None]:
     second = cursor.integer() if name in _REALS and cursor.accept(",") else None
     cursor.expect(")")
     return (None, first) if name in TEMPORALS else (first, second)
-
-
-def _read_labels(cursor: Cursor) -> tuple[str, ...]:
-    # The server removes trailing spaces from labels (MySQL, "The ENUM Type"): values never have them.
-    return tuple(label.rstrip(" ") for label in cursor.enclosed(lambda: cursor.string("a label")))
 
 
 def _read_charset_attributes(cursor: Cursor) -> str | None:

@@ -43,7 +43,7 @@ _KeyKind = Literal["drop_index", "foreign_key", "check_constraint"]
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
-def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.CreateTable:
+def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.CreateTable]:
     """Read the rest of a statement after CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
     table = cursor.table_name()
@@ -52,7 +52,7 @@ def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.CreateTable:
         like = cursor.table_name()
         if in_parentheses:
             cursor.expect(")")
-        return ddl.CreateTable(table, like=like, if_not_exists=if_not_exists, temporary=temporary)
+        return (ddl.CreateTable(table, like=like, if_not_exists=if_not_exists, temporary=temporary),)
     clauses: list[ddl.Clause] = []
     if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
         clauses += cursor.enclosed(lambda: read_key_element(cursor, table) or ddl.AddColumn(table, read_column(cursor)))
@@ -61,7 +61,7 @@ def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.CreateTable:
     clauses += _read_options(cursor, table)
     start = cursor.position
     selected = _selected_names(cursor.tokens_from(start)) if _skip_query(cursor) else ()
-    return ddl.CreateTable(table, tuple(clauses), None, selected, if_not_exists, temporary)
+    return (ddl.CreateTable(table, tuple(clauses), None, selected, if_not_exists, temporary),)
 
 
 def _read_options(cursor: Cursor, table: ddl.TableRef) -> Iterator[ddl.Clause]:
@@ -423,20 +423,11 @@ def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], w
 # --- Tables ---
 
 
-def _create_table(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
-    return (read_create_table(cursor, temporary=temporary),)
-
-
 def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
     cursor.if_exists()
     names = cursor.listed(cursor.table_name)
     cursor.accept_any(("RESTRICT", "CASCADE"))
     return tuple(ddl.DropTable(name, temporary) for name in names)
-
-
-def _truncate(cursor: Cursor) -> ddl.Clauses:
-    cursor.accept("TABLE")
-    return (ddl.TruncateTable(cursor.table_name()),)
 
 
 def _rename_tables(cursor: Cursor) -> ddl.Clauses:
@@ -519,10 +510,6 @@ def _create_database(cursor: Cursor) -> ddl.Clauses:
 def _drop_database(cursor: Cursor) -> ddl.Clauses:
     cursor.if_exists()
     return (ddl.DropDatabase(cursor.name("a database")),)
-
-
-def _use(cursor: Cursor) -> ddl.Clauses:
-    return (ddl.UseDatabase(cursor.name("a database")),)
 
 
 def _create_view(cursor: Cursor) -> ddl.Clauses:
@@ -646,9 +633,11 @@ _DROP: Final[dict[tuple[str, ...], Statement]] = {
 _STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
     ("CREATE",): _create, ("CREATE", "OR", "REPLACE"): _create_or_replace, ("ALTER",): _alter,
     ("DROP",): lambda cursor: _dispatch(cursor, _DROP, "what is dropped"),
-    ("TRUNCATE",): _truncate, ("RENAME", "TABLE"): _rename_tables, ("RENAME", "TABLES"): _rename_tables,
+    **_rows(lambda cursor: (ddl.TruncateTable(cursor.table_name()),), ("TRUNCATE", "TRUNCATE TABLE")),
+    ("RENAME", "TABLE"): _rename_tables, ("RENAME", "TABLES"): _rename_tables,
     ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): _flashback_table,
     ("FLASHBACK", "DATABASE"): _flashback_database, ("FLASHBACK", "SCHEMA"): _flashback_database,
-    ("FLASHBACK", "CLUSTER"): _flashback_cluster, ("USE",): _use, **_rows(_other, _VERBS),
+    ("FLASHBACK", "CLUSTER"): _flashback_cluster, **_rows(_other, _VERBS),
+    ("USE",): lambda cursor: (ddl.UseDatabase(cursor.name("a database")),),
     **_rows(_no_effect("other", alone=True), ("BEGIN", "COMMIT", "ROLLBACK", "START TRANSACTION")),
 }  # fmt: skip

@@ -142,14 +142,6 @@ class CanalClient:
             with contextlib.suppress(SourceUnreachableError, SourceError):
                 self._connection.rollback()
 
-    def unsubscribe(self) -> None:
-        """Release what the server keeps for this client, give up open batches and close the connection."""
-        connection = self._connected()
-        try:
-            connection.unsubscribe()
-        finally:
-            self.close()
-
     def _get(self, size: int, wait_seconds: float) -> Batch | None:
         connection = self._connected()
         try:

@@ -173,12 +173,6 @@ class Connection:
         with self._closed_unless_done():
             self._send(wire.CLIENT_ROLLBACK, wire.ClientRollback(destination=self._destination, client_id=_CLIENT))
 
-    def unsubscribe(self) -> None:
-        """End the subscription."""
-        with self._closed_unless_done():
-            self._send(wire.UNSUBSCRIPTION, wire.Unsub(destination=self._destination, client_id=_CLIENT))
-            self._answer(wire.ACK, wire.Ack(), "refuses to end the subscription")
-
     def _authenticate(self, source: CanalSource) -> None:
         handshake = self._answer(wire.HANDSHAKE, wire.Handshake(), "refuses the connection", limit=_GREATEST_HANDSHAKE)
         password = source.password or ""

@@ -322,9 +322,11 @@ def ranges_of(database: SourceDatabase, table: TableDefinition, rows: int) -> li
     depend on the server's statistics for a table that has just been filled."""
     if not table.key:
         return [KeyRange()]
-    bounds = _steps(database, table, rows)
+    bounds: list[Bound] | None = _steps(database, table, rows)
     if bounds is None:
-        bounds = list(_walk(database, table, rows))
+        bounds = []
+        while found := database.all(*table.bound(bounds[-1] if bounds else None, rows)):
+            bounds.append(tuple(str(value) for value in found[0]))
     return [KeyRange(lower, upper) for lower, upper in zip([None, *bounds], [*bounds, None], strict=True)]
 
 
@@ -342,13 +344,6 @@ def _steps(database: SourceDatabase, table: TableDefinition, rows: int) -> list[
         return None
     step = max(1, numbers * rows // table.estimated_rows)
     return [(str(bound),) for bound in range(int(least) + step - 1, int(greatest), step)]
-
-
-def _walk(database: SourceDatabase, table: TableDefinition, rows: int) -> Generator[Bound]:
-    last: Bound | None = None
-    while found := database.all(*table.bound(last, rows)):
-        last = tuple(str(value) for value in found[0])
-        yield last
 
 
 def rows_of(database: SourceDatabase, table: TableDefinition, of: KeyRange) -> Generator[list[Row]]:

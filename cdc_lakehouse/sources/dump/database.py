@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.changelog.stored import Json, stored_fields, stored_text
@@ -34,6 +36,7 @@ PLAN, DUMP = "plan.json", "dump.json"
 
 _FORMAT: Final = 1
 """The form of both files. Without a number it is 1."""
+_POSITION: Final = TypeAdapter(DumpPosition)
 _DONE: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)\.(?P<rows>\d+)\.done")
 _PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.rows")
 
@@ -112,12 +115,15 @@ def last_number(store: ObjectStore) -> int:
     return number
 
 
-def read_document(store: ObjectStore, number: int, name: str) -> dict[str, Any]:
-    """Read a JSON file of a dump. Raises `ObjectMissingError` where it does not exist, `SourceError` where it is
-    damaged, and `StoredFormError` when newer code wrote it."""
+def read_document(
+    store: ObjectStore, number: int, name: str, parse: Callable[[dict[str, Any]], Any] = lambda fields: fields
+) -> Any:
+    """Read a JSON file of a dump, and parse its fields, with `ValueError` for others. Raises `ObjectMissingError` where
+    it does not exist, `SourceError` where it is damaged, and `StoredFormError` when newer code wrote it."""
     path = directory_of(number, name)
     try:
-        return stored_fields(store.read(path, limit=SMALL_FILE_LIMIT), _FORMAT, "what was read of the database")
+        content = store.read(path, limit=SMALL_FILE_LIMIT)
+        return parse(stored_fields(content, _FORMAT, "what was read of the database"))
     except ValueError as error:
         raise SourceError(
             f"what was read of the database cannot be used: {error}",
@@ -137,21 +143,6 @@ def stored_document(fields: Json) -> str:
     return stored_text(_FORMAT, fields)
 
 
-def stored_position(position: DumpPosition) -> Json:
-    fields = {
-        "tso": position.tso, "log_file": position.log_file, "log_offset": position.log_offset, "gtid": position.gtid,
-        "server_id": position.server_id,
-    }  # fmt: skip
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def position_of_stored(stored: Json) -> DumpPosition:
-    return DumpPosition(
-        tso=stored.get("tso"), log_file=stored.get("log_file"), log_offset=stored.get("log_offset"),
-        gtid=stored.get("gtid"), server_id=stored.get("server_id"),
-    )  # fmt: skip
-
-
 def stored_table(
     definition: TableDefinition,
     position: DumpPosition,
@@ -165,7 +156,7 @@ def stored_table(
     return {
         "database": definition.name.database,
         "table": definition.name.table,
-        "position": stored_position(position),
+        "position": _POSITION.dump_python(position, exclude_none=True),
         "schema": f"{directory}schema.sql",
         "columns": list(definition.types) if files else [],
         "encoded": sorted(definition.encoded) if files else [],
@@ -177,9 +168,9 @@ def stored_table(
 
 def stored_dump(position: DumpPosition, until: DumpPosition, started: str, tables: Sequence[Json]) -> str:
     """Return the text of `dump.json`."""
-    return stored_document({
-        "position": stored_position(position), "until": stored_position(until), "started": started, "tables": tables,
-    })  # fmt: skip
+    positions = {"position": position, "until": until}
+    stored = {name: _POSITION.dump_python(each, exclude_none=True) for name, each in positions.items()}
+    return stored_document({**stored, "started": started, "tables": tables})
 
 
 def read_database_dump(store: ObjectStore, number: int) -> Dump:
@@ -218,13 +209,13 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             files.append(contents.DumpFile(path, size, found.etag, found.modified, "zstd", notation))
         return contents.DumpedTable(
             TableName(of["database"], of["table"]), schema.path, statement.text, statement.definition, tuple(files),
-            of["rows"], position_of_stored(of["position"]),
+            of["rows"], _POSITION.validate_python(of["position"]),
         )  # fmt: skip
 
     return Dump(
-        position_of_stored(document["position"]),
+        _POSITION.validate_python(document["position"]),
         *contents.sorted_tables(map(table, document["tables"])),
         (),
         document["started"],
-        position_of_stored(document["until"]),
+        _POSITION.validate_python(document["until"]),
     )

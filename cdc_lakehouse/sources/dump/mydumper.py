@@ -303,7 +303,14 @@ def _files(
     of_sql = table.ordered(file for file in table.rows if file.format not in ("dat", "csv"))
     if not of_text:
         notation = contents.InsertNotation(statement.row_columns, own_charsets=own_charsets)
-        return tuple(_of_sql(file).with_notation(notation) for file in of_sql)
+        for file in of_sql:
+            if file.format != "sql":
+                raise DumpError(
+                    f"rows of a dump in the format {file.format} are not read",
+                    segment=file.object.path,
+                    advice="dump rows as INSERT, LOAD DATA or CSV",
+                )
+        return tuple(file.with_notation(notation) for file in of_sql)
     there = {file.order: file for file in (*of_sql, *of_text)}
     alone = {file.order for file in of_text} ^ {file.order for file in of_sql}
     for order in sorted(alone):
@@ -315,16 +322,6 @@ def _files(
     # The statements of a table differ only in the name of the file.
     notation = _text_notation(store, of_sql[0], statement)
     return tuple(file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text)
-
-
-def _of_sql(file: RowFile) -> RowFile:
-    if file.format != "sql":
-        raise DumpError(
-            f"rows of a dump in the format {file.format} are not read",
-            segment=file.object.path,
-            advice="dump rows as INSERT, LOAD DATA or CSV",
-        )
-    return file
 
 
 def _text_notation(store: ObjectStore, file: RowFile, statement: CreateStatement) -> TextNotation:

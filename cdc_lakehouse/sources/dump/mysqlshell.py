@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
-from cdc_lakehouse.changelog.schema import TableName, quoted
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources import read_json
@@ -40,6 +40,9 @@ _NO_ROWS: Final = re.compile(
 )
 _COMPRESSIONS: Final[dict[str, contents.Compression | None]] = {"none": None, "gzip": "gzip", "zstd": "zstd"}
 _DECODED: Final[dict[str, contents.BinaryNotation]] = {"FROM_BASE64": "base64", "UNHEX": "hex"}
+_OTHERS: Final = {
+    "views": "the view", "events": "the event", "functions": "the function", "procedures": "the procedure",
+}  # fmt: skip
 _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
@@ -61,7 +64,11 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
         document = files.document(f"{basename}.json")
         files.known |= {f"{basename}.json", f"{basename}.sql"}
         tables += _tables(files, document, schema, done)
-        left_out += _left_out(document, schema)
+        left_out += [
+            f"{words} {TableName(schema, each).quoted}"
+            for key, words in _OTHERS.items()
+            for each in document.names(key)
+        ]
         for view in document.names("views"):
             name = _basename(document, view)
             files.known |= {f"{name}.sql", f"{name}.pre.sql"}
@@ -189,13 +196,6 @@ def _position(start: _Document) -> contents.DumpPosition:
             "(REPLICATION CLIENT)",
         )
     return contents.DumpPosition(None, log_file, None if log_file is None else log_offset, gtid)
-
-
-def _left_out(schema: _Document, name: str) -> Iterator[str]:
-    kinds = {"views": "the view", "events": "the event", "functions": "the function", "procedures": "the procedure"}
-    for key, words in kinds.items():
-        for each in schema.names(key):
-            yield f"{words} {quoted(name)}.{quoted(each)}"
 
 
 # --- Tables ---

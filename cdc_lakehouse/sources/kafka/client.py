@@ -25,7 +25,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import admin as kafka_admin
@@ -67,6 +67,9 @@ _OWN: Final = {
 _SETTING: Final = re.compile(r'configuration property:? "([\w.]+)"')
 
 
+_Client = TypeVar("_Client", Consumer, AdminClient)
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaClient:
     """How the brokers are reached. It is handed to tasks, secrets and all, and never shown.
@@ -85,38 +88,24 @@ class KafkaClient:
         return cls(",".join(source.bootstrap_servers), dict(source.kafka))
 
     def consumer(self, errors: ClientErrors) -> Consumer:
-        """Return a consumer without a group. Raises `ConfigurationError` when the client does not accept its
-        settings."""
-        try:
-            return Consumer(self._configuration(errors))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise _refused(error) from None
+        """Return a consumer without a group. Raises as `admin` does."""
+        return self._made(Consumer, errors)
 
     def admin(self, errors: ClientErrors) -> AdminClient:
         """Return a client for requests to the cluster. Raises `ConfigurationError` when it does not accept its
         settings."""
+        return self._made(AdminClient, errors)
+
+    def _made(self, kind: type[_Client], errors: ClientErrors) -> _Client:
+        own: Any = {"bootstrap.servers": self.brokers, "error_cb": errors.note}
         try:
-            return AdminClient(self._configuration(errors))
+            return kind({**_DEFAULTS, **self.settings, **_OWN, **own})
         except (KafkaException, TypeError, ValueError) as error:
-            raise _refused(error) from None
-
-    def _configuration(self, errors: ClientErrors) -> dict[str, Any]:
-        return {
-            **_DEFAULTS,
-            **self.settings,
-            **_OWN,
-            "bootstrap.servers": self.brokers,
-            "error_cb": errors.note,
-        }
-
-
-def _refused(error: Exception) -> ConfigurationError:
-    # The client's text may contain a value.
-    named = _SETTING.search(str(error))
-    what = "a setting of source.kafka" if named is None else f"the setting source.kafka.{named[1]}"
-    return ConfigurationError(
-        f"the Kafka client does not take {what}", advice="names and values are those of librdkafka's CONFIGURATION.md"
-    )
+            # The client's text may contain a value.
+            named = _SETTING.search(str(error))
+            what = "a setting of source.kafka" if named is None else f"the setting source.kafka.{named[1]}"
+            advice = "names and values are those of librdkafka's CONFIGURATION.md"
+            raise ConfigurationError(f"the Kafka client does not take {what}", advice=advice) from None
 
 
 _FORBIDDEN: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
@@ -399,10 +388,24 @@ def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOff
     for topic in topics:
         known = landed.topics.get(topic.name)
         if known is not None and topic.id and known.id and topic.id != known.id:
-            faults.append(_recreated(topic))
+            faults.append(
+                SourceError(
+                    f"the topic {topic.name} was deleted and made again: its offsets begin anew, and what was not read "
+                    "of the earlier one is lost",
+                    advice="give the new one another name, or read it by a new feed",
+                )
+            )
             continue
         if source.needs_one_partition and len(topic.partitions) > 1:
-            faults.append(_without_order(topic))
+            faults.append(
+                SourceError(
+                    f"the topic {topic.name} has {len(topic.partitions)} partitions, and without TiDB's extension its "
+                    "messages have no commit-ts: nothing tells the order of rows and statements of different "
+                    "partitions",
+                    advice="set enable-tidb-extension=true in the changefeed's sink URI and take tidb_extension: false "
+                    "out of the feed's source; or send to a topic with one partition",
+                )
+            )
             continue
         for number, bounds in sorted(topic.partitions.items()):
             partition = LogPartition(topic.name, number)
@@ -451,23 +454,6 @@ def log_truncated(partition: LogPartition, wanted: int, end: int) -> SourceError
         f"{partition.named} ends at offset {end}, though it was read up to {wanted}: it was cut off, or the topic "
         "was deleted and made again",
         advice="restore it; a topic that was made again is read under another name, or by a new feed",
-    )
-
-
-def _recreated(topic: Topic) -> SourceError:
-    return SourceError(
-        f"the topic {topic.name} was deleted and made again: its offsets begin anew, and what was not read of the "
-        "earlier one is lost",
-        advice="give the new one another name, or read it by a new feed",
-    )
-
-
-def _without_order(topic: Topic) -> SourceError:
-    return SourceError(
-        f"the topic {topic.name} has {len(topic.partitions)} partitions, and without TiDB's extension its messages "
-        "have no commit-ts: nothing tells the order of rows and statements of different partitions",
-        advice="set enable-tidb-extension=true in the changefeed's sink URI and take tidb_extension: false out of the "
-        "feed's source; or send to a topic with one partition",
     )
 
 

@@ -342,7 +342,7 @@ def choose_ranges(
     whatever the limits are, so that none waits forever.
     """
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
-    sizes = {partition: _size(landed, partition.topic) for partition in left}
+    sizes = {each: max(1.0, landed.record_bytes(each.topic) or _UNKNOWN_SIZE) for each in left}
     by_records = _share(left, max(max_records, len(left)))
     needs = {partition: math.ceil(count * sizes[partition]) for partition, count in by_records.items()}
     by_bytes = _share(needs, max_bytes)
@@ -360,11 +360,6 @@ def choose_ranges(
         )
         for partition, count in sorted(taken.items())
     )
-
-
-def _size(landed: LandedOffsets, topic: str) -> float:
-    known = landed.record_bytes(topic)
-    return _UNKNOWN_SIZE if known is None else max(1.0, known)
 
 
 def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, int]:

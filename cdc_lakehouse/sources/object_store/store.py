@@ -197,7 +197,9 @@ class LocalStore:
         """Yield objects in byte order of the paths, in which a directory's name includes its `/`."""
         try:
             with os.scandir(self._root / prefix) as entries:
-                names = sorted(_paths(prefix, entries))
+                names = sorted(
+                    os.fsencode(f"{prefix}{entry.name}{'/' if _is_directory(entry) else ''}") for entry in entries
+                )
         except FileNotFoundError:
             if not prefix:
                 raise SourceUnreachableError(f"{self._root} is not there any more") from None
@@ -276,11 +278,6 @@ def _require_unchanged(path: str, file: BinaryIO, before: os.stat_result, *, who
 
 def _etag(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns:x}-{status.st_size:x}"
-
-
-def _paths(prefix: str, entries: Iterator[os.DirEntry[str]]) -> Iterator[bytes]:
-    for entry in entries:
-        yield os.fsencode(f"{prefix}{entry.name}{'/' if _is_directory(entry) else ''}")
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

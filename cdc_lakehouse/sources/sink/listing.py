@@ -404,7 +404,8 @@ class _Walk:
                 steps.append(partial(self.whole, f"{table.directory}/{path}/"))
             elif not self._frontier.is_closed_date(name) or _sequences(table, path):
                 dates.append(path)
-        if dates and not below and _known(table, dates) <= REQUEST * (len(dates) - 1):
+        known = sum(sequence.files for sequence in table.sequences if sequence.place in set(dates))
+        if dates and not below and known <= REQUEST * (len(dates) - 1):
             prefix = f"{table.directory}/{place}/"
             return _Result(unreadable, [*steps, partial(self.whole, prefix, f"{table.directory}/{min(dates)}")])
         return _Result(unreadable, [*steps, *(partial(self.data, table, date) for date in dates)])
@@ -431,12 +432,6 @@ class _Walk:
 
 def _sequences(table: KnownTable, place: str) -> list[FileSequence]:
     return [sequence for sequence in table.sequences if sequence.place == place]
-
-
-def _known(table: KnownTable, places: Iterable[str]) -> int:
-    """Return the number of known files in directories."""
-    wanted = set(places)
-    return sum(sequence.files for sequence in table.sequences if sequence.place in wanted)
 
 
 def _is_small(table: KnownTable) -> bool:
