@@ -446,10 +446,9 @@ def _current(context: Context, steps: Steps, feed: FeedConfig) -> Iterator[dg.As
     for changed in applied.tables:
         name = changed.life.last.name
         if changed.life.dropped_ts is None:
-            table = steps.run.lake.catalog.load_table(changed.state.identifier.parts)
-            described = metadata.table_metadata(feed.name, changed, table, applied.checkpoint_ts, now)
+            described = metadata.table_metadata(feed.name, changed, applied.checkpoint_ts, now)
             yield dg.AssetMaterialization(keys.current_key(feed.name, name), metadata=described)
-            checks.log_table_checks(context, feed, name, table)
+            checks.log_table_checks(context, feed, name, changed.state.table)
 
 
 def _unchanged_current(steps: Steps, table: TableName) -> metadata.Metadata:
@@ -463,8 +462,7 @@ def _unchanged_current(steps: Steps, table: TableName) -> metadata.Metadata:
     if life is None or state is None:
         return held
     upto = state.applied_ts if held else steps.applied.checkpoint_ts
-    current = run.lake.catalog.load_table(state.identifier.parts)
-    return {**metadata.state_metadata(run.feed.name, state, life.last, current, upto, utc_now()), **held}
+    return {**metadata.state_metadata(run.feed.name, state, life.last, upto, utc_now()), **held}
 
 
 def _live(steps: Steps, table: TableName) -> Incarnation | None:

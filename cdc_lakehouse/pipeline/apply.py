@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -143,7 +144,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     is blocked."""
     values = value_format(run.feed, changes.target.name)
     state = changes.state or _create(run, tables, changes, values)
-    table = run.lake.existing(state.identifier)
+    table = state.table
     target = target_of(changes.life)
     wanted = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
     format_version = max(wanted, state.format_version)
@@ -152,10 +153,8 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     is_upgraded = state.format_version < format_version
     if plan.steps or is_upgraded:
         transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
-        if is_upgraded:
-            transaction.upgrade(format_version)
-        transaction.change_schema(plan.steps)
-        schema = Schema.model_validate_json(transaction.schema_json())
+        evolved = transaction.evolve(plan.steps, format_version if is_upgraded else None)
+        schema = Schema.model_validate_json(evolved)
     stays = bool(state.row_count) and not changes.replaces_all_rows
     key = changes.table_key(values)
     stored = None
@@ -247,7 +246,6 @@ def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpda
         if update.stored is not None and stays:
             live += sum(file.live_rows for file in update.stored.files) - removed
         summary[names.ROW_COUNT] = str(live)
-    # Before anything is written for it: another writer may have changed the table.
     transaction = planned.transaction or iceberg.transaction(state.identifier, state.snapshot_id)
     delete_files, replaced = (), ()
     if stays and updated.deleted and update.stored is not None:
@@ -333,6 +331,8 @@ def converted_columns(target: Target, applied: TableVersion) -> frozenset[int]:
 
 
 _Item = TypeVar("_Item", TableChanges, PlannedUpdate)
+_AT_ONCE: Final = 2
+"""The number of tables that are planned or committed at the same time."""
 _TRIES: Final = 3
 """The number of times a table is updated whose files another writer rewrites meanwhile, or at which the engine
 fails."""
@@ -422,7 +422,9 @@ def _update_tables(
         counts, tries = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts), tries - 1
         left = [replace(each, events=counts.of(each)) for each in left]
         run.require_lease()
-        planned, failed, away = _each(run.log, left, lambda changes: plan_update(run, tables, changes))
+        # New tables are made in order: two of them may want one name.
+        at_once = 1 if any(each.state is None for each in left) else _AT_ONCE
+        planned, failed, away = _each(run.log, left, lambda changes: plan_update(run, tables, changes), at_once)
         spans = [span for each in planned for span in each.table.spans]
         # In the current state, and from before segments were decoded again.
         earlier = {id for each in planned for id in each.changes.earlier}
@@ -441,7 +443,7 @@ def _update_tables(
             progress.add()
             return each
 
-        done_now, uncommitted, lost = _each(run.log, audited, one)
+        done_now, uncommitted, lost = _each(run.log, audited, one, _AT_ONCE)
         committed += done_now
         failed |= uncommitted
         replanned = _rewritten(tables, left, failed) if tries else []
@@ -511,31 +513,37 @@ def _retried(
 
 
 def _each(
-    log: logging.Logger, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate]
+    log: logging.Logger, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate], at_once: int
 ) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
-    """Do the work for each table, one after the other; return the results, holds for tables that failed, and the
-    engine's errors by the table at which they occurred. Raises the engine's error when it occurs at two tables in a
-    row: others would fail too."""
+    """Do the work for each table, for some at once; return the results in order, holds for tables that failed, and the
+    engine's errors by the table at which they occurred. Raises the engine's error when it occurs at one table after the
+    other: others would fail too."""
     done: list[PlannedUpdate] = []
     reasons: dict[str, str] = {}
     away: dict[str, CdcError] = {}
-    is_away = False
-    for item in items:
-        changes = item.changes if isinstance(item, PlannedUpdate) else item
+    faults_in_a_row = 0
+    with ThreadPoolExecutor(at_once) as pool:
+        begun = [pool.submit(work, item) for item in items]
         try:
-            done.append(work(item))
-            is_away = False
-        except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-            fault = engine_fault(error)
-            if fault is None:
-                life = changes.life
-                reasons[life.id] = hold_reason(error, "be written", life.last.name)
-                log.warning("table %s: %s", changes.target.name, reasons[life.id], exc_info=error)
-                continue
-            log.warning("while table %s was written: %s", changes.target.name, fault)
-            if is_away:
-                raise fault from error
-            away[changes.life.id], is_away = fault, True
+            for item, future in zip(items, begun, strict=True):
+                changes = item.changes if isinstance(item, PlannedUpdate) else item
+                try:
+                    done.append(future.result())
+                    faults_in_a_row = 0
+                except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
+                    fault = engine_fault(error)
+                    if fault is None:
+                        life = changes.life
+                        reasons[life.id] = hold_reason(error, "be written", life.last.name)
+                        log.warning("table %s: %s", changes.target.name, reasons[life.id], exc_info=error)
+                        continue
+                    log.warning("while table %s was written: %s", changes.target.name, fault)
+                    away[changes.life.id] = fault
+                    faults_in_a_row += 1
+                    if faults_in_a_row > at_once:
+                        raise fault from error
+        finally:
+            pool.shutdown(cancel_futures=True)
     return done, Holds(reasons), away
 
 

@@ -70,7 +70,9 @@ class TransactedTable:
         return f"{self.directory}/data/{next(_NUMBERS)}.{ending}"
 
     def begin(self) -> TableTransaction:
-        return self.api.transaction(self.identifier, self.snapshot_id)
+        transaction = self.api.transaction(self.identifier, self.snapshot_id)
+        transaction.evolve()
+        return transaction
 
     def write(self, rows: Sequence[dict[str, Any]], schema: Schema | None = None, **properties: str) -> str:
         columns = {name: [row.get(name) for row in rows] for row in rows[:1] for name in row}
@@ -144,8 +146,7 @@ def test_schema_rows_deletes_and_properties_are_one_commit(new_table: Callable[.
     assert table.ids() == [1, 2, 3, 10, 20]
     before = table.table.metadata
     transaction = table.begin()
-    transaction.change_schema([[Add("n", "int", 7)], [Move("n", "id")]])
-    schema = Schema.model_validate_json(transaction.schema_json())
+    schema = Schema.model_validate_json(transaction.evolve([[Add("n", "int", 7)], [Move("n", "id")]]))
     assert [field.name for field in schema.fields] == ["id", "n", "name"]
     vectors, replaced = table.delete(lambda row: row["id"] in (2, 20))
     assert (len(vectors), replaced) == (2, [])
@@ -228,7 +229,7 @@ def test_rows_from_before_have_the_default_of_a_new_column(new_table: Callable[.
     table = new_table()
     table.append(numbered(1))
     transaction = table.begin()
-    transaction.change_schema([[Add(f"c{n}", type, value) for n, (type, value) in enumerate(DEFAULTS)]])
+    transaction.evolve([[Add(f"c{n}", type, value) for n, (type, value) in enumerate(DEFAULTS)]])
     transaction.commit(mark=True)
     expected = [value for _, value in DEFAULTS]
     assert [field.initial_default for field in table.table.schema().fields][2:] == expected
@@ -240,7 +241,7 @@ def test_rows_from_before_have_the_default_of_a_new_column(new_table: Callable[.
         "1970-01-01 00:00:01", "1000-01-01 00:00:00.000001", "1970-01-01 00:00:01", "2038-01-19 03:14:07.999999",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="no value of the type"):
-        table.begin().change_schema([[Add("x", "int", "seven")]])
+        table.begin().evolve([[Add("x", "int", "seven")]])
 
 
 def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_mark(
@@ -248,7 +249,7 @@ def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_
 ) -> None:
     table = new_table()
     empty = table.begin()
-    empty.change_schema([[Add("n", "int", 7)]])
+    empty.evolve([[Add("n", "int", 7)]])
     assert empty.commit(properties={"p": "1"}) is None
     assert table.snapshot_id is None
     of_nothing = table.begin().commit(mark=True, summary={"cdc.batch": "1"})
@@ -256,11 +257,11 @@ def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_
     assert [field.name for field in table.table.schema().fields] == ["id", "name", "n"]
     first = table.append(numbered(1))
     without = table.begin()
-    without.change_schema([[Rename("n", "m")]])
+    without.evolve([[Rename("n", "m")]])
     assert without.commit() is None
     assert table.snapshot_id == first
     marked = table.begin()
-    marked.change_schema([[Rename("m", "k")]])
+    marked.evolve([[Rename("m", "k")]])
     second = marked.commit(mark=True, summary={"cdc.batch": "9"})
     assert second == table.snapshot_id != first
     snapshot = table.table.current_snapshot()
@@ -278,7 +279,7 @@ COMMITS: dict[str, Callable[[TransactedTable, TableTransaction], dict[str, Any]]
     "no row": lambda table, _: {"replace_all": True},
     "mark": lambda table, _: {"mark": True},
     "properties": lambda table, _: {},
-    "schema": lambda table, transaction: transaction.change_schema([[Add("n", "int")]]) or {"mark": True},
+    "schema": lambda table, transaction: transaction.evolve([[Add("n", "int")]]) and {"mark": True},
 }
 OTHERS = {
     "append": "INSERT INTO {t} VALUES (9, 'x')",
@@ -319,9 +320,9 @@ def test_a_table_that_is_not_at_the_expected_snapshot_is_left(new_table: Callabl
     table.append(numbered(2))
     for wrong in (first, None, 1):
         with pytest.raises(TransientError, match="another writer"):
-            table.api.transaction(table.identifier, wrong)
+            table.api.transaction(table.identifier, wrong).commit(mark=True)
     with pytest.raises(TransientError):
-        table.api.transaction(new_table().identifier, first)
+        table.api.transaction(new_table().identifier, first).evolve()
 
 
 VALUES: dict[str, tuple[str, list[Any], list[str]]] = {
