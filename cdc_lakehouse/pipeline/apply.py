@@ -516,12 +516,12 @@ def _each(
     log: logging.Logger, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate], at_once: int
 ) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
     """Do the work for each table, for some at once; return the results in order, holds for tables that failed, and the
-    engine's errors by the table at which they occurred. Raises the engine's error when it occurs at one table after the
-    other: others would fail too."""
+    engine's errors by the table at which they occurred. Raises the engine's error when it occurs at two tables in a
+    row: others would fail too."""
     done: list[PlannedUpdate] = []
     reasons: dict[str, str] = {}
     away: dict[str, CdcError] = {}
-    faults_in_a_row = 0
+    is_away = False
     with ThreadPoolExecutor(at_once) as pool:
         begun = [pool.submit(work, item) for item in items]
         try:
@@ -529,7 +529,7 @@ def _each(
                 changes = item.changes if isinstance(item, PlannedUpdate) else item
                 try:
                     done.append(future.result())
-                    faults_in_a_row = 0
+                    is_away = False
                 except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
                     fault = engine_fault(error)
                     if fault is None:
@@ -538,10 +538,9 @@ def _each(
                         log.warning("table %s: %s", changes.target.name, reasons[life.id], exc_info=error)
                         continue
                     log.warning("while table %s was written: %s", changes.target.name, fault)
-                    away[changes.life.id] = fault
-                    faults_in_a_row += 1
-                    if faults_in_a_row > at_once:
+                    if is_away:
                         raise fault from error
+                    away[changes.life.id], is_away = fault, True
         finally:
             pool.shutdown(cancel_futures=True)
     return done, Holds(reasons), away
