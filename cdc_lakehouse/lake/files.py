@@ -283,8 +283,8 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 _TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
 
 _Entry = Mapping[str, Any]
-"""A record of a manifest list, or the data file of an entry of a manifest, by the names of Iceberg's specification; what
-its writer did not know is missing."""
+"""A record of a manifest list, or the data file of an entry of a manifest, by the names of Iceberg's specification;
+what its writer did not know is missing."""
 
 
 def column(field_id: int) -> str:
