@@ -446,11 +446,11 @@ def _update_tables(
         done_now, uncommitted, lost = _each(run.log, audited, one, _AT_ONCE)
         committed += done_now
         failed |= uncommitted
-        replanned = _rewritten(tables, left, failed) if tries else []
-        holds |= unsound | failed.without([each.life.id for each in replanned])
-        if replanned:
-            run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(replanned))
-        left = [*replanned, *collide, *_retried(tables, {**away, **lost}, left, tries)]
+        again = _again(tables, left, failed, {**away, **lost}, tries)
+        holds |= unsound | failed.without([each.life.id for each in again])
+        if again:
+            run.log.info("tables to be updated again, as another writer or the engine came between: %d", len(again))
+        left = [*again, *collide]
     holds = _close_dropped(run, tables, lives, holds)
 
     def rename(now: Identifier, wanted: Identifier) -> None:
@@ -478,37 +478,29 @@ def _update_tables(
     return done, holds | blocked
 
 
-def _rewritten(tables: CurrentTables, changed: Sequence[TableChanges], failed: Holds) -> list[TableChanges]:
-    """Return the failed tables whose files another writer has replaced by others with the same rows, with their new
-    state."""
-    found: list[TableChanges] = []
-    for each in changed:
-        now = None
-        if each.life.id in failed:
-            with contextlib.suppress(UnreadableTableError):
-                now = tables.find(each.life)
-        if now is None or each.state is None or now == each.state:
-            continue
-        if replace(now, snapshot_id=each.state.snapshot_id) == each.state:
-            found.append(replace(each, state=now))
-    return found
-
-
-def _retried(
-    tables: CurrentTables, away: Mapping[str, CdcError], changed: Sequence[TableChanges], tries: int
+def _again(
+    tables: CurrentTables, changed: Sequence[TableChanges], failed: Holds, away: Mapping[str, CdcError], tries: int
 ) -> list[TableChanges]:
-    """Return the tables at which the engine failed, to be updated again. Raises the engine's error when no tries are
-    left or the table has changed: the next run continues from what is committed, and no table is held."""
+    """Return the tables to be updated again, with their state: failed ones whose files another writer has replaced by
+    others with the same rows, and those at which the engine failed. Raises the engine's error when no tries are left or
+    the table has changed: the next run continues from what is committed, and no table is held."""
     found: list[TableChanges] = []
     for each in changed:
-        fault = away.get(each.life.id)
-        if fault is None:
+        before, now, fault = each.state, None, away.get(each.life.id)
+        if fault is None and each.life.id not in failed:
             continue
-        now = tables.find(each.life) if tries else None
-        is_new = each.state is None and (now is None or not now.schema_fingerprint)
-        if not tries or not (is_new or now == each.state):
+        with contextlib.suppress(UnreadableTableError):
+            now = tables.find(each.life) if tries else None
+        if fault is not None:
+            again = now == before or (before is None and now is not None and not now.schema_fingerprint)
+        elif before is None or now is None or now == before:
+            continue
+        else:
+            again = replace(now, snapshot_id=before.snapshot_id) == before
+        if again and tries:
+            found.append(replace(each, state=now))
+        elif fault is not None:
             raise fault
-        found.append(replace(each, state=now))
     return found
 
 
@@ -523,9 +515,8 @@ def _each(
     away: dict[str, CdcError] = {}
     is_away = False
     with ThreadPoolExecutor(at_once) as pool:
-        begun = [pool.submit(work, item) for item in items]
         try:
-            for item, future in zip(items, begun, strict=True):
+            for item, future in [(item, pool.submit(work, item)) for item in items]:
                 changes = item.changes if isinstance(item, PlannedUpdate) else item
                 try:
                     done.append(future.result())
