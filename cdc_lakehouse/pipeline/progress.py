@@ -29,12 +29,14 @@ class Progress:
         self._log, self._what, self._total = log, what, total
         self._done = 0
         self._told_at = time.monotonic()
+        self._lock = threading.Lock()
 
     def add(self, number: int = 1) -> None:
-        self._done += number
-        if self._done >= self._total or time.monotonic() - self._told_at > _EVERY_SECONDS:
-            self._told_at = time.monotonic()
-            self._log.info("%d of %d %s", self._done, self._total, self._what)
+        with self._lock:
+            self._done += number
+            if self._done >= self._total or time.monotonic() - self._told_at > _EVERY_SECONDS:
+                self._told_at = time.monotonic()
+                self._log.info("%d of %d %s", self._done, self._total, self._what)
 
 
 def time_span(seconds: float) -> str:
