@@ -279,7 +279,7 @@ COMMITS: dict[str, Callable[[TransactedTable, TableTransaction], dict[str, Any]]
     "no row": lambda table, _: {"replace_all": True},
     "mark": lambda table, _: {"mark": True},
     "properties": lambda table, _: {},
-    "schema": lambda table, transaction: transaction.evolve([[Add("n", "int")]]) and {"mark": True},
+    "schema": lambda table, transaction: {"mark": bool(transaction.evolve([[Add("n", "int")]]))},
 }
 OTHERS = {
     "append": "INSERT INTO {t} VALUES (9, 'x')",
