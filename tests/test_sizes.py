@@ -14,18 +14,18 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_003, 5),
-    "cdc_lakehouse/assets": (2_551, 11),
+    "cdc_lakehouse/assets": (2_548, 11),
     "cdc_lakehouse/changelog": (5_884, 16),
     "cdc_lakehouse/commands": (3_970, 21),
     "cdc_lakehouse/config": (1_965, 8),
     "cdc_lakehouse/decoders": (6_289, 22),
-    "cdc_lakehouse/lake": (10_980, 30),
+    "cdc_lakehouse/lake": (10_779, 30),
     "cdc_lakehouse/operate": (2_620, 8),
     "cdc_lakehouse/pipeline": (6_243, 17),
     "cdc_lakehouse/sample": (831, 3),
     "cdc_lakehouse/sources": (6_479, 29),
     "cdc_lakehouse/*.py": (914, 6),
-    "tests": (34_962, 251),
+    "tests": (34_963, 251),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
