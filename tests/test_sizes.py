@@ -1,4 +1,4 @@
-"""How large the project may be: lines of Python and modules of each package.
+"""How large the project may be: lines and modules of each package, in Python and Java.
 
 A change that makes a package smaller lowers its number here. A raise is a commit of its own that says why.
 """
@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_970, 21),
     "cdc_lakehouse/config": (1_965, 8),
     "cdc_lakehouse/decoders": (6_289, 22),
-    "cdc_lakehouse/lake": (10_779, 30),
+    "cdc_lakehouse/lake": (11_118, 31),
     "cdc_lakehouse/operate": (2_620, 8),
     "cdc_lakehouse/pipeline": (6_243, 17),
     "cdc_lakehouse/sample": (831, 3),
     "cdc_lakehouse/sources": (6_479, 29),
     "cdc_lakehouse/*.py": (914, 6),
-    "tests": (34_963, 251),
+    "tests": (35_271, 254),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
@@ -33,8 +33,8 @@ SLACK = 120
 
 def size(place: str) -> tuple[int, int]:
     """Lines and modules of a package with all below it, or of the modules that a pattern names."""
-    files = ROOT.glob(place) if place.endswith(".py") else (ROOT / place).rglob("*.py")
-    modules = [file for file in files if not file.name.endswith("_pb2.py")]
+    files = ROOT.glob(place) if place.endswith(".py") else (ROOT / place).rglob("*.[pj]*")
+    modules = [file for file in files if file.suffix in (".py", ".java") and not file.name.endswith("_pb2.py")]
     return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in modules), len(modules)
 
 
