@@ -180,7 +180,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         recomputed=changes.recomputed,
         tells_collisions=changes.state is not None and not changes.reads_all_events,
     )
-    planned = PlannedTable(update, tuple(changes.spans(key)), changes.events, rewrites=bool(plan.rewritten) and stays)
+    planned = PlannedTable(update, tuple(changes.spans(key)), *changes.events, rewrites=bool(plan.rewritten) and stays)
     return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes), format_version)
 
 

@@ -49,7 +49,7 @@ class TableChanges:
       one of the earlier snapshots no longer exists. recompute:
       whether it is because a person requested it. keys_may_collide: whether keys that differ in the source can be equal
       in the lake (zero dates that became NULL).
-    events: about how many events the run reads.
+    events: about how many events the run reads, and whether all are INSERTs, as `EventEstimates.of` says.
     """
 
     number: int
@@ -64,7 +64,7 @@ class TableChanges:
     earlier: frozenset[int] = frozenset()
     recompute: bool = False
     keys_may_collide: bool = False
-    events: int = 0
+    events: tuple[int, bool] = (0, False)
 
     @property
     def target(self) -> TableVersion:
@@ -304,21 +304,24 @@ class EventEstimates:
         self._all = _events_by_name(decoded)
         self._new = _events_by_name(decoded.filter(pc.field("max_commit_ts") > after_ts))
 
-    def of(self, changes: TableChanges) -> int:
+    def of(self, changes: TableChanges) -> tuple[int, bool]:
         return self.of_names(changes.life.names, above=not changes.reads_all_events and changes.state is not None)
 
-    def of_names(self, names: Collection[TableName], *, above: bool = False) -> int:
-        """Return the number of events of tables with these names."""
+    def of_names(self, names: Collection[TableName], *, above: bool = False) -> tuple[int, bool]:
+        """Return the number of events of tables with these names, and whether no UPDATE or DELETE is known of them."""
         counts = self._new if above else self._all
         # Ranges of topics hold rows of many tables: all of them may belong to any one.
-        return sum(counts.get(name, 0) for name in (*names, None))
+        found = [counts.get(name, (0, 0)) for name in (*names, None)]
+        return sum(events for events, _ in found), not any(others for _, others in found)
 
 
-def _events_by_name(rows: pa.Table) -> dict[TableName | None, int]:
-    found = rows.group_by(["database", "table"]).aggregate([("events", "sum"), ("size", "sum")]).to_pylist()
+def _events_by_name(rows: pa.Table) -> dict[TableName | None, tuple[int, int]]:
+    """Return the number of events, and of those that are an UPDATE or a DELETE."""
+    sums = [(name, "sum") for name in ("events", "size", "updates", "deletes")]
     return {
-        None if row["table"] is None else TableName(row["database"], row["table"]): max(
-            row["events_sum"] or 0, row["size_sum"] // _EVENT_BYTES
+        None if row["table"] is None else TableName(row["database"], row["table"]): (
+            max(row["events_sum"] or 0, row["size_sum"] // _EVENT_BYTES),
+            (row["updates_sum"] or 0) + (row["deletes_sum"] or 0),
         )
-        for row in found
+        for row in rows.group_by(["database", "table"]).aggregate(sums).to_pylist()
     }

@@ -497,7 +497,7 @@ class SyntheticWriter:
         ]  # fmt: skip
         readers = _readers(move)
         names = {name for table in move.tables for name in table.life.names}
-        is_small = EventEstimates(self._run.segments.rows).of_names(names) <= _DRIVER_EVENTS
+        is_small = EventEstimates(self._run.segments.rows).of_names(names)[0] <= _DRIVER_EVENTS
         with errors_of_tasks():
             (self._write_in_driver if is_small else self._write_in_tasks)(move, spans, readers)
 

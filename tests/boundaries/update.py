@@ -27,7 +27,9 @@ from cdc_lakehouse.lake.current.update_tasks import (
     TableUpdate,
     UpdatedTable,
     UpdateJob,
+    parts_apart,
     summarized,
+    update_by_share,
     update_tables,
     update_with_blocks,
 )

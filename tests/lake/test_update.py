@@ -60,9 +60,11 @@ from tests.boundaries.update import (
     duckdb_sql,
     image_text,
     lake_name,
+    parts_apart,
     read_keyed_events,
     row_stage,
     summarized,
+    update_by_share,
     update_tables,
     update_tasks,
     update_with_blocks,
@@ -253,15 +255,20 @@ class Play:
         return UpdateJob(session, {}).run([table], reader)[0]
 
     def by_tasks(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
-        """Two tasks, whose events come in blocks, through files or not, and one that writes existing rows again."""
+        """Two tasks: each has a share of the events where no key is in both; otherwise events come in blocks, through
+        files or not. One writes existing rows again."""
         update, found = table.update, table.update.updated()
+        parts = [part for share in reader.shares(2) for part in update_by_share({}, [table], share)]
+        apart = [] if update.recomputed else parts_apart(parts)
+        for result in apart:
+            found.add(pickle.loads(pickle.dumps(result)))
         redecoded = update.recomputed.segments if update.recomputed else frozenset[str]()
         blocks = list[pa.RecordBatch]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
             shuffle = EventShuffle(table.spans, redecoded, {0: (0, 2)}, directory)
             events = read_keyed_events(share, connection(), table.spans, redecoded)
             blocks += [shuffle.divided(connection(), keyed) for keyed in events]
-        for task in (0, 1):
+        for task in () if apart else (0, 1):
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
             for result in task_results(update, *own):
                 found.add(result)
@@ -371,6 +378,15 @@ def test_queries_do_not_grow_with_columns(tmp_path: Path, monkeypatch: pytest.Mo
         assert first == f"1, {', '.join(shown for _, _, shown in given)} @3"
         assert second == f"2, None, None, 5, {', '.join(['None'] * (count - 4))} @4"
     assert 0 < planned[3] == planned[1]
+
+
+def test_shares_with_a_key_in_two_are_not_used(tmp_path: Path) -> None:
+    for second, apart in (("2 I id=2", 2), ("2 I id=1", 0)):
+        play = Play(tmp_path, {"table": "id int key"})
+        play.events = [event(line, n)[1] for n, line in enumerate(("1 I id=1", second), 1)]
+        table, reader = play.prepared()
+        parts = [part for share in reader.shares(2) for part in update_by_share({}, [table], share)]
+        assert (len(parts), len(parts_apart(parts))) == (2, apart)
 
 
 @pytest.mark.slow

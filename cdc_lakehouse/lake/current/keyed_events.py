@@ -522,6 +522,18 @@ def all_keyed_events(
     return pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(reader, connection, spans, decoded_again)])
 
 
+def shares_of(spark: SparkSession, reader: EventReader) -> list[EventReader]:
+    """Split a reader for tasks that each read some files."""
+    files = [*reader.files, *(file for earlier in reader.earlier for file in earlier.files)]
+    most = max(spark.sparkContext.defaultParallelism, math.ceil(sum(file.size for file in files) / _SHARE_BYTES))
+    return reader.shares(max(1, min(most, len(files))))
+
+
+def key_hashes(connection: Any, keyed: pa.Table) -> pa.ChunkedArray:
+    """Return a number for the key of each keyed event."""
+    return sql.query(connection, "SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h")
+
+
 @dataclass(frozen=True)
 class EventShuffle:
     """Sends the keyed events of some spans to tasks. `places` maps a table's number to its first task and its number of
@@ -535,16 +547,14 @@ class EventShuffle:
 
     def blocks(self, spark: SparkSession, reader: EventReader) -> DataFrame:
         """Return all events of the reader as blocks, with the columns of `BLOCKS`."""
-        files = [*reader.files, *(file for earlier in reader.earlier for file in earlier.files)]
-        most = max(spark.sparkContext.defaultParallelism, math.ceil(sum(file.size for file in files) / _SHARE_BYTES))
-        shares = reader.shares(max(1, min(most, len(files))))
+        shares = shares_of(spark, reader)
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with sql.database() as connection, errors_to_driver():
                 for batch in batches:
                     for number in batch.column(0).to_pylist():
                         found = read_keyed_events(shares[number], connection, self.spans, self.decoded_again)
-                        for keyed in _together(found):
+                        for keyed in together(found):
                             yield self.divided(connection, keyed)
 
         return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
@@ -569,8 +579,7 @@ class EventShuffle:
         first, buckets = np.array([self.places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
         if (buckets == 1).all():
             return first
-        hashes = sql.query(connection, "SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h")
-        return first + (hashes.to_numpy() % buckets.astype(np.uint64)).astype(np.int64)
+        return first + (key_hashes(connection, keyed).to_numpy() % buckets.astype(np.uint64)).astype(np.int64)
 
 
 @contextlib.contextmanager
@@ -586,14 +595,14 @@ def block_directory(spark: SparkSession) -> Iterator[str | None]:
         yield directory
 
 
-def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Concatenate tables up to a size."""
+def together(tables: Iterable[pa.Table], most: int = _BLOCK_BYTES) -> Iterator[pa.Table]:
+    """Concatenate tables up to a size in bytes."""
     waiting: list[pa.Table] = []
     size = 0
     for each in tables:
         waiting.append(each)
         size += each.nbytes
-        if size >= _BLOCK_BYTES:
+        if size >= most:
             yield pa.concat_tables(waiting)
             waiting, size = [], 0
     if waiting:

@@ -458,10 +458,10 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
     # DuckDB plans a member of a structure in the time that Python takes for hundreds, and its structures cannot have a
     # member without a name.
-    by_columns = len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in read.values()
-    if by_columns and _are_usual(connection, images, names, known):
+    by_columns = len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in names
+    if by_columns and (texts := _members(connection, images, names, known)) is not None:
         no = pa.repeat(False, len(images))
-        return RowImages(_members(connection, images, read), no, no)
+        return RowImages({text: texts[name] for text, name in read.items()}, no, no)
     members = [json.loads(image or "{}", object_pairs_hook=list) for image in images.to_pylist()]
     rows = [dict(each) for each in members]
     strange = [not known >= row.keys() or len(row) < len(each) for row, each in zip(rows, members, strict=True)]
@@ -472,25 +472,30 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     )
 
 
-def _are_usual(connection: Any, images: pa.ChunkedArray, names: set[str], known: set[str]) -> bool:
-    """Whether all images have each of the names once, and apart from these only known names."""
-    if images.null_count:
-        return False
-    found = _query(connection, "SELECT DISTINCT json_keys(image) AS names FROM images", images).column("names")
-    return all(names <= set(each) <= known and len(each) == len(set(each)) for each in found.to_pylist())
+def _members(connection: Any, images: pa.ChunkedArray, names: set[str], known: set[str]) -> dict[str, Any] | None:
+    """Return the texts of members by name; None unless all images have each of the names once, and apart from these
+    only known names."""
+    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
 
+    if images.null_count or not names:
+        return None
+    structure = sql.text_literal(json.dumps(dict.fromkeys(names, "VARCHAR"), ensure_ascii=False))
 
-def _members(connection: Any, images: pa.ChunkedArray, read: Mapping[str, str]) -> dict[str, Any]:
-    if not read:
-        return {}
-    structure = sql.text_literal(json.dumps(dict.fromkeys(read.values(), "VARCHAR"), ensure_ascii=False))
-    found = _query(connection, f"SELECT json_transform(image, {structure}) AS members FROM images", images)
-    members = [chunk.flatten() for chunk in found.column("members").chunks]
-    return {text: pa.chunked_array([each[n] for each in members], pa.string()) for n, text in enumerate(read)}
+    def asked(expression: str, images: pa.ChunkedArray) -> pa.ChunkedArray:
+        query = f"SELECT {expression} AS found FROM images"
+        return sql.query(connection, query, images=pa.table({"image": images})).column("found")
 
-
-def _query(connection: Any, query: str, images: pa.ChunkedArray) -> pa.Table:
-    return sql.query(connection, query, images=pa.table({"image": images}))
+    try:
+        members = asked(f"json_transform_strict(image, {structure})", images)
+    except duckdb.InvalidInputException:
+        return None  # A name is missing, or comes twice.
+    texts = {name: pc.struct_field(members, place) for place, name in enumerate(names)}
+    # Texts without an escape and these names are all that an image of their length has room for.
+    size: Any = len(json.dumps(dict.fromkeys(names), ensure_ascii=False, separators=(",", ":")).encode())
+    for each in texts.values():
+        size = pc.add(size, pc.fill_null(pc.subtract(pc.binary_length(each), len("null") - 2), 0))
+    others = asked("DISTINCT json_keys(image)", images.filter(pc.not_equal(pc.binary_length(images), size))).to_pylist()
+    return texts if all(names <= set(each) <= known and len(each) == len(set(each)) for each in others) else None
 
 
 @dataclass(slots=True)

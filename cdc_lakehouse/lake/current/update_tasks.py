@@ -42,9 +42,13 @@ from cdc_lakehouse.lake.current.keyed_events import (
     block_directory,
     events_of_blocks,
     key_deletes,
+    key_hashes,
     key_part,
     key_texts,
     latest_changes,
+    read_keyed_events,
+    shares_of,
+    together,
 )
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
@@ -121,6 +125,7 @@ class UpdatedTable:
       positions of deleted and replaced rows, by the path of their file.
     rejections: rows that cannot be used, as in `summarized`. failure: why the table cannot be updated.
     collides: keys of it may be one in the lake; nothing was written, because all of its events have to be read.
+    keys: the different hashes of the keys of a part's events (array), where these were not divided by key.
     """
 
     table_no: int
@@ -132,6 +137,7 @@ class UpdatedTable:
     rejections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     failure: str | None = None
     collides: bool = False
+    keys: Any = None
 
     def add(self, part: UpdatedTable) -> None:
         self.files += part.files
@@ -284,6 +290,28 @@ def _updated(
         known = isinstance(error, CdcError)
         return update.updated(str(error) if known else f"the table could not be written: {described(error)}")
     return found
+
+
+def update_by_share(
+    properties: Mapping[str, str], tables: Sequence[PlannedTable], share: EventReader
+) -> Iterator[UpdatedTable]:
+    """Carry out the updates of some tables with the events of a share, as if no other share had one of their keys."""
+    spans = [span for table in tables for span in table.spans]
+    with sql.database() as connection:
+        for events in together(read_keyed_events(share, connection, spans), _PART_BYTES):
+            for part in update_tables(properties, [table.update for table in tables], events):
+                own = where(events, events.column("table_no").to_numpy() == part.table_no)
+                part.keys = pc.unique(key_hashes(connection, own))
+                yield part
+
+
+def parts_apart(parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
+    """Return the parts of tables of which no two parts have a key of one hash."""
+    keys: dict[int, list[pa.Array]] = {}
+    for part in parts:
+        keys.setdefault(part.table_no, []).append(part.keys)
+    different = {number: pc.count_distinct(pa.chunked_array(own)).as_py() for number, own in keys.items()}
+    return [part for part in parts if different[part.table_no] == sum(map(len, keys[part.table_no]))]
 
 
 def fold_table(
@@ -703,6 +731,8 @@ _TASK_EVENTS: Final = 500_000
 """The approximate number of a table's events for one task."""
 _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer events is never split."""
+_PART_BYTES: Final = 384 * 1024 * 1024
+"""The size in memory of the keyed events of a data file where a task has a share of all events."""
 _TABLE_WEIGHT: Final = 2000
 """The cost of a table for a task, as a number of events."""
 _DRIVER_ROWS: Final = 1_000_000
@@ -718,11 +748,12 @@ _SPARK_FAILS: Final = (
 @dataclass(frozen=True)
 class PlannedTable:
     """One table's part of the job. Its events, about `events` many, are in the `spans`; `rewrites` says that existing
-    rows must be rewritten."""
+    rows must be rewritten, `inserts` that no UPDATE or DELETE is known among the events."""
 
     update: TableUpdate
     spans: tuple[KeyedSpan, ...]
     events: int
+    inserts: bool = False
     rewrites: bool = False
 
 
@@ -748,17 +779,27 @@ class UpdateJob:
 
     def _run(self, tables: Sequence[PlannedTable], reader: EventReader) -> dict[int, UpdatedTable]:
         found = {table.update.table_no: table.update.updated() for table in tables}
-        places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
-        spans = tuple(span for table in tables for span in table.spans)
-        redecoded = frozenset(name for table in tables if (keys := table.update.recomputed) for name in keys.segments)
-        if tasks == 1 and _fits_driver(tables):
+        parallelism = self._spark.sparkContext.defaultParallelism
+        left, (places, tasks) = tables, _places(tables, parallelism)
+        parts: list[UpdatedTable] = []
+        # Its keys are probably different.
+        large = [t for t in tables if t.inserts and not t.update.recomputed and places[t.update.table_no][1] > 1]
+        if large:
+            work = functools.partial(update_by_share, self._properties, large)
+            parts = parts_apart(run_tasks(self._spark, shares_of(self._spark, reader), work))
+            done = {part.table_no for part in parts}
+            left = [table for table in tables if table.update.table_no not in done]
+            places, tasks = _places(left, parallelism)
+        spans = tuple(span for table in left for span in table.spans)
+        redecoded = frozenset(name for table in left if (keys := table.update.recomputed) for name in keys.segments)
+        if tasks == 1 and _fits_driver(left):
             with sql.database() as connection:
                 events = all_keyed_events(reader, connection, spans, redecoded)
-            parts = [*update_tables(self._properties, [table.update for table in tables], events)]
-        else:
+            parts += update_tables(self._properties, [table.update for table in left], events)
+        elif left:
             plans = [
                 {"task": first + bucket, "plan": pickle.dumps(table.update)}
-                for table in tables
+                for table in left
                 for first, buckets in [places[table.update.table_no]]
                 for bucket in range(buckets)
             ]
@@ -767,7 +808,7 @@ class UpdateJob:
                 rows = self._spark.createDataFrame(pa.Table.from_pylist(plans, TASK_ROWS))
                 rows = rows.unionByName(blocks, allowMissingColumns=True)
                 rows = rows.repartitionById(tasks, rows["task"])
-                parts = results_of(rows, functools.partial(update_with_blocks, self._properties))
+                parts += results_of(rows, functools.partial(update_with_blocks, self._properties))
         for part in parts:
             found[part.table_no].add(part)
         rewrites = [
