@@ -23,7 +23,7 @@ from benchmarks import sbtest
 from benchmarks.__main__ import CACHE
 from benchmarks.change_log import read_through
 from benchmarks.lakehouse import lake_config, sink_source
-from benchmarks.many_tables import cpu_seconds
+from benchmarks.memory import cpu_seconds
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake

@@ -22,7 +22,8 @@ import click
 from benchmarks import sbtest
 from benchmarks.__main__ import CACHE
 from benchmarks.lakehouse import lake_config, sink_source
-from benchmarks.many_tables import Log, cpu_seconds
+from benchmarks.many_tables import Log
+from benchmarks.memory import cpu_seconds
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig, LakeConfig
 from cdc_lakehouse.lake.catalog import Lake

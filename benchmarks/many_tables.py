@@ -7,7 +7,6 @@ Dagster. CPU is that of this process, of the JVM and of Python's workers togethe
 from __future__ import annotations
 
 import datetime
-import os
 import statistics
 import tempfile
 import time
@@ -21,6 +20,7 @@ import click
 from benchmarks import sbtest
 from benchmarks.__main__ import CACHE
 from benchmarks.lakehouse import lake_config, sink_source
+from benchmarks.memory import cpu_seconds
 from cdc_lakehouse.changelog import versions
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, commit_time, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
@@ -34,7 +34,6 @@ from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, T
 _COUNT: Final = click.IntRange(min=1)
 _ROWS: Final = 1000
 """Of each table, that its changes go over."""
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Log:
@@ -130,24 +129,6 @@ def _measured(directory: Path, tables: int, changes: int, passes: int, cores: in
             yield Pass(middle - start, end - middle, cpu_seconds() - before)
     finally:
         spark.stop()
-
-
-def cpu_seconds() -> float:
-    """Of this process and all below it that live."""
-    parents: dict[int, tuple[int, int]] = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            try:
-                about = (place / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            except OSError:
-                continue  # It has ended.
-            parents[int(place.name)] = int(about[1]), int(about[11]) + int(about[12])
-    wanted, ticks = [os.getpid()], 0
-    while wanted:
-        number = wanted.pop()
-        ticks += parents.get(number, (0, 0))[1]
-        wanted += [child for child, (parent, _) in parents.items() if parent == number]
-    return ticks / _TICKS
 
 
 if __name__ == "__main__":

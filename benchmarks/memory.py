@@ -1,4 +1,5 @@
-"""Peak memory of a measured part, sampled: the driver's heap, and the resident memory of both processes.
+"""Peak memory of a measured part, sampled: the driver's heap, and the resident memory of both processes; and the CPU's
+time.
 
 Resident memory is known where there is a /proc.
 """
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 _PAUSE_SECONDS: Final = 0.1
 _MIB: Final = 1 << 20
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -63,3 +65,21 @@ def _resident(pid: int) -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE") // _MIB
+
+
+def cpu_seconds() -> float:
+    """Of this process and all below it that live."""
+    parents: dict[int, tuple[int, int]] = {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                about = (place / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            except OSError:
+                continue  # It has ended.
+            parents[int(place.name)] = int(about[1]), int(about[11]) + int(about[12])
+    wanted, ticks = [os.getpid()], 0
+    while wanted:
+        number = wanted.pop()
+        ticks += parents.get(number, (0, 0))[1]
+        wanted += [child for child, (parent, _) in parents.items() if parent == number]
+    return ticks / _TICKS

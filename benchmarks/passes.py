@@ -15,7 +15,7 @@ from benchmarks.agreement import check_current, check_events
 from benchmarks.change_log import ChangeLog, Stage
 from benchmarks.duck import Files
 from benchmarks.lakehouse import Feed, sink_source
-from benchmarks.memory import Peaks, Watch
+from benchmarks.memory import Peaks, Watch, cpu_seconds
 from cdc_lakehouse.config import LakeConfig
 
 DECODE: Final = "decode + append"
@@ -30,13 +30,16 @@ class Engine(Protocol):
 
 @dataclass
 class Runs:
-    """One part by one engine: a time for each repetition, and the peaks over all of them."""
+    """One part by one engine: a time for each repetition, that of its processors (the product's processes together),
+    and the peaks over all of them."""
 
     seconds: list[float] = field(default_factory=list[float])
+    cpu: list[float] = field(default_factory=list[float])
     peaks: Peaks = field(default_factory=Peaks)
 
-    def add(self, seconds: float, *peaks: Peaks) -> None:
+    def add(self, seconds: float, cpu: float, *peaks: Peaks) -> None:
         self.seconds.append(seconds)
+        self.cpu.append(cpu)
         for each in peaks:
             self.peaks.raise_to(each)
 
@@ -91,17 +94,17 @@ class Bench:
         for stage, decoding, whole in zip(log.stages, runs[::2], runs[1::2], strict=True):
             log.lay(stage, sink)
             os.sync()  # What was written before is not to be waited for in what is measured.
-            decode, peaks = self._time(lambda stage=stage: engine.decode(stage))
-            publish, more = self._time(lambda stage=stage: engine.publish(stage))
-            decoding.add(decode, peaks)
-            whole.add(decode + publish, peaks, more)
+            decode, cpu, peaks = self._time(lambda stage=stage: engine.decode(stage))
+            publish, more_cpu, more = self._time(lambda stage=stage: engine.publish(stage))
+            decoding.add(decode, cpu, peaks)
+            whole.add(decode + publish, cpu + more_cpu, peaks, more)
 
-    def _time(self, action: Callable[[], None]) -> tuple[float, Peaks]:
+    def _time(self, action: Callable[[], None]) -> tuple[float, float, Peaks]:
         with Watch(self._spark) as watch:
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), cpu_seconds()
             action()
-            seconds = time.perf_counter() - start
-        return seconds, watch.peaks
+            seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu
+        return seconds, cpu, watch.peaks
 
 
 def _agree(log: ChangeLog, feed: Feed, files: Files) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 from pyspark import __version__ as spark_version
 
-from benchmarks.passes import Part
+from benchmarks.passes import Part, Runs
 
 
 def as_json(parts: Sequence[Part], settings: dict[str, Any]) -> dict[str, Any]:
@@ -33,9 +33,9 @@ def as_json(parts: Sequence[Part], settings: dict[str, Any]) -> dict[str, Any]:
 def as_markdown(figures: dict[str, Any]) -> str:
     settings, machine = figures["settings"], figures["machine"]
     lines = [
-        "| events | measured | MiB read | ours, s | events/s | DuckDB, s | ratio "
+        "| events | measured | MiB read | ours, s | events/s | DuckDB, s | ratio | CPU s | DuckDB, CPU s | ratio "
         "| heap, MiB | JVM, MiB | DuckDB, MiB |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
         *(_line(part) for part in figures["parts"]),
         "",
         "ratio = DuckDB's seconds / ours: 1 is as fast as DuckDB. Seconds are medians, memory is the highest of all "
@@ -56,17 +56,23 @@ def _figures(part: Part) -> dict[str, Any]:
         "bytes": part.stage.bytes,
         "rows_after": part.stage.rows,
         "ratio": round(theirs / ours, 3),
-        "ours": {**_engine(part, ours), "all_seconds": part.ours.seconds, "peak_mib": asdict(part.ours.peaks)},
+        "cpu_ratio": round(median(part.duckdb.cpu) / median(part.ours.cpu), 3),
+        "ours": {**_engine(part, part.ours), "all_seconds": part.ours.seconds, "peak_mib": asdict(part.ours.peaks)},
         "duckdb": {
-            **_engine(part, theirs),
+            **_engine(part, part.duckdb),
             "all_seconds": part.duckdb.seconds,
             "peak_mib": {"python": part.duckdb.peaks.python},
         },
     }
 
 
-def _engine(part: Part, seconds: float) -> dict[str, float]:
-    return {"seconds": round(seconds, 3), "events_per_second": round(part.stage.total / seconds)}
+def _engine(part: Part, runs: Runs) -> dict[str, float]:
+    seconds = median(runs.seconds)
+    return {
+        "seconds": round(seconds, 3),
+        "events_per_second": round(part.stage.total / seconds),
+        "cpu_seconds": round(median(runs.cpu), 2),
+    }
 
 
 def _line(part: dict[str, Any]) -> str:
@@ -79,6 +85,9 @@ def _line(part: dict[str, Any]) -> str:
         f"{ours['events_per_second']:,}",
         f"{theirs['seconds']:.2f}",
         f"{part['ratio']:.2f}",
+        f"{ours['cpu_seconds']:.2f}",
+        f"{theirs['cpu_seconds']:.2f}",
+        f"{part['cpu_ratio']:.2f}",
         f"{ours['peak_mib']['heap']:,}",
         f"{ours['peak_mib']['jvm']:,}",
         f"{theirs['peak_mib']['python']:,}",

@@ -16,7 +16,7 @@ import click
 from benchmarks.__main__ import CACHE
 from benchmarks.change_log import Workload, change_log
 from benchmarks.lakehouse import Feed, lake_config, sink_source
-from benchmarks.many_tables import cpu_seconds
+from benchmarks.memory import cpu_seconds
 from cdc_lakehouse.lake import spark
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive
 
