@@ -397,6 +397,16 @@ def key_texts(keys: Any, width: int) -> dict[str, Any]:
     return {key_part(n): pc.list_element(keys, n) for n in range(width)}
 
 
+def key_hashes(connection: Any, keyed: pa.Table) -> np.ndarray[Any, Any]:
+    return query(connection, "SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h").to_numpy()
+
+
+def different(hashes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return each number once, in order."""
+    ordered = np.sort(hashes)
+    return ordered[np.diff(ordered, prepend=ordered[:1] ^ 1) != 0]
+
+
 def latest_changes(connection: Any, events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
     """Return the indices of the latest events, one for each key of `width` parts, in ascending order. Raises
     `TableHeldError` when an event lacks a part of its key."""
@@ -408,8 +418,7 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
             advice="have the source write its binlog with binlog_row_image=FULL, then load the table again; where "
             "tables.settings has its primary_key, name columns there that every event has, those of DELETE included",
         )
-    groups = pa.table(parts).group_by([*parts], use_threads=False).aggregate([])
-    if groups.num_rows == events.num_rows:
+    if len(different(key_hashes(connection, events))) == events.num_rows:
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())
@@ -529,11 +538,6 @@ def shares_of(spark: SparkSession, reader: EventReader) -> list[EventReader]:
     return reader.shares(max(1, min(most, len(files))))
 
 
-def key_hashes(connection: Any, keyed: pa.Table) -> pa.ChunkedArray:
-    """Return a number for the key of each keyed event."""
-    return sql.query(connection, "SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h")
-
-
 @dataclass(frozen=True)
 class EventShuffle:
     """Sends the keyed events of some spans to tasks. `places` maps a table's number to its first task and its number of
@@ -579,7 +583,7 @@ class EventShuffle:
         first, buckets = np.array([self.places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
         if (buckets == 1).all():
             return first
-        return first + (key_hashes(connection, keyed).to_numpy() % buckets.astype(np.uint64)).astype(np.int64)
+        return first + (key_hashes(connection, keyed) % buckets.astype(np.uint64)).astype(np.int64)
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ from cdc_lakehouse.lake.current.keyed_events import (
     KeyedSpan,
     all_keyed_events,
     block_directory,
+    different,
     events_of_blocks,
     key_deletes,
     key_hashes,
@@ -301,17 +302,17 @@ def update_by_share(
         for events in together(read_keyed_events(share, connection, spans), _PART_BYTES):
             for part in update_tables(properties, [table.update for table in tables], events):
                 own = where(events, events.column("table_no").to_numpy() == part.table_no)
-                part.keys = pc.unique(key_hashes(connection, own))
+                part.keys = different(key_hashes(connection, own))
                 yield part
 
 
 def parts_apart(parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
-    """Return the parts of tables of which no two parts have a key of one hash."""
-    keys: dict[int, list[pa.Array]] = {}
+    """Return the parts of tables of which no two parts have a key with the same hash."""
+    keys: dict[int, list[Any]] = {}
     for part in parts:
         keys.setdefault(part.table_no, []).append(part.keys)
-    different = {number: pc.count_distinct(pa.chunked_array(own)).as_py() for number, own in keys.items()}
-    return [part for part in parts if different[part.table_no] == sum(map(len, keys[part.table_no]))]
+    apart = {number for number, own in keys.items() if len(different(np.concatenate(own))) == sum(map(len, own))}
+    return [part for part in parts if part.table_no in apart]
 
 
 def fold_table(
@@ -780,15 +781,12 @@ class UpdateJob:
     def _run(self, tables: Sequence[PlannedTable], reader: EventReader) -> dict[int, UpdatedTable]:
         found = {table.update.table_no: table.update.updated() for table in tables}
         parallelism = self._spark.sparkContext.defaultParallelism
-        left, (places, tasks) = tables, _places(tables, parallelism)
-        parts: list[UpdatedTable] = []
-        # Its keys are probably different.
+        left, (places, tasks), parts = tables, _places(tables, parallelism), list[UpdatedTable]()
         large = [t for t in tables if t.inserts and not t.update.recomputed and places[t.update.table_no][1] > 1]
         if large:
             work = functools.partial(update_by_share, self._properties, large)
             parts = parts_apart(run_tasks(self._spark, shares_of(self._spark, reader), work))
-            done = {part.table_no for part in parts}
-            left = [table for table in tables if table.update.table_no not in done]
+            left = [t for t in tables if t.update.table_no not in {part.table_no for part in parts}]
             places, tasks = _places(left, parallelism)
         spans = tuple(span for table in left for span in table.spans)
         redecoded = frozenset(name for table in left if (keys := table.update.recomputed) for name in keys.segments)
