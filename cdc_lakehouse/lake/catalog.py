@@ -7,6 +7,7 @@ import datetime
 import errno
 import os
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -109,7 +110,17 @@ class Lake:
             self._namespaces.add(namespace)
 
     def write(self, location: str, content: bytes) -> None:
-        """Write a file of the lake that belongs to no table. An existing file is overwritten."""
+        """Write a file of the lake that belongs to no table, whole or not at all. An existing file is overwritten."""
+        if location.startswith("file:"):
+            # Stores do so by themselves.
+            (path := path_of(location)).parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+            try:
+                part.write_bytes(content)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+            return
         with load_file_io(dict(self.catalog.properties), location).new_output(location).create(overwrite=True) as file:
             file.write(content)
 

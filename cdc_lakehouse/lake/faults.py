@@ -11,16 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyiceberg.exceptions import (
-    AuthorizationExpiredError,
-    CommitStateUnknownException,
-    OAuthError,
-    ServerError,
-    ServiceUnavailableError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    WaitingForLockException,
-)
+from pyiceberg import exceptions as iceberg
 
 from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import (
@@ -53,9 +44,10 @@ _OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "Connec
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST})
 _CATALOG_AWAY: Final = (
-    CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError, WaitingForLockException,
+    iceberg.CommitStateUnknownException, iceberg.ServerError, iceberg.ServiceUnavailableError,
+    iceberg.TooManyRequestsError, iceberg.WaitingForLockException,
     # A token has expired: where another is refused too, the next run says so when it opens the catalog.
-    AuthorizationExpiredError, OAuthError, UnauthorizedError,
+    iceberg.AuthorizationExpiredError, iceberg.OAuthError, iceberg.UnauthorizedError,
 )  # fmt: skip
 
 _JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)

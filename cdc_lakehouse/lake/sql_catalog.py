@@ -25,17 +25,8 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import event, select
+from sqlalchemy import event, exc, select
 from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DatabaseError,
-    DBAPIError,
-    IntegrityError,
-    InterfaceError,
-    NoSuchModuleError,
-    OperationalError,
-)
 from sqlalchemy.orm import Session
 
 from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError
@@ -55,7 +46,7 @@ class CachingSqlCatalog(SqlCatalog):
     def create_tables(self) -> None:
         """Create the catalog's own tables; another process may create some at the same time."""
         for _ in SqlCatalogBaseTable.metadata.tables:
-            with contextlib.suppress(DatabaseError):
+            with contextlib.suppress(exc.DatabaseError):
                 return super().create_tables()
         return super().create_tables()
 
@@ -63,7 +54,7 @@ class CachingSqlCatalog(SqlCatalog):
         """Create a namespace. PyIceberg asks first whether it exists; another feed may create it after that."""
         try:
             super().create_namespace(namespace, properties)
-        except IntegrityError as error:
+        except exc.IntegrityError as error:
             raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
 
     def metadata_file(self, identifier: tuple[str, ...]) -> str | None:
@@ -118,7 +109,7 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
         catalog = load_catalog(name, **implementation, **properties)
     except NotInstalledError:
         raise _not_installed(f"lake.catalog.type: {kind}", f"pyiceberg[{kind}]") from None
-    except DBAPIError as error:
+    except exc.DBAPIError as error:
         fault = _of_database(error.orig, error)
         if fault is None:
             raise
@@ -142,12 +133,12 @@ def _check_uri(uri: str) -> None:
     except ModuleNotFoundError as error:
         module = error.name or ""
         raise _not_installed("lake.catalog.uri: its database", _PACKAGES.get(module, module)) from None
-    except NoSuchModuleError:
+    except exc.NoSuchModuleError:
         raise ConfigurationError(
             "lake.catalog.uri: its scheme is not the name of a database",
             advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql://host/database",
         ) from None
-    except (ArgumentError, ValueError):
+    except (exc.ArgumentError, ValueError):
         # The message of the error can hold a part of a password.
         raise ConfigurationError(
             "lake.catalog.uri: is not an SQLAlchemy URI",
@@ -164,8 +155,8 @@ def _of_database(found: BaseException | None, wrapped: object) -> CdcError | Non
     code: str | None = getattr(found, "sqlite_errorname", None)
     if code is None:
         # Another database. PyIceberg handles errors of other classes itself.
-        is_lost = isinstance(wrapped, DBAPIError) and wrapped.connection_invalidated
-        is_away = is_lost or isinstance(wrapped, OperationalError | InterfaceError)
+        is_lost = isinstance(wrapped, exc.DBAPIError) and wrapped.connection_invalidated
+        is_away = is_lost or isinstance(wrapped, exc.OperationalError | exc.InterfaceError)
         return _unreachable(type(found).__name__) if is_away else None
     if code.startswith(_LOCKED):
         return CatalogUnreachableError(

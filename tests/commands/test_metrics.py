@@ -94,4 +94,4 @@ def test_metrics_are_served_until_interrupted(lake: TestLake, interruptible: Non
             assert seen == [0, 2], "each scrape reads anew"
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0

@@ -37,7 +37,7 @@ def shown_by_progress(stream: io.StringIO, shown: Shown) -> str:
         Progress(log, "segments are decoded", 3).add(3)
         log.info("of \x1b[31ma\nname")
         if shown == "line" and stream.isatty():
-            until(lambda: "name" in stream.getvalue(), 60)
+            until(lambda: "name" in stream.getvalue())
     assert log.level == level and not log.handlers
     return stream.getvalue()
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], object], seconds: float = 120, *, shown: Callable[[], object] = lambda: "") -> None:
+def until(condition: Callable[[], object], seconds: float = 300, *, shown: Callable[[], object] = lambda: "") -> None:
     """Wait until the condition holds. Fails when the time is over, with the condition and what `shown` gives."""
     deadline = time.monotonic() + seconds
     while not condition():

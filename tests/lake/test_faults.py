@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import sqlite3
 import sys
 import traceback
@@ -157,6 +158,22 @@ def test_disk_that_is_full_is_told_from_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         disk.open_input_stream(str(tmp_path / "none"))
     assert warehouse_fault(missing.value) is None
+
+
+def test_file_of_a_lake_is_written_whole_or_stays(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    place = lake.location("a", "plan.json")
+    lake.write(place, b"before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            lake.write(place, b"x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert lake.read(place) == b"before"
+    lake.write(place, b"after")
+    assert lake.read(place) == b"after" and len(list((tmp_path / "warehouse/a").iterdir())) == 1
 
 
 def test_definitions_say_the_sentence_without_a_trace_of_the_catalog(

@@ -56,10 +56,10 @@ class Dev:
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
             )
         try:
-            until(lambda: self._answers() or dev.poll() is not None, 180, shown=self.log.read_text)
+            until(lambda: self._answers() or dev.poll() is not None, shown=self.log.read_text)
             assert self._answers(), self.log.read_text()
             yield dev
-            until(lambda: not in_session(dev.pid), 60, shown=lambda: [*map(command_of, in_session(dev.pid))])
+            until(lambda: not in_session(dev.pid), shown=lambda: [*map(command_of, in_session(dev.pid))])
         finally:
             for each in in_session(dev.pid):
                 with contextlib.suppress(ProcessLookupError):

@@ -37,7 +37,7 @@ def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
         return None if found is None or found.released else found
 
     with dev.running() as process:
-        until(lambda: holder() is not None and lake.machinery("segments"), 120, shown=dev.log.read_text)
+        until(lambda: holder() is not None and lake.machinery("segments"), shown=dev.log.read_text)
         first = holder()
         assert first is not None
         # The run's worker, what serves the UI, and then the daemon: the others end with it.
@@ -47,10 +47,10 @@ def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
     for _ in shop.follow(lake.sink, pause_seconds=0, batches=2):
         pass
     with dev.running() as process:
-        until(lambda: published(lake) == checkpoint(lake), 240, shown=dev.log.read_text)
+        until(lambda: published(lake) == checkpoint(lake), shown=dev.log.read_text)
         check_shop(lake)
         with dg.DagsterInstance.get() as instance:
-            until(lambda: all(run.is_finished for run in instance.get_runs()), 180)
+            until(lambda: all(run.is_finished for run in instance.get_runs()))
             found = {run.run_id: run for run in instance.get_runs()}
             assert found[first.run].status == dg.DagsterRunStatus.FAILURE
             assert found[first.run].tags.get("cdc/failure", "transient") == "transient"
@@ -59,7 +59,7 @@ def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
         new = (lake.name, "current", "d", "new")
         assert (lake.name, "checkpoint") in dev.assets() and new not in dev.assets()
         lake.run().history.record([change(10, "new", CREATE)], NOON)
-        until(lambda: new in dev.assets(), 240)
+        until(lambda: new in dev.assets())
         process.terminate()
     events = [(event["segment"], event["line"]) for event in lake.machinery("events")]
     assert len(set(events)) == len(events)
