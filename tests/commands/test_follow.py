@@ -38,7 +38,7 @@ def sink(lake: TestLake) -> Sink:
     return Sink(lake.sink, "t", checkpoint=10)
 
 
-def followed(lake: TestLake, make_pass: Callable[[int], object], instance: dg.DagsterInstance) -> FollowedFeed:
+def followed(lake: TestLake, make_pass: Callable[[int], str | None], instance: dg.DagsterInstance) -> FollowedFeed:
     see = partial(poll_source, instance, lake.lake, lake.feed, FeedRun(lake.feed, lake.lake).source)
     return FollowedFeed(lake.name, see, make_pass, interval=2)
 
@@ -158,7 +158,7 @@ def test_a_signal_ends_it_after_the_pass_under_way(handlers: None, number: signa
     feeds = [FollowedFeed(name, lambda _: NEWS, make_pass, 0.01) for name in "ab"]
 
     def work(stop: threading.Event) -> None:
-        feeds[0].make_pass = lambda attempt: (make_pass(attempt), stop.wait())
+        feeds[0].make_pass = lambda attempt: make_pass(attempt) or (None if stop.wait() else "")
         follow(feeds, stop, 0.01)
 
     until_signalled(work)

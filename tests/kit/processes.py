@@ -62,6 +62,11 @@ def works(process: int) -> bool:
     return about is not None and about[0] == "R"
 
 
+def is_stopped(process: int) -> bool:
+    about = _about(process)
+    return about is not None and about[0] == "T"
+
+
 def command_of(process: int) -> str:
     """Its words with blanks between them; empty where it is gone."""
     with contextlib.suppress(OSError):

@@ -188,7 +188,7 @@ def test_definitions_say_the_sentence_without_a_trace_of_the_catalog(
 
 
 def test_a_jvm_that_has_ended_is_an_error_that_may_pass() -> None:
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=1))
+    gateway: Any = JavaGateway(gateway_parameters=GatewayParameters(port=1))
     with pytest.raises(EngineError, match=r"Py4JNetworkError|does not answer") as raised, engine_errors():
         gateway.jvm.System.currentTimeMillis()
     assert isinstance(raised.value.__cause__, Py4JNetworkError | ConnectionError)

@@ -7,8 +7,10 @@ import datetime
 import itertools
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,9 @@ from cdc_lakehouse.lake.tables.lease import LEASE, Lease, last_holder
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, PARTITIONED, T0, HandSink, put
-from tests.kit.kills import hold_commit
+from tests.kit.kills import hold_commit, open_catalog
 from tests.kit.lakes import TestLake, check_events, run_all
-from tests.kit.processes import command_of, descendants, in_session, started
+from tests.kit.processes import command_of, descendants, in_session, is_stopped, started
 from tests.kit.truth import Truth
 from tests.kit.waiting import until
 
@@ -65,6 +67,21 @@ def test_a_table_that_another_run_makes_meanwhile_is_there_once(
     assert lake.all_rows() == ROWS
 
 
+def stop_between_commits(lake: TestLake, process: subprocess.Popen[str]) -> None:
+    """Stopped in a commit, it would keep the catalog's database locked."""
+    with open_catalog(lake, timeout=0) as catalog:
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            until(lambda: is_stopped(process.pid) or process.poll() is not None)
+            try:
+                catalog.executescript("BEGIN IMMEDIATE; ROLLBACK")
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+                time.sleep(0.05)
+            else:
+                return
+
+
 @pytest.mark.in_turn
 def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
     """Two command lines with homes of their own: neither knows of the other but by the lake."""
@@ -78,7 +95,7 @@ def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path
 
     one = start("one")
     until(lambda: last_holder(lake.lake, lake.name) is not None or one.poll() is not None)
-    one.send_signal(signal.SIGSTOP)  # So that it has not ended before the other asks.
+    stop_between_commits(lake, one)  # So that it has not ended before the other asks.
     other = start("other")
     refused = other.communicate()[0]
     one.send_signal(signal.SIGCONT)
@@ -172,7 +189,7 @@ def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
             write(5)
             until(lambda: is_there() or process.poll() is not None)
             os.killpg(process.pid, signal.SIGTERM)
-            assert process.wait(60) == 0, (tmp_path / "home.log").read_text()
+            assert process.wait(300) == 0, (tmp_path / "home.log").read_text()
         assert published(5) and lake.run().checkpoints.last().checkpoint_ts == T0 + 50, "the pass is whole"
         until(lambda: not in_session(process.pid))
         assert not in_session(process.pid), "the JVM outlives its run"
