@@ -32,7 +32,8 @@ from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint, read_schema_file
 from tests.canal_captures import SOURCES, capture
-from tests.changelog.ddl.test_fuzz import STATEMENTS, survives
+from tests.changelog.ddl.cases import cases
+from tests.changelog.ddl.test_fuzz import survives
 from tests.decoders.messages.dts_records import sdk_records
 from tests.decoders.test_cases import CASES as FILE_CASES
 from tests.decoders.test_cases import Read, framed, readers, record_of
@@ -254,11 +255,8 @@ def _read_dump(tool: str, path: Path, sound: bytes, content: bytes) -> None:
 
 
 def _statements() -> list[Variant]:
-    return [
-        Variant(
-            [each.encode() for each in STATEMENTS], lambda value: survives(value.decode("utf-8", "surrogateescape"))
-        )
-    ]
+    found = [text.encode() for name in ("columns", "keys", "partitions", "others", "tables") for text, _ in cases(name)]
+    return [Variant(found, lambda value: survives(value.decode("utf-8", "surrogateescape")))]
 
 
 TARGETS: Final[dict[str, Callable[[], list[Variant]]]] = {

@@ -1,5 +1,5 @@
 """Whatever text comes, `parse` gives clauses or raises DdlSyntaxError; its work grows as the text does. What befalls
-`STATEMENTS` byte by byte is in tests/fuzz."""
+statements byte by byte is in tests/fuzz."""
 
 from __future__ import annotations
 
@@ -13,31 +13,6 @@ import pytest
 
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
-
-STATEMENTS = (
-    "ALTER TABLE `d`.`t` ADD COLUMN `c` VARCHAR(20) CHARACTER SET utf8 NOT NULL DEFAULT _UTF8MB4'x' COMMENT 'c' FIRST",
-    "ALTER TABLE t ADD (a INT UNSIGNED, b ENUM('x','y'), KEY k (a DESC)), DROP COLUMN z, RENAME COLUMN p TO q",
-    "ALTER TABLE t CHANGE a b BIGINT(20) ZEROFILL AFTER c, MODIFY d SET('u') NULL, ALTER e SET DEFAULT (1"
-    " + (2)), LOCK=NONE",
-    "ALTER TABLE t PARTITION BY LIST COLUMNS (a, b) (PARTITION p VALUES IN ((1, 'x'), (NULL, DEFAULT)),"
-    " PARTITION q DEFAULT)",
-    "ALTER TABLE t REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (TO_DAYS('2024-01-01'), MAXVALUE))",
-    "ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES d.u (b) ON DELETE SET NULL ON UPDATE CASCADE",
-    "ALTER TABLE t SET TIFLASH REPLICA 2 LOCATION LABELS 'a', 'b', TTL = `c` + INTERVAL 3 DAY TTL_ENABLE = 'ON'",
-    "CREATE TABLE IF NOT EXISTS t (id BIGINT /*T![auto_rand] AUTO_RANDOM(5) */ PRIMARY KEY, g INT AS (id +"
-    " 1) STORED,"
-    " t DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), CHECK (id > 0), UNIQUE u"
-    " (g(3)))"
-    " ENGINE=InnoDB, COMMENT = 'x' /*!50100 PARTITION BY HASH (id) PARTITIONS 4 */",
-    "CREATE TEMPORARY TABLE t (a INT) IGNORE AS SELECT * FROM (SELECT 1) x",
-    "CREATE OR REPLACE ALGORITHM = MERGE DEFINER = 'u'@'%' SQL SECURITY DEFINER VIEW v (a) AS SELECT (1)",
-    "RENAME TABLE a TO b, `c`.`d` TO e.f;",
-    "DROP TABLE IF EXISTS a, b CASCADE",
-    "FLASHBACK TABLE a, b TO TIMESTAMP '2024-01-01'",
-    "CREATE TABLE t (a INT, KEY (a), FULLTEXT f (b)) SELECT DISTINCT x.a, (SELECT 1) AS `b c`, max(1) d FROM x, y",
-    "CREATE SCHEMA IF NOT EXISTS d DEFAULT CHARACTER SET = utf8 COLLATE 'utf8_bin'",
-    "USE `d`;",
-)
 
 MODES = tuple((quotes, escapes) for quotes in (False, True) for escapes in (True, False))
 
