@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.errors import ConcurrentRunError
-from tests.boundaries.small_tables import Lake, SmallTable, among, equal, missing, to_merge
+from tests.boundaries.small_tables import Lake, SmallTable, among, equal, missing
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake, lake_config
 from tests.kit.other_writer import rewrite
@@ -204,22 +203,6 @@ def test_table_written_often_stays_small_and_right(table: Table, tmp_path: Path)
     table().write([Row("last")], replacing=AlwaysTrue())
     now = stored_table(table)
     assert len(now.snapshots()[-1].manifests(now.io)) <= 2 and rows(table()) == [Row("last")]
-
-
-def test_rows_are_rewritten_few_times() -> None:
-    def file(rows: int) -> Any:
-        return SimpleNamespace(file=SimpleNamespace(record_count=rows, file_size_in_bytes=rows * 100))
-
-    live: list[Any] = []
-    rewritten = 0
-    for _ in range(10_000):
-        merged = to_merge(live)
-        size = sum(each.file.record_count for each in merged)
-        rewritten += size
-        live = [each for each in live if each not in merged] + ([file(size)] if merged else []) + [file(5)]
-        assert len(live) <= 9
-    assert sum(each.file.record_count for each in live) == 50_000
-    assert rewritten < 25 * 50_000
 
 
 def test_write_killed_at_its_commit_changes_nothing(lake: TestLake) -> None:

@@ -4,7 +4,6 @@ own rows of them is in `tests/spark/test_dagster.py`."""
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -14,10 +13,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import ConfigurationError, SourceError
-from tests.boundaries.change_log import History, commit_time, utc_now
 from tests.boundaries.sample import Shop, follow, state_path, write_history
-from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_index, read_schema_file
-from tests.kit.sink_layouts import layout_with
 from tests.sample import contents
 
 START = datetime.datetime(2026, 6, 1, 9, tzinfo=datetime.UTC)
@@ -83,28 +79,6 @@ def sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_the_project_reads_every_file(sink: Path) -> None:
-    store = LocalStore(sink)
-    listing = list_sink(store, layout_with())
-    assert listing.unknown == [] and listing.unreadable == []
-    schemas = [read_schema_file(store, file) for file in listing.schemas]
-    assert {change.table for change in schemas} == {"", "customers", "orders", "payments", "carts", "baskets"}
-    last = {read_index(store, index) for index in listing.indexes}
-    for directory, files in itertools.groupby(data_files(sink), key=lambda path: path.parent):
-        names = [path.name for path in files]
-        assert names == [f"CDC{number:020d}.json" for number in range(1, len(names) + 1)]
-        assert (directory / names[-1]).relative_to(sink).as_posix() in last
-
-
-def test_the_days_are_full(sink: Path) -> None:
-    files = dates(sink)
-    assert sorted(files) == [f"2026-06-0{day}" for day in range(1, 6)]
-    assert min(files.values()) >= 6
-    # As with TiCDC, the directory's date is that of the flush, not of the commit.
-    firsts = [(json.loads(path.read_bytes().splitlines()[0]), path.parent.name) for path in data_files(sink)]
-    assert any(commit_time(each["_tidb"]["commitTs"]).date().isoformat() < date for each, date in firsts)
-
-
 @pytest.mark.parametrize("days", [1, 3, 40])
 @pytest.mark.parametrize("hours", [0.01, 3, 23.9])
 def test_every_date_has_files(days: int, hours: float, tmp_path: Path) -> None:
@@ -140,31 +114,11 @@ def test_everything_happens(sink: Path) -> None:
     assert any({("customers", "DELETE"), ("customers", "INSERT")} <= parts for parts in transactions.values())
 
 
-def test_the_schema_history_understands_all_ddl(sink: Path) -> None:
-    store = LocalStore(sink)
-    versions = History().apply(read_schema_file(store, file) for file in list_sink(store, layout_with()).schemas)
-    assert [version.hold or version.note for version in versions if version.hold or version.note] == []
-    effects = Counter(version.effect for version in versions)
-    assert effects == {"create": 5, "evolve": 5, "none": 1, "empty": 1, "move": 1}
-
-
 def test_the_seed_decides_everything(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write(tmp_path / name, seed=seed)
     a, b, c = (contents(tmp_path / name) for name in "abc")
     assert a == b and a != c
-
-
-def test_following_goes_on_in_the_same_sink(tmp_path: Path) -> None:
-    sink, clock = tmp_path / "sink", Clock()
-    before = write(sink)
-    checkpoints = []
-    for checkpoint_ts in follow(sink, pause_seconds=5, batches=4, clock=clock, sleep=clock.sleep):
-        assert read_checkpoint(LocalStore(sink), utc_now()) == checkpoint_ts
-        checkpoints.append(checkpoint_ts)
-    assert [before, *checkpoints] == sorted({before, *checkpoints})
-    assert clock.pauses == [5, 5, 5]
-    assert commit_time(checkpoints[-1]) == clock.now
 
 
 def test_another_process_goes_on(tmp_path: Path) -> None:
@@ -192,16 +146,6 @@ def test_a_crash_amid_a_batch_repeats_it(tmp_path: Path) -> None:
     go_on(sink, 3, clock)
     commits = Counter(json.dumps(message) for message in messages(sink))
     assert sum(count - 1 for count in commits.values()) == half > 0
-
-
-def test_a_schema_changes_now_and_then(tmp_path: Path) -> None:
-    sink = tmp_path / "sink"
-    write(sink, transactions=20)
-    statements = len(schema_documents(sink))
-    go_on(sink, 52)
-    assert [document["Type"] for document in schema_documents(sink)[statements:]] == [5]
-    listing = list_sink(LocalStore(sink), layout_with())
-    assert listing.unknown == []
 
 
 def test_campaigns_come_and_go() -> None:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import CdcError, PermanentError, SourceUnreachableError, TransientError
 from tests.boundaries.sources import Batch, CanalClient, CanalProtocolError, CanalRedeliveryError, CanalRefusedError
@@ -154,45 +152,6 @@ def test_failed_acknowledgement_stops_the_next_request() -> None:
         with pytest.raises(CanalRedeliveryError, match="no such batch"):
             client.get(wait_seconds=0)
     assert requests == [b""], "a request was sent although an error had come"
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    cuts=st.lists(st.integers(0, 700), max_size=6),
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    ahead=st.integers(1, 3),
-    restarts=st.sets(st.integers(1, 12), max_size=3),
-)
-def test_all_entries_arrive_in_order_whatever_is_cut(
-    cuts: list[int], sizes: list[int], ahead: int, restarts: set[int]
-) -> None:
-    """Connections are cut after any number of bytes, and clients are killed with batches open."""
-    canal = HandMadeCanal(ENTRIES, cuts=cuts)
-    kept: list[int] = []
-    with serving(canal) as address:
-        for batches in (*sorted(restarts), 1 << 30):
-            with quick_client(address, patience_seconds=20) as client:
-                _consume(client, sizes, ahead, kept, batches)
-    assert canal.acked == len(ENTRIES)
-    assert [place for n, place in enumerate(kept) if place not in kept[:n]] == list(range(len(ENTRIES)))
-    # Entries that come again begin where nothing was missed.
-    assert all(later <= max(kept[: n + 1]) + 1 for n, later in enumerate(kept[1:]))
-
-
-def _consume(client: CanalClient, sizes: list[int], ahead: int, kept: list[int], batches: int) -> None:
-    open_batches: list[Batch] = []
-    for number in range(batches):
-        try:
-            got = client.get(batch_size=sizes[number % len(sizes)], wait_seconds=0)
-            if got is not None:
-                kept += [ENTRIES.index(entry) for entry in got.entries]
-                open_batches.append(got)
-            while open_batches and (got is None or len(open_batches) >= ahead):
-                client.ack(open_batches.pop(0))
-            if got is None and client.get(wait_seconds=0) is None:
-                return
-        except CanalRedeliveryError:
-            open_batches.clear()
 
 
 # --- Conversations ---
