@@ -49,7 +49,7 @@ Yaml.yaml_implicit_resolvers = {
 
 def steps(path: str) -> list[str | int]:
     """The steps of a path such as `feeds[0].source.kafka."group.id"`, as messages write it."""
-    found = re.findall(r'\[(\d+)\]|"([^"]+)"|([^.\[\]"]+)', path)
+    found = re.findall(r'\[(\d+)\]|"([^"]+)"|([^.\[\]"(]+(?:\([^)]*\))?)', path)
     return [int(number) if number else quoted or name for number, quoted, name in found]
 
 
@@ -85,12 +85,12 @@ def read(directory: Path, *lines: str) -> LakehouseConfig:
 
 
 def shown(config: LakehouseConfig, path: str) -> str:
-    """The value at a path, in JSON. `of(x)` calls the method."""
+    """The value at a path, in JSON. `of(x, y)` calls the method with texts."""
     value: Any = config
     for step in steps(path):
         call = re.fullmatch(r"(\w+)\((.*)\)", str(step))
         if call:
-            value = getattr(value, call[1])(call[2])
+            value = getattr(value, call[1])(*call[2].split(", "))
         else:
             value = value[step] if isinstance(step, int) else getattr(value, step)
     return json.dumps(plain(value), ensure_ascii=False)
@@ -177,54 +177,6 @@ def test_null_as_a_bare_key_is_the_csv_option(tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     options = load(path, {}).feed("shop").storage_sink.csv
     assert options is not None and options.null == "x"
-
-
-@pytest.mark.parametrize(
-    ("include", "exclude", "taken"),
-    [
-        ("['*.*']", "[]", {"shop.orders", "shop.ORDERS", "a b.t.x"}),
-        ("['shop.*']", "[]", {"shop.orders", "shop.ORDERS"}),
-        ("['shop.orders']", "[]", {"shop.orders"}),
-        ("['*.*']", "['shop.*']", {"a b.t.x"}),
-        ("['shop.*']", "['*.orders']", {"shop.ORDERS"}),
-        ("['shop.*', 'a b.*']", "['*.t.x']", {"shop.orders", "shop.ORDERS"}),
-        ("['none.*']", "[]", set[str]()),
-    ],
-)
-def test_patterns_take_tables(include: str, exclude: str, taken: set[str], tmp_path: Path) -> None:
-    tables = read(tmp_path, f"feeds[0].tables = {{include: {include}, exclude: {exclude}}}").feeds[0].tables
-    names = [("shop", "orders"), ("shop", "ORDERS"), ("a b", "t.x")]
-    assert {f"{database}.{table}" for database, table in names if tables.takes(database, table)} == taken
-
-
-def test_topics_are_taken_by_name_or_by_whole_pattern(tmp_path: Path) -> None:
-    topics = "feeds[0].source = {type: kafka, format: canal-json, bootstrap_servers: 'b:1', topics: [a, a.b]}"
-    pattern = topics.replace("topics: [a, a.b]", r"topic_pattern: 'shop\.\w+'")
-    for line, taken in ((topics, ["a", "a.b"]), (pattern, ["shop.orders"])):
-        source = read(tmp_path, line).feeds[0].kafka
-        names = ["a", "a.b", "a-b", "", "the.shop.orders", "shop.orders", "shop.orders.x"]
-        assert [name for name in names if source.takes(name)] == taken
-
-
-def test_receivers_take_their_feeds_and_kinds(tmp_path: Path) -> None:
-    lines = ("alerts = [{type: webhook, url: '${U}'}, {type: slack, url: '${U}', feeds: [shop], on: [failed]}]",)
-    every, one = read(tmp_path, *lines, "$U = https://h").alerts
-    pairs = [(feed, kind) for feed in ("shop", "bank") for kind in ("failed", "held", "stale", "check")]
-    assert [pair for pair in pairs if every.takes(*pair)] == pairs
-    assert [pair for pair in pairs if one.takes(*pair)] == [("shop", "failed")]
-
-
-def test_settings_of_a_table_precede_those_of_the_feed(tmp_path: Path) -> None:
-    of_tables = (
-        "feeds[0].tables.settings = {s.a: {zero_dates: error, format_version: 3}, "
-        "s.b: {primary_key: [id, n], format_version: 2}}"
-    )
-    feed = read(tmp_path, of_tables, "feeds[0].policy.zero_dates = string").feeds[0]
-    assert [feed.zero_dates_of("s", table) for table in "abc"] == ["error", "string", "string"]
-    assert [feed.settings_of("s", table).primary_key for table in "abc"] == [None, ("id", "n"), None]
-    assert [feed.format_version_of("s", table) for table in "abc"] == [3, 2, 3]
-    feed = read(tmp_path, of_tables, "feeds[0].format_version = 2").feeds[0]
-    assert [feed.format_version_of("s", table) for table in "abc"] == [3, 2, 2]
 
 
 def test_keep_days_are_limited_by_default_except_events(tmp_path: Path) -> None:
