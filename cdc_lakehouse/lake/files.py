@@ -849,12 +849,13 @@ def as_data_file(text: str) -> DataFile:
     )
 
 
-def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str]) -> str:
-    """Write rows as one Parquet file; return its JSON (see `DataFileWriter`). Raises ValueError also when there are no
-    rows."""
+def write_file(
+    io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str], plain: Collection[str] = ()
+) -> str:
+    """Write rows as one Parquet file; return its JSON. Raises ValueError also when there are no rows."""
     if not rows.num_rows:
         raise ValueError("a data file has rows")
-    writer = DataFileWriter(io, path, schema, properties)
+    writer = DataFileWriter(io, path, schema, properties, plain=plain)
     writer.write(rows)
     return writer.close()
 

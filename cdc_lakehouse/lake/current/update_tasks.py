@@ -299,7 +299,7 @@ def update_by_share(
     """Carry out the updates of some tables with the events of a share, as if no other share had one of their keys."""
     spans = [span for table in tables for span in table.spans]
     with sql.database() as connection:
-        for events in together(read_keyed_events(share, connection, spans), _PART_BYTES):
+        for events in together(read_keyed_events(share, connection, spans), 6 * ROW_GROUP_BYTES):
             for part in update_tables(properties, [table.update for table in tables], events):
                 own = where(events, events.column("table_no").to_numpy() == part.table_no)
                 part.keys = different(key_hashes(connection, own))
@@ -533,8 +533,9 @@ class _Task:
         return pa.table({**columns, COMMIT_TS: typed.of_events(["commit_ts"]).column("commit_ts")})
 
     def _write(self, rows: pa.Table) -> str:
-        update = self._update
-        return write_file(self._io, self._new_path(), update.schema, rows, update.properties)
+        update, some = self._update, sql.by_name(rows.slice(0, 4096))
+        plain = [name for name, each in some.items() if each.type.num_fields or len(each.unique()) * 2 > len(each)]
+        return write_file(self._io, self._new_path(), update.schema, rows, update.properties, plain)
 
     def _new_path(self) -> str:
         return new_path(self._update.location, self._update.properties, ".parquet")
@@ -732,8 +733,6 @@ _TASK_EVENTS: Final = 500_000
 """The approximate number of a table's events for one task."""
 _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer events is never split."""
-_PART_BYTES: Final = 384 * 1024 * 1024
-"""The size in memory of the keyed events of a data file where a task has a share of all events."""
 _TABLE_WEIGHT: Final = 2000
 """The cost of a table for a task, as a number of events."""
 _DRIVER_ROWS: Final = 1_000_000
