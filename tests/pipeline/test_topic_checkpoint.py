@@ -19,6 +19,7 @@ from cdc_lakehouse.pipeline import topics as topic_source
 from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic
 from tests.decoders.messages.dts_source import DtsSource, row
+from tests.kit.case_files import Case, read_cases
 from tests.kit.decoding import Reading
 from tests.kit.lakes import TestLake
 from tests.lake import NOON
@@ -164,59 +165,25 @@ class TopicPerTable:
         return self.lake.run().source.checkpoint_ts()
 
 
-DROPPED = ("d_t", 150, "t", "DROP TABLE `t`")
-LAGS = {"default": 300, "d_u": 300, "d_t": 100}
-NAMES = ("default", "d_t", "d_u")
-WAITED: dict[str, tuple[list[tuple[str, int, str, str]], dict[str, Any], dict[str, int], int]] = {
-    # Statements as (topic, ts, table, text), what is true of `d_t` and configured, watermarks, and the checkpoint.
-    "its table lives": ([], {}, LAGS, 100),
-    "its table is dropped": ([DROPPED], {}, LAGS, 300),
-    "its table is renamed": ([("d_t", 150, "v", "RENAME TABLE `d`.`t` TO `d`.`v`")], {}, LAGS, 300),
-    "its database is dropped": ([("default", 150, "", "DROP DATABASE `d`")], {}, LAGS, 300),
-    "tables seen at their end alone": (
-        [("d_old", 150, "old", "DROP TABLE `old`"), ("d_older", 160, "new", "RENAME TABLE `d`.`older` TO `d`.`new`")],
-        {},
-        {**LAGS, "d_t": 300, "d_old": 120, "d_older": 130},
-        300,
-    ),
-    "no watermark has passed the end": ([("d_t", 350, "t", "DROP TABLE `t`")], {}, LAGS, 100),
-    "its table is made again": (
-        # Before it was, the feed continues; after that, its topic has to say that all has come.
-        [DROPPED, ("d_t", 200, "t", "CREATE TABLE `t` (`id` INT PRIMARY KEY)")], {}, {**LAGS, "d_u": 190}, 190,
-    ),
-    "not all of it has landed": ([DROPPED], {"unread": True}, LAGS, 100),
-    "brokers do not answer": ([DROPPED], {"unreachable": True}, LAGS, 100),
-    "deleted with its table": ([DROPPED], {"gone": True}, LAGS, 300),
-    "deleted while its table lives": ([], {"gone": True}, LAGS, 100),
-    # What it got since its table was dropped is not known.
-    "not permitted any more": ([DROPPED], {"forbidden": True}, LAGS, 100),
-    "it brought nothing": ([], {}, {**LAGS, "d_t": 300, "d_idle": 100}, 100),
-    "it is not configured": ([], {"pattern": "default|d_u"}, LAGS, 300),
-    "all that are named exist": ([], {"names": ("d_t", "d_u")}, {"d_t": 300, "d_u": 400}, 300),
-    "a named one never existed": ([], {"names": ("d_t", "d_u", "d_v")}, {"d_t": 300, "d_u": 400}, 0),
-    "named, deleted with its table": ([DROPPED], {"names": NAMES, "gone": True}, LAGS, 300),
-    "named, deleted while its table lives": ([], {"names": NAMES, "gone": True}, LAGS, 100),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("statements", "state", "watermarks", "expected"), WAITED.values(), ids=WAITED)
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/watermarks.txt"), ids=str)
 def test_topic_is_waited_for_while_its_tables_live(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    statements: list[tuple[str, int, str, str]],
-    state: dict[str, Any],
-    watermarks: dict[str, int],
-    expected: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case, update: bool
 ) -> None:
-    topics = TopicPerTable(tmp_path, monkeypatch, state.get("pattern", ".*"), state.get("names", ()))
+    steps = [line.partition(" ")[::2] for line in case.own]
+    said = {word: rest.split() for word, rest in steps}
+    topics = TopicPerTable(tmp_path, monkeypatch, *said.get("pattern", [".*"]), names=said.get("names", ()))
     topics.create("t", 10)
     topics.create("u", 20)
-    for statement in statements:
-        topics.statement(*statement)
-    for name in state.keys() & {"unread", "gone", "forbidden"}:
-        getattr(topics, name).add("d_t")
-    topics.unreachable = "unreachable" in state
-    assert topics.checkpoint(watermarks) == expected
+    topics.unreachable = "unreachable" in said
+    for word, rest in steps:
+        if word == "statement":
+            where, _, text = rest.partition(": ")
+            topic, ts, table = where.split()
+            topics.statement(topic, int(ts), table.strip("-"), text)
+        elif word in ("unread", "gone", "forbidden"):
+            getattr(topics, word).add(rest)
+    names, marks = said["watermarks"][::2], map(int, said["watermarks"][1::2])
+    case.compare([str(topics.checkpoint(dict(zip(names, marks, strict=True))))], update=update)
 
 
 def test_batch_of_a_topic_that_a_dump_has_passed_lands_again_behind_it(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def canal_source(*addresses: str, **other: Any) -> CanalSource:
     return CanalSource.model_validate({"type": "canal", "addresses": addresses, "destination": "example", **other})
 
 
-QUICK = Timeouts(connect=2, reply=0.3)
+QUICK = Timeouts(connect=2, reply=1)
 
 
 def quick_client(*addresses: str, patience_seconds: float = 0.0, **options: Any) -> CanalClient:
