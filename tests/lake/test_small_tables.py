@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from tests.boundaries.small_tables import Lake, SmallTable, among, equal, missing
@@ -45,6 +46,18 @@ def small_table(directory: Path, schema: pa.Schema = SCHEMA) -> SmallTable:
 
 def rows(table: SmallTable, **scan: Any) -> list[Row]:
     return sorted((Row(**row) for row in table.read(**scan)), key=repr)
+
+
+def test_schema_of_manifests_is_understood_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upgrade of PyIceberg can make the cache useless, and nothing else would show it."""
+    made: list[object] = []
+    real = AvroSchemaConversion.avro_to_iceberg
+    for number in range(4):
+        small_table(tmp_path).write([Row(f"row {number}")], replacing=equal("name", "row 0"))
+        if number == 0:
+            monkeypatch.setattr(AvroSchemaConversion, "avro_to_iceberg", lambda *a: (next(made) and None) or real(*a))
+    assert [row.name for row in rows(small_table(tmp_path))] == ["row 1", "row 2", "row 3"]
+    assert len(made) <= 2, "the forms of a manifest and of a list of them"
 
 
 class Runs(RuleBasedStateMachine):

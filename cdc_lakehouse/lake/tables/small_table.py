@@ -221,6 +221,8 @@ class _Transaction(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
+        if not self._updates:
+            return self._table.metadata
         if self._copied is None or self._copied[0] is not self._updates:
             self._copied = self._updates, super().table_metadata
         return self._copied[1]
@@ -287,6 +289,8 @@ def to_merge(files: Sequence[FileScanTask]) -> list[FileScanTask]:
 
 def _expire(transaction: Transaction) -> list[Snapshot]:
     """Expire the oldest snapshots once there are many, in the transaction's own commit."""
+    if len(transaction._table.metadata.snapshots) < _KEPT_SNAPSHOTS + _LEAST_EXPIRED - 1:
+        return []  # What this write adds is one more.
     metadata = transaction.table_metadata
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     snapshots = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
