@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_970, 21),
     "cdc_lakehouse/config": (1_965, 8),
     "cdc_lakehouse/decoders": (6_289, 22),
-    "cdc_lakehouse/lake": (11_169, 31),
+    "cdc_lakehouse/lake": (11_206, 31),
     "cdc_lakehouse/operate": (2_620, 8),
     "cdc_lakehouse/pipeline": (6_246, 17),
     "cdc_lakehouse/sample": (831, 3),
     "cdc_lakehouse/sources": (6_479, 29),
     "cdc_lakehouse/*.py": (914, 6),
-    "tests": (35_004, 254),
+    "tests": (35_017, 254),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
