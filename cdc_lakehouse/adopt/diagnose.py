@@ -54,9 +54,16 @@ def try_table(lake: Lake) -> None:
     namespace = f"cdc_doctor_{uuid.uuid4().hex[:12]}"
     lake.catalog.create_namespace((namespace,))
     try:
-        found = _written(lake, (namespace, "rows"))
+        table = lake.catalog.create_table((namespace, "rows"), _ROWS.schema, properties={"format-version": "2"})
+        try:
+            table.append(_ROWS)
+            found = table.scan().to_arrow()
+        finally:
+            lake.catalog.purge_table((namespace, "rows"))
+        # A REST catalog can create a table of the newest format; for other catalogs Spark does, which is not started.
         if lake.config.catalog.type == "rest":
-            _made(lake, (namespace, "newest"))
+            lake.catalog.create_table((namespace, "newest"), _ROWS.schema, properties={"format-version": "3"})
+            lake.catalog.purge_table((namespace, "newest"))
     finally:
         lake.catalog.drop_namespace((namespace,))
         if lake.config.warehouse.startswith("file:"):
@@ -67,23 +74,6 @@ def try_table(lake: Lake) -> None:
             "a table of the catalog has other rows than were written",
             advice="check for a proxy or a cache in front of the warehouse",
         )
-
-
-def _written(lake: Lake, identifier: tuple[str, str]) -> pa.Table:
-    """Create a table, write rows to it, remove the table, and return the rows that were read."""
-    table = lake.catalog.create_table(identifier, _ROWS.schema, properties={"format-version": "2"})
-    try:
-        table.append(_ROWS)
-        return table.scan().to_arrow()
-    finally:
-        lake.catalog.purge_table(identifier)
-
-
-def _made(lake: Lake, identifier: tuple[str, str]) -> None:
-    """Create and remove a table of format version 3. A REST catalog can create it; for other catalogs Spark does, which
-    is not started here."""
-    lake.catalog.create_table(identifier, _ROWS.schema, properties={"format-version": "3"})
-    lake.catalog.purge_table(identifier)
 
 
 Outcome = Literal["ok", "warning", "failed"]

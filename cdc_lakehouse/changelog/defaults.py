@@ -60,9 +60,13 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
         return InitialDefault(), None
     if text is None and definition is not None and isinstance(definition.default, Expression):
         return _unknown(column, definition.default.text)
-    if literal is None and _is_spoiled(column):
+    if literal is None and column.type.name in BLOBS | {"bit"} and _LOST in (column.default or ""):
         return _unknown(column, "of bytes that are not UTF-8")
-    if text is not None and (_is_function(column.type, text) or _is_expression(definition, text)):
+    is_function = column.type.name in ("date", "datetime", "timestamp", "time") and (text or "").lower().startswith(
+        _FUNCTIONS
+    )
+    default = None if definition is None else definition.default
+    if text is not None and (is_function or (isinstance(default, Expression) and default.text == text)):
         return _unknown(column, text)
     if text is None:
         return InitialDefault(_implicit(column.type)), None
@@ -96,19 +100,6 @@ def _source_text(column: SourceColumn) -> str | None:
 def _of_bits(text: str | None) -> str | None:
     bits = _BITS.fullmatch(text or "")
     return str(int(bits[1], 2)) if bits else None
-
-
-def _is_spoiled(column: SourceColumn) -> bool:
-    return column.type.name in BLOBS | {"bit"} and _LOST in (column.default or "")
-
-
-def _is_function(column: ColumnType, text: str) -> bool:
-    return column.name in ("date", "datetime", "timestamp", "time") and text.lower().startswith(_FUNCTIONS)
-
-
-def _is_expression(definition: ColumnDefinition | None, text: str) -> bool:
-    default = None if definition is None else definition.default
-    return isinstance(default, Expression) and default.text == text
 
 
 def _unknown(column: SourceColumn, text: str) -> tuple[InitialDefault, str]:

@@ -227,7 +227,8 @@ def _changes_within(old: ColumnType, new: ColumnType) -> bool:
             loses_digits = new.precision - new.fraction < old.precision - old.fraction
             return new.fraction != old.fraction or loses_digits or loses_sign
         case "float" | "double":
-            return loses_sign or _rounds(old, new)
+            rounds = new.scale is not None and (old.scale is None or new.scale < old.scale or old.name != new.name)
+            return loses_sign or rounds
         case "bit":
             return new.precision < old.precision
         case "enum":
@@ -236,10 +237,6 @@ def _changes_within(old: ColumnType, new: ColumnType) -> bool:
             return not _keeps_order(old.elements, new.elements)
         case _:
             return False
-
-
-def _rounds(old: ColumnType, new: ColumnType) -> bool:
-    return new.scale is not None and (old.scale is None or new.scale < old.scale or old.name != new.name)
 
 
 def whole_range(column: ColumnType) -> tuple[int, int]:

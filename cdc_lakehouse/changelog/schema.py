@@ -246,7 +246,13 @@ def column_changes(before: TableVersion, after: TableVersion) -> list[ColumnChan
     """Return only the columns that differ: first those that were dropped, then the others in their new order."""
     old = {column.id: column for column in before.columns}
     new = {column.id: column for column in after.columns}
-    moved = _moved([id for id in old if id in new], [id for id in new if id in old])
+    # The smallest set of ids that must have moved: the new order without its longest subsequence in the old order.
+    place = {id: number for number, id in enumerate(id for id in old if id in new)}
+    longest: list[list[int]] = [[]]
+    for id in (id for id in new if id in old):
+        fitting = [run for run in longest if not run or place[run[-1]] < place[id]]
+        longest.append([*max(fitting, key=len), id])
+    moved = place.keys() - max(longest, key=len)
     gone = [ColumnChange(column, None, key_before=id in before.key) for id, column in old.items() if id not in new]
     stayed = [
         ColumnChange(old.get(id), column, id in moved, id in before.key, id in after.key) for id, column in new.items()
@@ -259,21 +265,6 @@ def _differs(change: ColumnChange) -> bool:
     if before is None or after is None or change.moved or change.key_before != change.key_after:
         return True
     return (before.name, before.type, before.nullable) != (after.name, after.type, after.nullable)
-
-
-def _moved(before: Sequence[int], after: Sequence[int]) -> set[int]:
-    """Return the smallest set of ids that must have moved: the new order without its longest subsequence in the old
-    order."""
-    place = {id: number for number, id in enumerate(before)}
-    longest: list[list[int]] = []
-    for id in after:
-        fitting = [run for run in longest if place[run[-1]] < place[id]]
-        longest.append([*_longest(fitting), id])
-    return set(after) - set(_longest(longest))
-
-
-def _longest(runs: Sequence[list[int]]) -> list[int]:
-    return max(runs, key=len) if runs else []
 
 
 def as_lines(changes: Sequence[ColumnChange]) -> list[str]:

@@ -56,7 +56,8 @@ def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mappi
             continue  # Only because those that are there are not valid.
         place = _place(error)
         if error["type"] == "extra_forbidden":
-            reason = f"is not a key that is known here{guess(place[-1], _keys_at(model, error['loc'][:-1]))}"
+            known: Iterable[str] = _schema_at(model.model_json_schema(), error["loc"][:-1]).get("properties", {})
+            reason = f"is not a key that is known here{guess(place[-1], known)}"
             faults.append(Fault(place, reason))
         elif error["type"] == "missing":
             faults.append(Fault(place, "is missing"))
@@ -159,10 +160,6 @@ def _nearest(given: object, known: Iterable[str]) -> str | None:
 
 def _spelling(word: object) -> str:
     return str(word).lower().replace("-", "_")
-
-
-def _keys_at(model: type[BaseModel], place: Place) -> Iterable[str]:
-    return _schema_at(model.model_json_schema(), place).get("properties", {})
 
 
 def _schema_at(schema: dict[str, Any], place: Place) -> dict[str, Any]:
@@ -293,7 +290,11 @@ def _plain(value: Any) -> Any:
 
 
 def _in_text(value: str, place: Place) -> Iterator[Fault]:
-    if place[:1] == ("alerts",) and place[2:] == ("url",) and not _has_reference(value):
+    if (
+        place[:1] == ("alerts",)
+        and place[2:] == ("url",)
+        and all(found["default"] for found in REFERENCE.finditer(value))
+    ):
         advice = "whoever knows it can post to it. Write ${NAME} and set NAME in the environment"
         yield Fault(place, f"holds a secret in plain text: {advice}")
         return
@@ -310,14 +311,7 @@ def _is_plain_secret(key: str, value: Any) -> bool:
         return False
     if isinstance(value, str):
         # A boolean setting about secrets is no secret.
-        return bool(_SECRET_KEY.search(key)) and not _is_reference(value) and value not in ("true", "false")
+        reference = REFERENCE.fullmatch(value)
+        is_plain = value not in ("true", "false") and (reference is None or bool(reference["default"]))
+        return is_plain and _SECRET_KEY.search(key) is not None
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))
-
-
-def _is_reference(value: str) -> bool:
-    found = REFERENCE.fullmatch(value)
-    return found is not None and not found["default"]
-
-
-def _has_reference(value: str) -> bool:
-    return any(not found["default"] for found in REFERENCE.finditer(value))

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import is_commit_ts, utc_now
@@ -93,6 +93,14 @@ _MAINTENANCE: Final = datetime.timedelta(minutes=4)
 """How long a run waits for maintenance: it must hold the feed before it is considered dead at its start."""
 
 
+_Table = TypeVar("_Table")
+
+
+def _table(kind: Callable[[Lake, str], _Table]) -> functools.cached_property[_Table]:
+    """Return a table of the feed, opened when it is asked for."""
+    return functools.cached_property(lambda run: kind(run.lake, run.feed.name))
+
+
 @dataclass
 class FeedRun:
     """What the steps and the source of one run share. Without `spark_session` it only reads.
@@ -146,33 +154,13 @@ class FeedRun:
         archived = self.feed.storage_sink.archive
         return Archive(self.lake, self.feed.name, self.store) if archived else SourceFiles(self.store)
 
-    @functools.cached_property
-    def segments(self) -> Segments:
-        return Segments(self.lake, self.feed.name)
-
-    @functools.cached_property
-    def frontiers(self) -> Frontiers:
-        return Frontiers(self.lake, self.feed.name)
-
-    @functools.cached_property
-    def quarantine(self) -> Quarantine:
-        return Quarantine(self.lake, self.feed.name)
-
-    @functools.cached_property
-    def history(self) -> SchemaHistory:
-        return SchemaHistory(self.lake, self.feed.name)
-
-    @functools.cached_property
-    def signals(self) -> Signals:
-        return Signals(self.lake, self.feed.name)
-
-    @functools.cached_property
-    def decisions(self) -> Decisions:
-        return Decisions(self.lake, self.feed.name)
-
-    @functools.cached_property
-    def checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.lake, self.feed.name)
+    segments = _table(Segments)
+    frontiers = _table(Frontiers)
+    quarantine = _table(Quarantine)
+    history = _table(SchemaHistory)
+    signals = _table(Signals)
+    decisions = _table(Decisions)
+    checkpoints = _table(Checkpoints)
 
     @functools.cached_property
     def last_cut(self) -> Cut:

@@ -49,7 +49,6 @@ from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
 from cdc_lakehouse.sources.sink.listing import (
     Frontier,
-    ListingContext,
     is_of_settings,
     list_new,
     may_have_expired,
@@ -128,17 +127,13 @@ def _found(run: FeedRun, listing: Listing, checkpoint_ts: int, since: Frontier |
 def save_listing_state(run: FeedRun, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
     """Save the listing state for the next run. Everything that the next run does not list again must have landed."""
     covered = sink_files.covered_before(checkpoint_ts)
-    given = ListingContext(
-        layout_of(run.feed.storage_sink),
-        settings_digest(run.feed, found.taken.earlier),
-        run.clock(),
-        _last_ddl(run),
-        # Whether their last files exist is known once the checkpoint has passed them.
-        frozenset(index.directory for index in found.listing.indexes if index.modified >= covered),
-        unclear,
-    )
+    # Whether their last files exist is known once the checkpoint has passed them.
+    kept = frozenset(index.directory for index in found.listing.indexes if index.modified >= covered)
+    layout, settings = layout_of(run.feed.storage_sink), settings_digest(run.feed, found.taken.earlier)
     last = run.frontiers.last()
-    frontier = next_frontier(found.since, found.listing, given)
+    frontier = next_frontier(
+        found.since, found.listing, layout, settings, run.clock(), _last_ddl(run), kept=kept, unclear=unclear
+    )
     if last is None or frontier.adds_to(last) or (found.since is None and _is_old(run, last)):
         run.frontiers.write(frontier)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.definitions import VERSIONED, read_bound
@@ -125,6 +125,7 @@ def _skip_subpartition(cursor: Cursor) -> None:
 
 # --- Clauses of ALTER TABLE ---
 
+_Reader = Callable[[Cursor, ddl.TableRef], ddl.Clauses]
 _NOT_REPLICATED: Final = ("LOCAL", "NO_WRITE_TO_BINLOG")
 
 
@@ -137,21 +138,17 @@ def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (ddl.ChangePartitions(table, "add_partition", added=added),)
 
 
-def _names(cursor: Cursor) -> tuple[str, ...]:
-    return cursor.listed(lambda: cursor.name("a partition"))
+def _names(cursor: Cursor) -> tuple[str, ...] | None:
+    """Read the names of partitions; None for ALL."""
+    return None if cursor.accept("ALL") else cursor.listed(lambda: cursor.name("a partition"))
 
 
-def _names_or_all(cursor: Cursor) -> tuple[str, ...] | None:
-    return None if cursor.accept("ALL") else _names(cursor)
+def _leave(kind: Literal["drop_partition", "truncate_partition"]) -> _Reader:
+    def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+        cursor.if_exists()
+        return (ddl.ChangePartitions(table, kind, _names(cursor)),)
 
-
-def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    cursor.if_exists()
-    return (ddl.ChangePartitions(table, "drop_partition", _names(cursor)),)
-
-
-def _truncate(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    return (ddl.ChangePartitions(table, "truncate_partition", _names_or_all(cursor)),)
+    return read
 
 
 def _exchange(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -204,12 +201,12 @@ def _partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (ddl.NoEffect(table, "placement_tiflash_ttl_etc"),)
 
 
-def _maintain(kind: ddl.NoEffectKind, unlogged: str | None = None) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
+def _maintain(kind: ddl.NoEffectKind, unlogged: str | None = None) -> _Reader:
     """Return the reader of a clause that works on the files of partitions. It is alone in its statement."""
 
     def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.accept_any(_NOT_REPLICATED)
-        _names_or_all(cursor)
+        _names(cursor)
         cursor.skip_until(())
         return (ddl.NoEffect(table, kind) if unlogged is None else ddl.UnloggedRows(table, kind, unlogged),)
 
@@ -223,10 +220,10 @@ UNLOGGED_FILES: Final = {
 }
 # The same rows are read, or written again; REPAIR finds those of damaged files.
 _MAINTENANCE: Final = ("ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR")
-PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
+PARTITION_CLAUSES: Final[dict[tuple[str, ...], _Reader]] = {
     ("ADD", "PARTITION"): _add,
-    ("DROP", "PARTITION"): _drop,
-    ("TRUNCATE", "PARTITION"): _truncate,
+    ("DROP", "PARTITION"): _leave("drop_partition"),
+    ("TRUNCATE", "PARTITION"): _leave("truncate_partition"),
     ("EXCHANGE", "PARTITION"): _exchange,
     ("REORGANIZE", "PARTITION"): _reorganize,
     ("COALESCE", "PARTITION"): _coalesce,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError, SourceError
-from cdc_lakehouse.sources.object_store.remote_store import RemoteStore, open_client
+from cdc_lakehouse.sources.object_store.remote_store import open_remote_store
 from cdc_lakehouse.sources.object_store.store import (
     LocalStore,
     Location,
@@ -32,12 +32,12 @@ __all__ = [
 def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
     """Open the store at an absolute URI (see `config.anchor_uri`). No request is made yet.
 
-    Raises `ConfigurationError` as `Location.of` and `open_client` do.
+    Raises `ConfigurationError` as `Location.of` and `open_remote_store` do.
     """
     location = Location.of(uri)
     if location.service == "file":
         return LocalStore(Path(location.prefix))
-    return RemoteStore(location, open_client(location, storage or StorageConfig.nothing()))
+    return open_remote_store(location, storage or StorageConfig.nothing())
 
 
 SEGMENT_LIMIT: Final = (1 << 31) - 1

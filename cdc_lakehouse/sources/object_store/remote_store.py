@@ -15,7 +15,6 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import obstore
@@ -109,25 +108,6 @@ def fault(location: Location, error: BaseException, path: str | None = None) -> 
     return SourceError(f"the bucket {bucket!r} refuses the request ({said})", segment=path, advice=f"look at {setting}")
 
 
-def settings_fault(location: Location, error: BaseException) -> ConfigurationError:
-    """Return the error for a client that could not be created. The client's text may contain a setting, so it is not
-    passed on."""
-    return ConfigurationError(
-        f"the client for {location.uri} cannot be made ({type(error).__name__})",
-        advice=f"look at {location.setting}: its endpoint, key files and keys",
-    )
-
-
-def beyond_the_end(error: BaseException) -> bool:
-    """Whether a range lies beyond the end of an object: an empty one has no first byte."""
-    return _first(_STATUS, str(error)) == "416"
-
-
-def broke_off(error: BaseException) -> bool:
-    """Whether a response began and did not end: the client retries requests without a response, but not those."""
-    return "response body" in str(error)
-
-
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
     match = pattern.search(text)
     return None if match is None else next(filter(None, match.groups()))
@@ -140,21 +120,8 @@ TIMEOUTS: ClientConfig = {"connect_timeout": "5s", "read_timeout": "30s", "timeo
 _DEFAULT_REGION: Final = "us-east-1"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreClient:
-    """A service's client. `credentials` keep the error for which they could not be obtained."""
-
-    store: S3Store | GCSStore | AzureStore
-    credentials: S3Credentials | None = None
-
-    @property
-    def failure(self) -> CdcError | None:
-        """The error for which the last request had no credentials; None where it had them."""
-        return None if self.credentials is None else self.credentials.failure
-
-
-def open_client(location: Location, storage: StorageConfig) -> StoreClient:
-    """The client of a bucket. No request is made.
+def open_remote_store(location: Location, storage: StorageConfig) -> RemoteStore:
+    """Open the store of a bucket. No request is made.
 
     Raises `ConfigurationError` when a setting is missing or the client does not accept it, and `ValueError` for a local
     directory.
@@ -184,8 +151,12 @@ def open_client(location: Location, storage: StorageConfig) -> StoreClient:
     try:
         store = kind(location.bucket, config=config, client_options=options, retry_config=RETRIES, **provider)
     except CLIENT_ERRORS as error:
-        raise settings_fault(location, error) from None
-    return StoreClient(store, credentials)
+        # The client's text may contain a setting, so it is not passed on.
+        raise ConfigurationError(
+            f"the client for {location.uri} cannot be made ({type(error).__name__})",
+            advice=f"look at {location.setting}: its endpoint, key files and keys",
+        ) from None
+    return RemoteStore(location, store, credentials)
 
 
 def _s3_config(location: Location, settings: S3Storage, credentials: S3Credentials | None) -> S3Config:
@@ -255,9 +226,12 @@ class _Body(NamedTuple):
 class RemoteStore:
     """The `ObjectStore` of a bucket, or of a prefix of it."""
 
-    def __init__(self, location: Location, client: StoreClient) -> None:
+    def __init__(
+        self, location: Location, client: S3Store | GCSStore | AzureStore, credentials: S3Credentials | None
+    ) -> None:
         self._location = location
         self._client = client
+        self._credentials = credentials  # They keep the error for which they could not be obtained.
         self._root = f"{location.prefix}/" if location.prefix else ""
 
     @property
@@ -293,7 +267,7 @@ class RemoteStore:
     def _list(self, prefix: str, after: str | None) -> Iterator[StoredObject]:
         key, offset = self._root + prefix, None if after is None else self._root + after
         try:
-            for page in obstore.list(self._client.store, key.rstrip("/") or None, offset=offset, chunk_size=_PAGE):
+            for page in obstore.list(self._client, key.rstrip("/") or None, offset=offset, chunk_size=_PAGE):
                 for meta in page:
                     path = meta["path"]
                     # Emulators, and stores that only resemble S3, give what lies before as well.
@@ -309,7 +283,7 @@ class RemoteStore:
 
         def once() -> tuple[str, ...]:
             try:
-                found = obstore.list_with_delimiter(self._client.store, key.rstrip("/") or None)
+                found = obstore.list_with_delimiter(self._client, key.rstrip("/") or None)
             except CLIENT_ERRORS as error:
                 raise self._fault(error) from None
             names = (path.rstrip("/").removeprefix(key) for path in found["common_prefixes"])
@@ -340,9 +314,10 @@ class RemoteStore:
         if etag is not None:
             options["if_match"] = f'"{etag}"'
         try:
-            result = obstore.get(self._client.store, self._root + path, options=options)
+            result = obstore.get(self._client, self._root + path, options=options)
         except CLIENT_ERRORS as error:
-            if part is not None and beyond_the_end(error):
+            # A range that lies beyond the end of an object: an empty one has no first byte.
+            if part is not None and _first(_STATUS, str(error)) == "416":
                 return _Body(b"", 0, "")
             raise self._fault(error, path) from None
         size = result.meta["size"]
@@ -376,10 +351,11 @@ class RemoteStore:
         time.sleep(_WAIT_SECONDS * 2**attempt)
 
     def _fault(self, error: BaseException, path: str | None = None, *, body: bool = False) -> CdcError:
-        if self._client.failure is not None:
-            return self._client.failure
+        if self._credentials is not None and self._credentials.failure is not None:
+            return self._credentials.failure
         cause = fault(self._location, error, path)
-        if isinstance(cause, SourceUnreachableError) and (body or broke_off(error)):
+        # A response began and did not end: the client retries requests without a response, but not those.
+        if isinstance(cause, SourceUnreachableError) and (body or "response body" in str(error)):
             return _BrokenBodyError(f"an answer of the bucket {self._location.bucket!r} broke off", segment=path)
         return cause
 

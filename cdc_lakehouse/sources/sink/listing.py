@@ -162,22 +162,21 @@ class Frontier:
         return False
 
 
-@dataclass(frozen=True)
-class ListingContext:
-    """The inputs of a frontier besides the listing. `ddl` has, by table directory, the version of the last DDL that was
-    known before the sink was listed; `kept` are data directories to list again, whatever their age."""
-
-    layout: SinkLayout
-    settings: str
-    now: datetime.datetime
-    ddl: Mapping[str, int]
-    kept: frozenset[str] = frozenset()
-    unclear: bool = False
-
-
-def next_frontier(older: Frontier | None, listing: Listing, given: ListingContext) -> Frontier:
-    """Return the frontier after a listing from an older one or, with None, of the whole sink."""
-    oldest_date = _oldest_date(listing.data, given)
+def next_frontier(
+    older: Frontier | None,
+    listing: Listing,
+    layout: SinkLayout,
+    settings: str,
+    now: datetime.datetime,
+    ddl: Mapping[str, int],
+    *,
+    kept: frozenset[str] = frozenset(),
+    unclear: bool = False,
+) -> Frontier:
+    """Return the frontier after a listing from an older one or, with None, of the whole sink. `ddl` has, by table
+    directory, the version of the last DDL that was known before the sink was listed; `kept` are data directories to
+    list again, whatever their age."""
+    oldest_date = _oldest_date(listing.data, layout, now)
     if older is not None and older.oldest_date is not None:
         oldest_date = max(older.oldest_date, oldest_date or "")
     known: Mapping[str, KnownTable] = {} if older is None else older.by_directory
@@ -186,19 +185,20 @@ def next_frontier(older: Frontier | None, listing: Listing, given: ListingContex
         files[file.directory][_place_and_name(file)[0], file.dispatcher].append(file)
     indexes = {(index.directory, index.dispatcher): index for index in listing.indexes}
     irregular = {schema.directory for schema in listing.schemas if schema.checksum is None}
-    named = {schema.directory for schema in listing.schemas if may_be_table(schema.directory, given.layout)}
+    named = {schema.directory for schema in listing.schemas if may_be_table(schema.directory, layout)}
     for index in listing.indexes:
         # For a directory whose only file is missing there is nothing else to remember.
-        if index.directory in given.kept and (owner := _owner(index.directory, {*known, *files, *named})) is not None:
+        if index.directory in kept and (owner := _owner(index.directory, {*known, *files, *named})) is not None:
             _ = files[owner][index.directory.removeprefix(f"{owner}/"), index.dispatcher]
     tables: list[KnownTable] = []
     for directory in sorted({*known, *files, *named}):
         table = known.get(directory) or KnownTable(directory, 0, 0, False, (), ())
         table = _with_new_files(table, files[directory], indexes, older)
         table = replace(table, irregular=table.irregular or directory in irregular)
-        tables.append(_without_closed_places(table, given, oldest_date))
-    whole_at = given.now if older is None else older.whole_at
-    return Frontier(tuple(tables), oldest_date, given.settings, whole_at, given.unclear)
+        table = replace(table, oldest_version=max(table.oldest_version, ddl.get(directory, 0)))
+        tables.append(_without_closed_places(table, kept, oldest_date if layout.separator in _DATE_FORMATS else None))
+    whole_at = now if older is None else older.whole_at
+    return Frontier(tuple(tables), oldest_date, settings, whole_at, unclear)
 
 
 def _place_and_name(file: DataFile) -> tuple[str, str]:
@@ -249,16 +249,14 @@ def _extended(before: FileSequence, listed: Iterable[DataFile], index: IndexFile
     return FileSequence(before.place, before.dispatcher, files, last, previous, etags.get(last, ""), index_etag)
 
 
-def _without_closed_places(table: KnownTable, given: ListingContext, oldest_date: str | None) -> KnownTable:
+def _without_closed_places(table: KnownTable, kept: frozenset[str], oldest_date: str | None) -> KnownTable:
     """Return the table without the directories that gain no more files."""
-    table = replace(table, oldest_version=max(table.oldest_version, given.ddl.get(table.directory, 0)))
 
     def stays(sequence: FileSequence) -> bool:
-        if f"{table.directory}/{sequence.place}" in given.kept:
+        if f"{table.directory}/{sequence.place}" in kept:
             return True
         version, date = sequence.place.partition("/")[0], sequence.place.rpartition("/")[2]
-        old = given.layout.separator in _DATE_FORMATS and oldest_date is not None and date < oldest_date
-        return not (old or table.is_closed_version(version))
+        return not ((oldest_date is not None and date < oldest_date) or table.is_closed_version(version))
 
     sequences = tuple(filter(stays, table.sequences))
     versions = {sequence.place.partition("/")[0] for sequence in sequences}
@@ -267,16 +265,16 @@ def _without_closed_places(table: KnownTable, given: ListingContext, oldest_date
     return replace(table, places=stay, sequences=sequences)
 
 
-def _oldest_date(files: Iterable[DataFile], given: ListingContext) -> str | None:
+def _oldest_date(files: Iterable[DataFile], layout: SinkLayout, now: datetime.datetime) -> str | None:
     """The first date whose directories may gain files, None where that is not known.
 
     A date is the wall clock's at the flush, so a directory is complete once there is one that is later by more than
     time zones differ. A date ahead of this machine's own clock is not trusted: it may have to be withdrawn.
     """
-    form = _DATE_FORMATS.get(given.layout.separator)
+    form = _DATE_FORMATS.get(layout.separator)
     if form is None:
         return None
-    today = given.now.astimezone(datetime.UTC).strftime(form)
+    today = now.astimezone(datetime.UTC).strftime(form)
     for date in sorted({file.feed_date for file in files if file.feed_date is not None}, reverse=True):
         try:
             newest = datetime.datetime.strptime(min(date, today), form).replace(tzinfo=datetime.UTC)
