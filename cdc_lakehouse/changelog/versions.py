@@ -494,24 +494,20 @@ def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> l
     if other is None or other.incarnation == previous.incarnation:
         reason = f"the rows of table {found.other.name} are not in the log: it is older than the feed"
         return [held_version(previous, change, reason)]
-    reason = _no_swap(previous, other, found.partition)
+    reason = None
+    if previous.partitioning is None:
+        reason = f"the partitions of table {previous.name} are not known: it is older than the feed"
+    elif [column.name.lower() for column in previous.carried] != [column.name.lower() for column in other.carried]:
+        reason = f"tables {previous.name} and {other.name} do not have the same columns"
+    else:
+        try:
+            partitions.rows_of(previous.partitioning, found.partition)
+        except DdlError as error:
+            reason = str(error)
     if reason is not None:
         return [held_version(table, change, reason) for table in (previous, other)]
     swap = PartitionExchange(previous.incarnation, found.partition, other.incarnation)
     return [next_version(table, change, "swap", swap=swap) for table in (previous, other)]
-
-
-def _no_swap(partitioned: TableVersion, plain: TableVersion, partition: str) -> str | None:
-    """Return the reason why the rows cannot be exchanged; None when they can."""
-    if partitioned.partitioning is None:
-        return f"the partitions of table {partitioned.name} are not known: it is older than the feed"
-    if [column.name.lower() for column in partitioned.carried] != [column.name.lower() for column in plain.carried]:
-        return f"tables {partitioned.name} and {plain.name} do not have the same columns"
-    try:
-        partitions.rows_of(partitioned.partitioning, partition)
-    except DdlError as error:
-        return str(error)
-    return None
 
 
 def empty_partitions(previous: TableVersion, change: TableChange) -> TableVersion:

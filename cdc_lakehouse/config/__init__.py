@@ -1,8 +1,18 @@
 """The configuration: `lakehouse.yaml` as frozen, validated values."""
 
-from cdc_lakehouse.config.alerts import AlertReceiver, EmailReceiver, ProblemKind, SlackReceiver, WebhookReceiver
 from cdc_lakehouse.config.feed import FeedConfig, PolicyConfig, TablesConfig, TableSettings
-from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, config_path, load, validate
+from cdc_lakehouse.config.file import (
+    ENVIRONMENT_VARIABLE,
+    AlertReceiver,
+    EmailReceiver,
+    LakehouseConfig,
+    ProblemKind,
+    SlackReceiver,
+    WebhookReceiver,
+    config_path,
+    load,
+    validate,
+)
 from cdc_lakehouse.config.section import anchor_uri
 from cdc_lakehouse.config.sources import (
     Address,

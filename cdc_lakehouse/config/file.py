@@ -13,13 +13,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, Literal, Self, cast, get_args
 
 import yaml
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 from yaml.reader import ReaderError
 
-from cdc_lakehouse.config.alerts import AlertReceiver
 from cdc_lakehouse.config.feed import DagsterConfig, FeedConfig
 from cdc_lakehouse.config.reporting import (
     REFERENCE,
@@ -31,7 +30,7 @@ from cdc_lakehouse.config.reporting import (
     plain_secrets,
     resolve,
 )
-from cdc_lakehouse.config.section import Section
+from cdc_lakehouse.config.section import Section, matching
 from cdc_lakehouse.config.storage import LakeConfig, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 
@@ -116,6 +115,66 @@ def _in_words(said: str) -> str:
     for mark, words in _MARKS.items():
         said = said.replace(f"'{mark}'", words).replace(mark, words)
     return _QUOTED.sub(lambda quoted: quoted[0] if len(ast.literal_eval(quoted[0])) == 1 else "'…'", said)
+
+
+# Receivers of alerts, and the problems that each receives.
+
+ProblemKind = Literal["failed", "held", "stale", "quarantined", "check", "maintenance"]
+KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
+_URL: Final = re.compile(r"https?://[^\s/]+(/\S*)?")
+_ADDRESS: Final = re.compile(r"[^@\s,<>]+@[^@\s,<>]+")
+
+
+class _Receiver(Section):
+    feeds: tuple[str, ...] | None = Field(None, description="Only problems of these feeds. Default: all.")
+    on: tuple[ProblemKind, ...] = Field(KINDS, min_length=1, description="Only these kinds of problems.")
+
+    def takes(self, feed: str, kind: ProblemKind) -> bool:
+        """Whether the receiver is notified of problems of that kind in that feed."""
+        return kind in self.on and (self.feeds is None or feed in self.feeds)
+
+
+_HttpUrl = Annotated[str, matching(_URL, "must begin with https:// or http://, and name a host")]
+_Address = Annotated[str, matching(_ADDRESS, "is not an e-mail address")]
+
+
+class WebhookReceiver(_Receiver):
+    """An HTTP server that accepts JSON."""
+
+    type: Literal["webhook"] = Field(description="The kind of receiver.")
+    url: _HttpUrl = Field(description="Where messages are posted. A secret: a ${NAME}.", repr=False)
+    headers: dict[str, str] = Field(default_factory=dict, description="Headers of the request.", repr=False)
+
+
+class SlackReceiver(_Receiver):
+    """An incoming webhook of Slack, or of a server that accepts its format (Mattermost, Rocket.Chat)."""
+
+    type: Literal["slack"] = Field(description="The kind of receiver.")
+    url: _HttpUrl = Field(description="The incoming webhook. A secret: a ${NAME}.", repr=False)
+
+
+class EmailReceiver(_Receiver):
+    """A mail server (SMTP)."""
+
+    type: Literal["email"] = Field(description="The kind of receiver.")
+    host: str = Field(min_length=1, description="The mail server.")
+    port: Annotated[int, Field(gt=0, lt=65536)] = Field(587, description="Its port.")
+    sender: _Address = Field(alias="from", description="The sender's address.")
+    to: Annotated[
+        tuple[_Address, ...], WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1})
+    ] = Field(min_length=1, description="The recipients' addresses.")
+    user: str | None = Field(None, description="User at the mail server.")
+    password: str | None = Field(None, description="The user's password.", repr=False)
+    starttls: bool = Field(True, description="The connection is encrypted, and the server's certificate is checked.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("user and password belong together")
+        return self
+
+
+AlertReceiver = Annotated[WebhookReceiver | SlackReceiver | EmailReceiver, Field(discriminator="type")]
 
 
 ENVIRONMENT_VARIABLE: Final = "CDC_LAKEHOUSE_CONFIG"

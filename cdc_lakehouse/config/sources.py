@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -104,23 +104,6 @@ def _absolute_without_query(uri: str, info: ValidationInfo) -> str:
 StoreUri = Annotated[str, AfterValidator(_without_options_of_the_store), AfterValidator(_absolute_without_query)]
 """A URI as the source's tools accept it. Its query has no options for access to the bucket; an absolute one has no
 query."""
-
-
-def contradictions(options: Mapping[str, str], keys: Mapping[str, object], defaults: frozenset[str]) -> list[str]:
-    """Return a message for each option of a query that differs from the configuration.
-
-    `keys` are the configuration's values by key; `csv.terminator` corresponds to the query's `terminator`. `defaults`
-    are the keys that the file leaves out.
-    """
-    found: list[str] = []
-    for key, value in keys.items():
-        option = key.rpartition(".")[2].replace("_", "-")
-        known = str(value).lower() if isinstance(value, bool) else str(value)
-        if option in options and options[option].lower() != known.lower():
-            by_default = " by default" if key in defaults else ""
-            said = f"the query of uri says {option}={_shown(options[option])}"
-            found.append(f"{said}, but {key} is {_shown(known)}{by_default}")
-    return found
 
 
 def _shown(value: str) -> str:
@@ -342,7 +325,13 @@ class StorageSinkSource(Section):
             set_here = source.csv.model_dump(by_alias=True, exclude_unset=True)
             keys |= {f"csv.{name}": value for name, value in csv.items()}
             defaults |= {f"csv.{name}" for name in csv if name not in set_here}
-        found = contradictions(options, keys, frozenset(defaults))
+        found: list[str] = []
+        for key, value in keys.items():
+            option, known = key.rpartition(".")[2].replace("_", "-"), str(value)
+            if option in options and options[option].lower() != known.lower():
+                known = known.lower() if isinstance(value, bool) else known
+                is_shown = f"{key} is {_shown(known)}{' by default' if key in defaults else ''}"
+                found.append(f"the query of uri says {option}={_shown(options[option])}, but {is_shown}")
         if found:
             raise ValueError("; ".join([*found, "write here what the changefeed has"]))
         if source.protocol == "canal-json" and options.get("enable-tidb-extension", "true").lower() != "true":

@@ -393,12 +393,8 @@ class DumpSource(Source):
             name, origin = table.name, _segment_name(at, table.schema_path)
             try:
                 columns = self._without_rows(table)
-                change = SchemaChange(
-                    at, name.database, name.table, None, table.create_statement, columns, origin,
-                    backslash_escapes=True, kind="load",
-                )  # fmt: skip
                 if upto is None or at <= upto:
-                    changes.append(change)
+                    changes.append(_load(table, at, columns, origin))
             except DdlError as error:
                 rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, str(error), None, name.database, name.table))
             rows = counted.get(name)
@@ -411,11 +407,7 @@ class DumpSource(Source):
         """Yield the dump's tables, taken or not, as changes at the beginning of time. Raises the errors of reading the
         dump."""
         for table in self._dump.tables:
-            name = table.name
-            yield SchemaChange(
-                BEGINNING + 1, name.database, name.table, None, table.create_statement, (), table.schema_path,
-                backslash_escapes=True, kind="load",
-            )  # fmt: skip
+            yield _load(table, BEGINNING + 1, (), table.schema_path)
 
     def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
         """Return the columns that the rows lack by the configuration. Raises `DdlError` for a table that cannot be
@@ -447,6 +439,11 @@ class DumpSource(Source):
             if (row.database, row.table) not in waiting:
                 found[TableName(row.database or "", row.table or "")] += (row.events or 0) + (row.quarantined or 0)
         return found
+
+
+def _load(table: DumpedTable, at: int, columns: tuple[SourceColumn, ...], origin: str) -> SchemaChange:
+    name, statement = table.name, table.create_statement
+    return SchemaChange(at, name.database, name.table, None, statement, columns, origin, True, kind="load")
 
 
 def is_cut_missing(run: FeedRun) -> bool:

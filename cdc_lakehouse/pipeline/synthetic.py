@@ -318,24 +318,15 @@ class _Table:
         return Target(self.version.carried, dict(enumerate(self.life.versions)))
 
 
-@dataclass(frozen=True)
-class _RowMove:
-    """The rows that one DDL moves: one table whose key changes or whose rows come back, or the partitioned and the
-    plain table of an exchange."""
+_RowMove = tuple[_Table, ...]
+"""The rows that one DDL moves: one table whose key changes or whose rows come back, or the partitioned and the plain
+table of an exchange."""
 
-    tables: tuple[_Table, ...]
 
-    @property
-    def commit_ts(self) -> int:
-        return self.tables[0].version.commit_ts
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of what the rows depend on other than the events."""
-        inputs = [
-            (schema_fingerprint(t.life, t.values), [c.id for c in t.columns], t.void_upto_ts) for t in self.tables
-        ]
-        return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
+def _fingerprint(move: _RowMove) -> str:
+    """Return a digest of what the rows depend on other than the events."""
+    inputs = [(schema_fingerprint(t.life, t.values), [c.id for c in t.columns], t.void_upto_ts) for t in move]
+    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
 
 
 def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMove], Holds]:
@@ -343,7 +334,7 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
     found: list[_RowMove] = []
     holds: dict[str, str] = {}
     for life in lives.values():
-        found += [_RowMove((_table(feed, life, version),)) for version in key_changes(feed, life)]
+        found += [(_table(feed, life, version),) for version in key_changes(feed, life)]
         for version in life.versions:
             swap, restored = version.swap, version.restored
             others = {swap.partitioned, swap.plain} if swap else {restored.incarnation} if restored else set[str]()
@@ -353,13 +344,13 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
                 continue
             if restored is not None:
                 ended = _ended_table(feed, lives[restored.incarnation], version, restored)
-                rekeyed = [_RowMove((_table(feed, ended.life, each),)) for each in key_changes(feed, ended.life)]
+                rekeyed = [(_table(feed, ended.life, each),) for each in key_changes(feed, ended.life)]
                 found += [move for move in rekeyed if move not in found]
-                found.append(_RowMove((ended,)))
+                found.append((ended,))
             if swap is not None and swap.partitioned == life.id:
                 plain = lives[swap.plain]
                 other = next(v for v in plain.versions if v.swap == swap and v.commit_ts == version.commit_ts)
-                found.append(_RowMove((_table(feed, life, version), _table(feed, plain, other))))
+                found.append((_table(feed, life, version), _table(feed, plain, other)))
     return found, Holds(holds)
 
 
@@ -386,14 +377,14 @@ def _readers(move: _RowMove) -> list[LiveRows]:
     """Return the readers of the tables' rows. In an exchange, the rows of each table go to the other, and those of the
     plain table are tested, too: WITHOUT VALIDATION, the source does not."""
     readers: list[LiveRows] = []
-    for table, other in zip(move.tables, [each.version for each in reversed(move.tables)], strict=True):
+    for table, other in zip(move, [each.version for each in reversed(move)], strict=True):
         swap, exchanged = table.version.swap, None
         if swap is not None:
-            scheme = move.tables[0].version.partitioning
+            scheme = move[0].version.partitioning
             assert scheme is not None, table.version.name
             exchanged = PartitionRows(scheme, (swap.partition,), table.target)
         emptied = emptied_partitions(table.life, table.void_upto_ts)
-        goes_to = None if len(move.tables) == 1 else other
+        goes_to = None if len(move) == 1 else other
         readers.append(LiveRows(len(table.key), table.target, goes_to, emptied, exchanged, table.values))
     return readers
 
@@ -431,8 +422,8 @@ class SyntheticWriter:
     def write_moved_rows(self, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
         """Bring all synthetic events up to date. Return holds for the tables whose moved rows cannot be written."""
         moves, found = _moves(self._run.feed, lives)
-        for move in sorted(moves, key=lambda move: move.commit_ts):
-            waiting = next((table for table in move.tables if table.life.id in holds | found), None)
+        for move in sorted(moves, key=lambda move: move[0].version.commit_ts):
+            waiting = next((table for table in move if table.life.id in holds | found), None)
             if waiting is not None and waiting.version.restored is not None:
                 was, reason = waiting.life.last.name, (holds | found).reasons[waiting.life.id]
                 why = f"the table {was} whose rows come back is held: {reason}. {ddl_advice(waiting.version.name)}"
@@ -442,8 +433,8 @@ class SyntheticWriter:
                 why = failed
             else:
                 continue
-            found |= Holds({table.version.incarnation: f"{table.version.query}: {why}" for table in move.tables})
-        self._delete_obsolete({table.segment for move in moves for table in move.tables})
+            found |= Holds({table.version.incarnation: f"{table.version.query}: {why}" for table in move})
+        self._delete_obsolete({table.segment for move in moves for table in move})
         return found
 
     def _write(self, move: _RowMove) -> str | None:
@@ -458,16 +449,16 @@ class SyntheticWriter:
         except TransientError:
             raise
         except Exception as error:
-            version = move.tables[0].version
+            version = move[0].version
             reason = hold_reason(error, "have the rows that the statement moves", version.name)
             self._run.log.warning("%s: %s", version.query, reason, exc_info=error)
             return reason
         return None
 
     def _is_current(self, move: _RowMove) -> bool:
-        fingerprint = move.fingerprint
-        known = self._run.segments.find(table.segment for table in move.tables)
-        done = [known.get(table.segment) for table in move.tables]
+        fingerprint = _fingerprint(move)
+        known = self._run.segments.find(table.segment for table in move)
+        done = [known.get(table.segment) for table in move]
         for row in done:
             if row is not None and row.state == LANDED and row.batch in self._run.events.appended.unmarked:
                 # A run ended between its commit and this.
@@ -476,27 +467,27 @@ class SyntheticWriter:
             if row is None or row.state == LANDED or row.fingerprint != fingerprint:
                 return False
         batch = min(row.batch for row in done if row is not None)
-        names = [name for table in move.tables for name in table.life.names]
+        names = [name for table in move for name in table.life.names]
         lowest = pc.field("min_commit_ts")
-        before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces").is_null())
+        before = (lowest <= move[0].version.commit_ts) | (lowest.is_null() & ~pc.field("replaces").is_null())
         # The commit-ts of a later move is known even when it moved no row.
-        before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move.commit_ts))
+        before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move[0].version.commit_ts))
         return not self._run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
 
     def _carry_out(self, move: _RowMove) -> None:
         self._run.events.ensure()
-        for table in move.tables:
+        for table in move:
             self._require_known_rows(table)
         spans = [
             span
-            for number, table in enumerate(move.tables)
+            for number, table in enumerate(move)
             for span in keyed_spans(
                 table.life, TableKey.of(table.key, table.life.versions, table.values), number,
                 row_stage(table.void_upto_ts), row_stage(table.upto_ts),
             )
         ]  # fmt: skip
         readers = _readers(move)
-        names = {name for table in move.tables for name in table.life.names}
+        names = {name for table in move for name in table.life.names}
         is_small = EventEstimates(self._run.segments.rows).of_names(names)[0] <= _DRIVER_EVENTS
         with errors_of_tasks():
             (self._write_in_driver if is_small else self._write_in_tasks)(move, spans, readers)
@@ -554,21 +545,21 @@ class SyntheticWriter:
 
     def _commit_move(self, move: _RowMove, data_files: Sequence[str]) -> None:
         """Commit the events of a move in new segments, or in those that a run had landed before it ended."""
-        now, fingerprint, newest = self._run.clock(), move.fingerprint, self._run.segments.batch
-        known = self._run.segments.find(table.segment for table in move.tables)
+        now, fingerprint, newest = self._run.clock(), _fingerprint(move), self._run.segments.batch
+        known = self._run.segments.find(table.segment for table in move)
         segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
-        if len(segments) != len(move.tables):
+        if len(segments) != len(move):
             before = {name: replaced_contents(segment, self._run.appended()) for name, segment in known.items()}
             segments = [
                 _segment(
                     MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, newest + 1, now,
                     fingerprint=fingerprint, replaces=before.get(table.segment),
                 )
-                for table in move.tables
+                for table in move
             ]  # fmt: skip
             self._run.segments.land(segments)
         self._commit(data_files, segments)
-        names = " and ".join(str(table.version.name) for table in move.tables)
+        names = " and ".join(str(table.version.name) for table in move)
         self._run.log.info("wrote moved rows of %s in %s", names, self._run.clock() - now)
 
     def _commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
@@ -592,7 +583,7 @@ class SyntheticWriter:
 def _partial_rows(move: _RowMove) -> TableHeldError:
     return TableHeldError(
         "the log lacks columns of the rows before it, or a value cannot be converted as the source does it",
-        advice=ddl_advice(move.tables[0].version.name),
+        advice=ddl_advice(move[0].version.name),
     )
 
 
@@ -600,22 +591,22 @@ def _require_partition(move: _RowMove, reader: LiveRows, number: int, exchanged:
     """Raises `TableHeldError` where it is uncertain which rows of the partitioned table (0) are exchanged, and where
     rows of the plain one may not fit into the partition: later statements would empty it of them, and not of rows that
     its definition names."""
-    partition, name = reader.exchanged, move.tables[number].version.name
+    partition, name = reader.exchanged, move[number].version.name
     if partition is None:
         return
     if number and exchanged - {True}:
         why = f"rows of {name} are not, or not for certain, in the range or list of partition {partition.names[0]}"
-        raise TableHeldError(why, advice=ddl_advice(move.tables[0].version.name))
+        raise TableHeldError(why, advice=ddl_advice(move[0].version.name))
     if None in exchanged:
         raise TableHeldError(partition.doubt, advice=ddl_advice(name))
 
 
 def _parts(move: _RowMove) -> list[tuple[int, SyntheticEvents]]:
     """Return the events to write, by the number of the table whose rows they are made from."""
-    if len(move.tables) == 1:
-        (table,) = move.tables
+    if len(move) == 1:
+        (table,) = move
         return [(0, SyntheticEvents("I", table.version, table.segment, 0))]
-    partitioned, plain = move.tables
+    partitioned, plain = move
     return [
         (0, SyntheticEvents("D", partitioned.version, partitioned.segment, 0, only_exchanged=True)),
         (1, SyntheticEvents("I", partitioned.version, partitioned.segment, 1)),
