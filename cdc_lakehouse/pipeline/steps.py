@@ -166,6 +166,10 @@ STEPS_LOG_FIRST: Final[tuple[Callable[[Steps], Any], ...]] = (land, decode, load
 _KINDS: Final = {FILE: "a storage sink", OFFSETS: "topics or a Canal server"}
 
 
+def _result(step: Callable[[Steps], _Result]) -> functools.cached_property[_Result]:
+    return functools.cached_property(lambda steps: steps.upto(step))
+
+
 class Steps:
     """The steps of one run, and their results. Requesting a step runs those before it first. With the `error` that has
     ended the run no further step begins: it is raised in its place."""
@@ -190,23 +194,18 @@ class Steps:
                 self._results.append(each(self))
         return self._results[number]
 
+    loaded = _result(load)
+    landed = _result(land)
+    decoded = _result(decode)
+    evolved = _result(evolve)
+    applied = _result(apply)
+    published = _result(publish)
+
     @functools.cached_property
     def dump(self) -> DumpSource | None:
         """The dump that the feed begins with."""
         initial = self.run.feed.initial
         return None if initial is None else DumpSource(self.run, initial)
-
-    @property
-    def loaded(self) -> Loaded:
-        return self.upto(load)
-
-    @property
-    def landed(self) -> Landed:
-        return self.upto(land)
-
-    @property
-    def decoded(self) -> Decoded:
-        return self.upto(decode)
 
     @property
     def checkpoint_ts(self) -> int:
@@ -216,18 +215,6 @@ class Steps:
         if self.loaded.waits is not None:
             return self.run.last_cut.checkpoint_ts
         return self.run.source.checkpoint_ts()
-
-    @property
-    def evolved(self) -> Evolved:
-        return self.upto(evolve)
-
-    @property
-    def applied(self) -> Applied:
-        return self.upto(apply)
-
-    @property
-    def published(self) -> Published:
-        return self.upto(publish)
 
 
 def _require_same_kind(run: FeedRun) -> None:

@@ -373,19 +373,6 @@ def detect_sink(store: ObjectStore, extensions: Mapping[Protocol, str]) -> Detec
     """Examine the paths of a store. `extensions` are those of each protocol's data files. Raises as `ObjectStore.list`
     does."""
     objects = list(itertools.islice(store.list(), LOOKED_AT + 1))
-    files = [found for found in objects if isinstance(found, StoredObject)]
-    return _of_paths(files, extensions, len(objects) <= LOOKED_AT)
-
-
-def roots_below(store: ObjectStore) -> list[str]:
-    """Return directories below the store's root that have a file `metadata`, as sinks do: sorted, the shallowest
-    first."""
-    found: Iterable[StoredObject | UnreadableDirectory] = itertools.islice(store.list(), LOOKED_AT)
-    paths = (each.path for each in found if each.path.endswith(f"/{METADATA}"))
-    return sorted((path.removesuffix(f"/{METADATA}") for path in paths), key=lambda root: (root.count("/"), root))
-
-
-def _of_paths(objects: Iterable[StoredObject], extensions: Mapping[Protocol, str], whole: bool) -> DetectedSink:
     known: dict[str, Protocol] = {extension: protocol for protocol, extension in extensions.items()}
     protocols: Counter[Protocol] = Counter()
     separators: Counter[DateSeparator] = Counter()
@@ -393,6 +380,8 @@ def _of_paths(objects: Iterable[StoredObject], extensions: Mapping[Protocol, str
     dates: set[str] = set()
     data: list[tuple[StoredObject, str]] = []
     for found in objects:
+        if not isinstance(found, StoredObject):
+            continue
         if (schema := schema_file_at(found.path)) is not None:
             directories.add(schema[0])
             continue
@@ -415,8 +404,16 @@ def _of_paths(objects: Iterable[StoredObject], extensions: Mapping[Protocol, str
         tables=frozenset() if table_ids else tables,
         first_date=min(dates, default=None),
         samples=samples,
-        whole=whole,
+        whole=len(objects) <= LOOKED_AT,
     )
+
+
+def roots_below(store: ObjectStore) -> list[str]:
+    """Return directories below the store's root that have a file `metadata`, as sinks do: sorted, the shallowest
+    first."""
+    found: Iterable[StoredObject | UnreadableDirectory] = itertools.islice(store.list(), LOOKED_AT)
+    paths = (each.path for each in found if each.path.endswith(f"/{METADATA}"))
+    return sorted((path.removesuffix(f"/{METADATA}") for path in paths), key=lambda root: (root.count("/"), root))
 
 
 SCHEMA_FILE_LIMIT: Final = 64 * 1024 * 1024  # 4,096 columns with long labels stay far below.
