@@ -13,7 +13,7 @@ from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark, use_configuration
 from cdc_lakehouse.assets.sensors import build_sensor
-from cdc_lakehouse.assets.steps import build_assets, build_dates_job, build_new_job, build_tables_job, build_verify
+from cdc_lakehouse.assets.steps import build_asset_jobs, build_assets, build_new_job, build_verify
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
@@ -33,18 +33,17 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     for feed in config.feeds:
         keys.use_prefix(feed)
         tables = known_tables(lake, feed)
-        new = build_new_job(feed)
-        dates = build_dates_job(feed)
-        verify_jobs, schedules = build_verify(feed)
+        assets = build_assets(lake, feed, tables)
+        jobs = [build_new_job(feed), *build_asset_jobs(feed, assets)]
         composed = dg.Definitions.merge(
             composed,
             build_maintenance(feed),
+            build_verify(feed),
             dg.Definitions(
-                assets=build_assets(lake, feed, tables),
+                assets=assets,
                 asset_checks=build_checks(lake, feed, tables),
-                jobs=[new, build_tables_job(feed), *([] if dates is None else [dates]), *verify_jobs],
-                schedules=schedules,
-                sensors=[build_sensor(lake, feed, new, tables)],
+                jobs=jobs,
+                sensors=[build_sensor(lake, feed, jobs, tables)],
             ),
         )
     return composed

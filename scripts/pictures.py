@@ -16,7 +16,7 @@ PAGES = {
     # The groups of the feed and of its database are open.
     "asset-graph": "asset-groups?expanded=global@global:shop,global@global:shop/shop",
     "events-plots": "assets/shop/events",
-    "table": "assets/shop/current/shop/orders",
+    "table": "assets/shop/shop/orders",
     "checks": "assets/shop/checkpoint?view=checks&checkDetail=nothing_held",
     "sensor-tick": "locations/cdc_lakehouse/sensors/shop_checkpoint",
 }

@@ -149,9 +149,12 @@ def made_tables() -> set[str]:
     return found(r'\b(?:SmallTable|system_table)\([^()"]*"(\w+)"', "\n".join(CODE.values()))
 
 
+OF_KEY: Final = {"table": TableName("<database>", "<table>"), "database": "<database>"}
+
+
 def asset_keys() -> set[tuple[str, ...]]:
     return {
-        tuple(key("feed", *([TableName("db", "table")] if "table" in get_type_hints(key) else [])).path)
+        tuple(key("feed", *[example for name, example in OF_KEY.items() if name in get_type_hints(key)]).path)
         for name, key in vars(keys).items()
         if name.endswith("_key") and not name.startswith("_")
     }
@@ -159,7 +162,11 @@ def asset_keys() -> set[tuple[str, ...]]:
 
 def checks_of_assets() -> set[tuple[str, str]]:
     of_feeds = {(check.name, check.asset("x").path[-1]) for check in checks._FEED_CHECKS}
-    return of_feeds | {(checks.EQUALS_SOURCE, "checkpoint")} | {(name, "current") for name in checks._TABLE_CHECKS}
+    return (
+        of_feeds
+        | {(checks.EQUALS_SOURCE, "checkpoint")}
+        | {(name, "<database>/<table>") for name in checks._TABLE_CHECKS}
+    )
 
 
 def error_classes() -> set[str]:
@@ -199,8 +206,8 @@ NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
     ),
     "ops of events": (lambda: found(r"`([A-Z])`", meaning(section(TABLES, "`events`"), "op")), lambda: OPS),
     "assets with metadata": (
-        lambda: {name.split("/")[0] for name in first_cells(section(DAGSTER, "What assets show"))},
-        lambda: {kind for _, kind, *_ in asset_keys()},
+        lambda: {*first_cells(section(DAGSTER, "What assets show"))},
+        lambda: {"/".join(path) for _, *path in asset_keys()},
     ),
     "engines and the format version that each is given": (
         lambda: {(cells[0].strip("`"), int(cells[-1])) for cells in rows(section(READERS, "Engines"))},

@@ -58,14 +58,15 @@ source_key, snapshot_key, raw_key, events_key = map(_of_feed, ("source", "snapsh
 checkpoint_key, maintenance_key, compaction_key = map(_of_feed, ("checkpoint", "maintenance", "compaction"))
 
 
-def schema_key(feed: str, table: TableName) -> dg.AssetKey:
-    """Return the key of the asset of a table's DDL and columns."""
-    return _key(feed, "schema", table.database, table.table)
+def ddl_key(feed: str, database: str) -> dg.AssetKey:
+    """Return the key of the asset of the DDL of a database."""
+    return _key(feed, f"ddl_{database}")
 
 
 def current_key(feed: str, table: TableName) -> dg.AssetKey:
-    """Return the key of the asset of a table's current rows."""
-    return _key(feed, "current", table.database, table.table)
+    """Return the key of the asset of a table's current rows. The graph shows the last part of a key, and the catalog
+    cuts long ones in the middle: so it is short, and the table is last."""
+    return _key(feed, table.database, table.table)
 
 
 def output_name(kind: str, table: TableName) -> str:

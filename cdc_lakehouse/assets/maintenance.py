@@ -51,19 +51,8 @@ def _on_schedule(
         return dg.MaterializeResult(metadata=_metadata(done))
 
     key: dg.AssetKey = spec["key"]
-    job = dg.define_asset_job(
-        f"{feed.name}_{key.path[-1]}",
-        selection=dg.AssetSelection.assets(key),
-        executor_def=dg.in_process_executor,
-        description=spec["description"],
-    )
-    running = dg.DefaultScheduleStatus.RUNNING
-    schedules = (
-        []
-        if cron is None
-        else [dg.ScheduleDefinition(name=f"{job.name}_schedule", job=job, cron_schedule=cron, default_status=running)]
-    )
-    return dg.Definitions(assets=[maintenance], jobs=[job], schedules=schedules)
+    job = steps.scheduled_job(f"{feed.name}_{key.path[-1]}", dg.AssetSelection.assets(key), spec["description"], cron)
+    return dg.Definitions.merge(dg.Definitions(assets=[maintenance]), job)
 
 
 def _observations(feed: FeedConfig, done: Maintained) -> Iterator[dg.AssetObservation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import dagster as dg
@@ -88,17 +88,23 @@ def events_metadata(decoded: Totals, new: Totals, rows: int, *, by_date: bool) -
     return numbers
 
 
-def schema_metadata(versions: list[TableVersion], lives: Mapping[str, Incarnation]) -> Metadata:
-    """Describe the DDL that a run recorded for one table, and the resulting columns."""
-    last = versions[-1]
-    statements = [_statement(version, lives[version.incarnation]) for version in versions]
+_STATEMENTS: Final = 100
+"""How many statements the page of a database's DDL shows."""
+
+
+def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -> Metadata:
+    """Describe the DDL of a database: how many statements a run recorded, in which `tables`, and the last statements of
+    all of these, the latest first, with their effect and how they changed the columns."""
+    all_of = sorted(
+        ((version, life) for life in tables for version in life.versions), key=lambda each: -each[0].commit_ts
+    )
+    shown = [_statement(version, life) for version, life in all_of[:_STATEMENTS]]
     return {
-        "ddl": len(versions),
-        "statements": dg.MetadataValue.md("\n".join(statements)),
-        "effects": ", ".join(dict.fromkeys(version.effect for version in versions)),
-        "notes": markdown_list([note for version in versions if (note := version.note or version.hold)], "none"),
-        **_moment("version", last.commit_ts),
-        "dagster/column_schema": column_schema(last),
+        "ddl": len(new),
+        "tables_changed": ", ".join(dict.fromkeys(str(version.name) for version in new)) or "none",
+        "statements": dg.MetadataValue.md("\n".join(shown)),
+        "statements_of_all_time": len(all_of),
+        **(_moment("version", all_of[0][0].commit_ts) if all_of else {}),
     }
 
 
@@ -124,7 +130,7 @@ def state_metadata(
         "dagster/table_name": table_name(state.identifier),
         "dagster/row_count": state.row_count,
         "dagster/column_schema": table_schema(state, version, table),
-        "dagster/column_lineage": column_lineage(feed, state, version),
+        "dagster/column_lineage": column_lineage(feed, state),
         **_moment("applied", checkpoint_ts),
         "lag_seconds": lag_seconds(checkpoint_ts, now),
     }
@@ -202,22 +208,6 @@ def _fenced(language: str, text: str) -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def column_schema(version: TableVersion) -> dg.TableSchema:
-    """Return the columns of row events, with MySQL type text; those of the key have the tag `key`."""
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                column.name,
-                type_text(column.type),
-                _further(column) or None,
-                constraints=dg.TableColumnConstraints(nullable=column.nullable),
-                tags={"key": ""} if column.id in version.key else {},
-            )
-            for column in version.carried
-        ]
-    )
-
-
 _ICEBERG_TYPES: Final = {pa.int64(): "long", pa.bool_(): "boolean", pa.timestamp("us", "UTC"): "timestamptz"}
 _EVENT_COLUMNS: Final = {
     "feed_date": "date of the flush, not of the commit",
@@ -273,16 +263,11 @@ def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.T
 _OWN_COLUMNS: Final = {COMMIT_TS: "TSO of the latest change of the row"}
 
 
-def column_lineage(feed: str, state: TableState, version: TableVersion) -> dg.TableColumnLineage:
-    """Return where the values of a current-state table come from: the column of the source, and the row images of
-    `events`."""
-    schema, events = keys.schema_key(feed, version.name), keys.events_key(feed)
-    found = {COMMIT_TS: [dg.TableColumnDep(events, "commit_ts")]}
-    for each in state.columns:
-        source = version.column(each.id)
-        if source is not None:
-            found[each.name] = [dg.TableColumnDep(schema, source.name), dg.TableColumnDep(events, "after")]
-    return dg.TableColumnLineage(deps_by_column=found)
+def column_lineage(feed: str, state: TableState) -> dg.TableColumnLineage:
+    """Return where the values of a current-state table come from: the row images of `events`."""
+    events = keys.events_key(feed)
+    found = {each.name: [dg.TableColumnDep(events, "after")] for each in state.columns}
+    return dg.TableColumnLineage({COMMIT_TS: [dg.TableColumnDep(events, "commit_ts")], **found})
 
 
 def table_name(identifier: Identifier) -> str:
@@ -298,13 +283,15 @@ def _further(column: Column) -> str:
 
 
 def _statement(version: TableVersion, life: Incarnation) -> str:
-    """Format a statement, its effect, and how it changed the columns."""
-    when = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}"
-    lines = [f"- `{version.effect}` {when}", _fenced("sql", version.query or "-- seen")]
+    """Format a statement, the table and the effect, how it changed the columns, and what is to be known of it."""
+    when, table = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}", as_markdown(version.name.table)
+    lines = [f"- **{table}** `{version.effect}` {when}", _fenced("sql", version.query or "-- seen")]
     before = life.before(version)
     changes = [] if before is None else column_changes(before, version)
     if changes:
         lines.append(_fenced("diff", "\n".join(as_lines(changes))))
+    if note := version.note or version.hold:
+        lines.append(as_markdown(note))
     return "\n".join(lines)
 
 

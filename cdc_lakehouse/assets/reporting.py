@@ -16,7 +16,7 @@ from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG
 from cdc_lakehouse.assets.runs import FAILURE_TAG, payload_of_event, payload_of_failure, payload_of_success
 from cdc_lakehouse.assets.sensors import run_tags
-from cdc_lakehouse.assets.steps import RUN_STEPS, build_new_job, build_tables_job, decide_op_name, partition_tags
+from cdc_lakehouse.assets.steps import build_new_job, decisions_config, log_step, partition_tags
 from cdc_lakehouse.errors import failure_kind
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
@@ -46,8 +46,7 @@ class RunReport:
         if run.reload_tables:
             self._tags[LOAD_TAG] = json.dumps(sorted(run.reload_tables))
         if rebuild_tables:
-            self._job = build_tables_job(run.feed)
-            self._settings["ops"] = {decide_op_name(run.feed.name): {"config": {"rebuild": list(rebuild_tables)}}}
+            self._settings = decisions_config(run.feed.name, rebuild=list(rebuild_tables))
 
     def begin(self) -> None:
         """Record the run, as one that is going on since it began."""
@@ -64,7 +63,7 @@ class RunReport:
             for node in self._job.graph.nodes_in_topological_order:
                 self._step, began = node.name, time.time()
                 self._report(_Kind.STEP_START)
-                RUN_STEPS.get(self._step.rpartition("__")[2], lambda *_: None)(self, steps, steps.run.feed)
+                log_step(self, steps, self._step.rpartition("__")[2])
                 self._report_messages()
                 self._report(_Kind.STEP_SUCCESS, data=payload_of_success(time.time() - began))
             end = _Kind.RUN_SUCCESS

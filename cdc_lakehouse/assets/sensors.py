@@ -94,15 +94,16 @@ class Decision:
     attempt: int = 0
 
 
-def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableName]) -> dg.SensorDefinition:
-    """Define the sensor that requests runs of the feed's job. It does not query the source while a run or a backfill of
-    the feed is unfinished. When the lake's tables differ from the known `tables`, it reloads the code location."""
+def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequence[TableName]) -> dg.SensorDefinition:
+    """Define the sensor that requests runs of the first of the feed's jobs. It targets the others for their assets, so
+    that the page of an asset names the sensor that updates it. It does not query the source while a run or a backfill
+    of the feed is unfinished. When the lake's tables differ from the known `tables`, it reloads the code location."""
     source = FeedRun(feed, lake).source
     loaded = LoadedTables(lake, feed, tables)
 
     @dg.sensor(
         name=f"{feed.name}_{source.shown.sensor}",
-        job=job,
+        jobs=jobs,
         minimum_interval_seconds=_INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=source.shown.sensor_description,
@@ -121,7 +122,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableN
         if state is None or decision.run_key is None:
             return dg.SkipReason(decision.reason)
         tags = {PRIORITY_TAG: SENSOR_PRIORITY, **run_tags(feed, decision.attempt)}
-        request = dg.RunRequest(run_key=decision.run_key, tags=tags)
+        request = dg.RunRequest(run_key=decision.run_key, tags=tags, job_name=jobs[0].name)
         return dg.SensorResult(run_requests=[request], cursor=state.cursor)
 
     return follow_source

@@ -71,7 +71,7 @@ def test_project_of_the_page_loads(project: Path) -> None:
     know_orders(project)
     found = load_project(project)
     graph = found.resolve_asset_graph()
-    orders = dg.AssetKey(["cdc", "shop", "current", "shop", "orders"])
+    orders = dg.AssetKey(["cdc", "shop", "shop", "orders"])
     assert graph.get(orders).group_name == "cdc/shop"
     assert graph.get(dg.AssetKey(["cdc", "shop", "raw"])).group_name == "cdc"
     assert graph.get(dg.AssetKey(["payments", "raw"])).group_name == "payments"
@@ -86,7 +86,7 @@ def test_project_of_the_page_loads(project: Path) -> None:
 def test_changed_table_runs_dependent_assets(project: Path) -> None:
     know_orders(project)
     found = load_project(project)
-    orders = dg.AssetKey(["cdc", "shop", "current", "shop", "orders"])
+    orders = dg.AssetKey(["cdc", "shop", "shop", "orders"])
     instance = dg.DagsterInstance.ephemeral()
     assert dg.evaluate_automation_conditions(found, instance).total_requested == 0
     before = dg.evaluate_automation_conditions(found, instance)

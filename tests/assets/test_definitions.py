@@ -66,7 +66,7 @@ def test_definitions_load_without_jvm_sink_and_catalog(lake: TestLake, tmp_path:
 def test_names_that_dagster_would_refuse_load(lake: TestLake, tables: tuple[str, ...]) -> None:
     script.create(lake, *tables)
     found = build_definitions(lake.config).resolve_asset_graph().get_all_asset_keys()
-    assert {key.path[-1] for key in found if key.path[1] == "current"} == set(tables)
+    assert {key.path[2] for key in found if key.path[1] == "d"} == set(tables)
 
 
 NAMES = st.text(st.sampled_from("aA_-/ `订é%0"), min_size=1, max_size=5)
@@ -82,7 +82,7 @@ def test_output_names_differ_as_tables_do(one: TableName, other: TableName) -> N
     name = keys.output_name("current", one)
     assert re.fullmatch(r"[A-Za-z0-9_]+", name)
     assert (name == keys.output_name("current", other)) == (one == other)
-    assert name != keys.output_name("schema", one)
+    assert name != keys.output_name("ddl", one)
 
 
 def test_verify_has_a_job_and_reports_an_unreachable_source(lake: TestLake) -> None:
@@ -90,7 +90,7 @@ def test_verify_has_a_job_and_reports_an_unreachable_source(lake: TestLake) -> N
     script.publish(lake, at=7)
     definitions = build_definitions(lake.config)
     name = f"{lake.name}_verify"
-    schedule = definitions.resolve_schedule_def(name)
+    schedule = definitions.resolve_schedule_def(f"{name}_schedule")
     assert (schedule.job_name, schedule.cron_schedule) == (name, "0 3 * * 0")
     jobs = [job for job in definitions.get_repository_def().get_all_jobs() if not job.name.startswith("__")]
     ops = {job.name: [node.name for node in job.nodes] for job in jobs}
@@ -109,7 +109,7 @@ def test_failed_table_check_stops_assets_that_depend_on_it(lake: TestLake) -> No
     one = pa.table({"id": [1]})
     for table in tables.values():
         table.append(one)
-    assets = {name: dg.AssetKey([lake.name, "current", "d", name]) for name in tables}
+    assets = {name: dg.AssetKey([lake.name, "d", name]) for name in tables}
 
     @dg.asset(deps=[assets["t"]])
     def of_t() -> None: ...

@@ -48,7 +48,7 @@ def test_request_fits_the_loaded_job(lake: TestLake, sink: Sink) -> None:
     with dg.build_sensor_context(instance=empty_instance(), repository_def=repository) as context:
         (request,) = sensor.evaluate_tick(context).run_requests or []
     assert request.run_key == f"{lake.name}:{T0 + 10}"
-    assert sensor.job_name == f"{lake.name}_new" and sensor.default_status == dg.DefaultSensorStatus.RUNNING
+    assert request.job_name == f"{lake.name}_new" and sensor.default_status == dg.DefaultSensorStatus.RUNNING
 
 
 # --- Runs that are under way, and runs that failed ---

@@ -74,7 +74,7 @@ def table_checks(lake: TestLake, table: Any, *, of_batch: bool = False) -> dict[
     from cdc_lakehouse.assets.checks import table_evaluations
 
     results = table_evaluations(lake.feed, TableName("d", "t"), table, of_batch=of_batch)
-    assert {tuple(each.asset_key.path) for each in results if each.asset_key} == {(lake.name, "current", "d", "t")}
+    assert {tuple(each.asset_key.path) for each in results if each.asset_key} == {(lake.name, "d", "t")}
     return {str(each.check_name): each for each in results}
 
 

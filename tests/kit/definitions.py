@@ -22,7 +22,12 @@ def described(definitions: dg.Definitions) -> dict[str, Any]:
         if not job.name.startswith("__")
     }
     schedules = {each.name: [each.job_name, each.cron_schedule] for each in repository.schedule_defs}
-    sensors = {each.name: [each.minimum_interval_seconds, each.default_status.value] for each in repository.sensor_defs}
+    sensors = {
+        each.name: [
+            each.minimum_interval_seconds, each.default_status.value, *(target.job_name for target in each.targets)
+        ]
+        for each in repository.sensor_defs
+    }  # fmt: skip
     return {"assets": assets, "jobs": jobs, "schedules": schedules, "sensors": sensors}
 
 

@@ -56,7 +56,7 @@ def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
             assert found[first.run].tags.get("cdc/failure", "transient") == "transient"
             assert next(iter(found.values())).status == dg.DagsterRunStatus.SUCCESS
         # A table that appears is an asset, with nobody reloading Dagster.
-        new = (lake.name, "current", "d", "new")
+        new = (lake.name, "d", "new")
         assert (lake.name, "checkpoint") in dev.assets() and new not in dev.assets()
         lake.run().history.record([change(10, "new", CREATE)], NOON)
         until(lambda: new in dev.assets())

@@ -75,7 +75,7 @@ class Shop:
 
     def up_to_date(self, table: str) -> bool | None:
         """The last result of the table's check; None before the first."""
-        key = dg.AssetCheckKey(dg.AssetKey([self.lake.name, "current", "shop", table]), "up_to_date")
+        key = dg.AssetCheckKey(dg.AssetKey([self.lake.name, "shop", table]), "up_to_date")
         (*records,) = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
         events = [record.event.dagster_event for record in records if record.event is not None]
         return next((each.asset_check_evaluation_data.passed for each in events if each is not None), None)
@@ -114,16 +114,16 @@ def test_compaction_and_maintenance_are_assets_that_tables_tell_of(shop: Shop) -
         (request,) = shop.tick().run_requests
         assert shop.execute(request.tags).success
         shop.go_on(3)
-    before = len(shop.materializations("current", "shop", "orders"))
+    before = len(shop.materializations("shop", "orders"))
     assert shop.execute({}, "compaction").success
     (done,) = shop.materializations("compaction")
     assert done.metadata["compacted_files"].value and not done.metadata["tables_not_done"].value
-    key = dg.AssetKey([shop.lake.name, "current", "shop", "orders"])
+    key = dg.AssetKey([shop.lake.name, "shop", "orders"])
     (record,) = shop.instance.fetch_observations(key, limit=10).records
     assert record.asset_observation is not None
     seen = record.asset_observation.metadata
     assert (seen["files"].value, seen["delete_ratio"].value) == (1, 0.0) and "last_compaction" in seen
-    assert len(shop.materializations("current", "shop", "orders")) == before, "its rows are no newer"
+    assert len(shop.materializations("shop", "orders")) == before, "its rows are no newer"
     assert shop.execute({}, "maintenance").success
     (done,) = shop.materializations("maintenance")
     assert not done.metadata["tables_not_done"].value
@@ -176,11 +176,11 @@ def test_from_a_moved_checkpoint_to_a_published_cut(shop: Shop) -> None:
 @pytest.mark.in_turn
 def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> None:
     shop.execute({})
-    (before,) = shop.materializations("current", "shop", "orders")
+    (before,) = shop.materializations("shop", "orders")
     shop.go_on(3)
     cut = shop.lake.run().checkpoints.last()
     stale = {name: table.current_snapshot().snapshot_id for name, table in shop.lake.tables().items()}
-    assert shop.materialize(("current", "shop", "orders")).success
+    assert shop.materialize(("shop", "orders")).success
     expected = true_rows(shop.lake)
     assert seen_rows(shop.lake.tables()["shop", "orders"]) == expected["shop", "orders"]
     moved = {name for name, table in shop.lake.tables().items() if table.current_snapshot().snapshot_id != stale[name]}
@@ -189,8 +189,8 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     assert shop.lake.run().checkpoints.last() == cut
 
     config = {"hold": {"shop.customers": "an audit"}, "decided_by": "ann"}
-    op = f"{shop.lake.name}_tables__decide"
-    assert shop.execute({}, "tables", run_config={"ops": {op: {"config": config}}}).success
+    op = f"{shop.lake.name}_new__apply"
+    assert shop.execute({}, run_config={"ops": {op: {"config": config}}}).success
     held = dict(shop.lake.run().checkpoints.last().held)["shop.customers#1"]
     assert "held by ann since" in held and "an audit" in held
     shop.go_on(3)
@@ -211,17 +211,17 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     rebuilt = shop.lake.tables()["shop", "orders"]
     assert rebuilt.current_snapshot().snapshot_id != replaced.current_snapshot().snapshot_id
     assert [field.field_id for field in rebuilt.schema().fields] == columns
-    assert shop.materializations("current", "shop", "orders")[0].metadata["rebuilt"].value is True
+    assert shop.materializations("shop", "orders")[0].metadata["rebuilt"].value is True
     assert cli("rebuild", "shop.orderz").exit_code == 2
 
     # Nothing is new: what is true of the table is said again.
-    assert shop.materialize(("schema", "shop", "orders"), ("current", "shop", "orders"), ("checkpoint",)).success
-    again = shop.materializations("current", "shop", "orders")[0]
+    assert shop.materialize(("ddl_shop"), ("shop", "orders"), ("checkpoint",)).success
+    again = shop.materializations("shop", "orders")[0]
     assert again.metadata["unchanged"].value is True
     of_a_change = {"upserts", "deletes", "zero_dates_as_null", "keys_of_older_state", "rebuilt"}
     assert again.metadata.keys() - {"unchanged"} == before.metadata.keys() - of_a_change
     assert again.metadata["dagster/row_count"].value == len(rebuilt.scan().to_arrow())
-    assert "ADD COLUMN `channel`" in str(shop.materializations("schema", "shop", "orders")[0].metadata["statements"])
+    assert "ADD COLUMN `channel`" in str(shop.materializations("ddl_shop")[0].metadata["statements"])
 
 
 def cli(*arguments: str) -> Result:
@@ -276,4 +276,4 @@ def test_a_process_that_follows_makes_a_pass_for_each_change(shop: Shop, monkeyp
     assert {each.status for each in shop.instance.get_runs()} == {dg.DagsterRunStatus.SUCCESS}
     assert len({session.sparkContext.applicationId for session in sessions}) == 1 and len(sessions) == 2
     # What a pass brings is an asset of the next one.
-    assert len(shop.materializations("current", "d", "t")) == 2 and shop.materializations("current", "d", "u")
+    assert len(shop.materializations("d", "t")) == 2 and shop.materializations("d", "u")
