@@ -17,7 +17,7 @@ import dagster as dg
 
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.checks import WITH_OWN_ALERTS
-from cdc_lakehouse.assets.runs import earlier_ticks, failed_checks, find_unfinished, last_runs
+from cdc_lakehouse.assets.runs import failed_checks, find_unfinished, last_runs
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig, ProblemKind
@@ -69,9 +69,9 @@ def _overdue_maintenance(
     cron = feed.maintenance.schedule
     if cron is None:
         return
-    ticks = earlier_ticks(cron, now.timestamp())
-    next(ticks)
-    due = next(ticks)
+    ticks = dg.TimeWindowPartitionsDefinition(start=now, fmt="%Y-%m-%d %H:%M", cron_schedule=cron)
+    between = ticks.get_prev_partition_window(now, respect_bounds=False)
+    assert between is not None
     succeeded = dg.RunsFilter(job_name=f"{feed.name}_maintenance", statuses=[dg.DagsterRunStatus.SUCCESS])
     last = next(iter(instance.get_run_records(succeeded, limit=1)), None)
     ended = (
@@ -79,7 +79,7 @@ def _overdue_maintenance(
         if last is None or last.end_time is None
         else datetime.datetime.fromtimestamp(last.end_time, datetime.UTC)
     )
-    if max(ended, watched) < due:
+    if max(ended, watched) < between.start:
         never = "has not succeeded" if last is None else f"last succeeded at {ended:%Y-%m-%d %H:%M} UTC"
         yield Problem(feed.name, "maintenance", "", f"maintenance {never}, and is due by {cron!r}: its runs say why")
 

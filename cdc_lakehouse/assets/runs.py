@@ -18,15 +18,10 @@ from typing import Any, Final
 
 import dagster as dg
 from dagster import DagsterEventType
-from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.events import StepMaterializationData
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.execution.plan.objects import StepFailureData, StepSuccessData
-from dagster._core.remote_origin import CodeLocationOrigin, GrpcServerCodeLocationOrigin
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._utils.error import serializable_error_info_from_exc_info
-from dagster._utils.schedules import reverse_cron_string_iterator
-from dagster_shared.error import SerializableErrorInfo
 
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, class_names
@@ -185,7 +180,7 @@ def attempt_of(run: dg.DagsterRun) -> int:
     return int(run.tags.get(ATTEMPT_TAG, "0"))
 
 
-def root_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
+def root_error(error: Any) -> Any:
     """Return the project's own error among an error and its causes, or else the innermost one."""
     own = class_names(CdcError)
     while error.cause is not None and error.cls_name not in own:
@@ -193,7 +188,7 @@ def root_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
     return error
 
 
-def error_text(error: SerializableErrorInfo) -> str:
+def error_text(error: Any) -> str:
     """Return the message of an error in a run. The project's own errors say all without the name of their class."""
     own = f"{error.cls_name}: "
     text = error.message.strip()
@@ -219,7 +214,10 @@ def _first_line(text: str) -> str:
 
 # --- Private interfaces of Dagster ---
 
-__all__ = ["CodeLocationOrigin", "DagsterUserCodeUnreachableError", "GrpcServerCodeLocationOrigin"]
+
+def code_server(origin: Any) -> Any:
+    """Return a client of the server of a sensor's code location; None when a process has loaded the code itself."""
+    return origin.create_client() if hasattr(origin, "create_client") else None
 
 
 def requested_backfills(instance: dg.DagsterInstance) -> Any:
@@ -234,18 +232,13 @@ def failed_checks(
     found = dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]()
     for key, summary in instance.event_log_storage.get_asset_check_summary_records(list(keys)).items():
         record = summary.last_completed_check_execution_record
-        if record is not None and record.status == AssetCheckExecutionRecordStatus.FAILED and record.evaluation:
+        if record is not None and record.evaluation and not record.evaluation.passed:
             found[key] = record.evaluation
     return found
 
 
-def earlier_ticks(cron: str, before: float) -> Iterator[Any]:
-    """Yield the moments of a schedule (UTC) before one in seconds since 1970, the latest first."""
-    return reverse_cron_string_iterator(before, cron, "UTC")
-
-
-def step_failure(instance: dg.DagsterInstance, run_id: str) -> SerializableErrorInfo | None:
-    """Return the error of the first failed step of a run."""
+def step_failure(instance: dg.DagsterInstance, run_id: str) -> Any:
+    """Return the error of the first failed step of a run, if there is one: `cls_name`, `message`, and its `cause`."""
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE, limit=1).records:
         event = record.event_log_entry.dagster_event
         return None if event is None else event.step_failure_data.error

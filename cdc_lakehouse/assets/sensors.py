@@ -15,10 +15,8 @@ import grpc
 from cdc_lakehouse.assets.runs import (
     ATTEMPT_TAG,
     FEED_TAG,
-    CodeLocationOrigin,
-    DagsterUserCodeUnreachableError,
-    GrpcServerCodeLocationOrigin,
     attempt_of,
+    code_server,
     find_backfill,
     find_unfinished,
     retry_at,
@@ -48,17 +46,17 @@ class LoadedTables:
         self._looked_at: str | None = None
         self._asked = False
 
-    def reload_if_outdated(self, origin: CodeLocationOrigin | None, log: logging.Logger) -> None:
+    def reload_if_outdated(self, origin: Any, log: logging.Logger) -> None:
         """Ask the code server to reload its code, once, when the lake's tables have changed."""
         if self._asked or not self._is_outdated():
             return
         self._asked = True
-        if not isinstance(origin, GrpcServerCodeLocationOrigin):
+        if (server := code_server(origin)) is None:
             log.warning("the tables of feed %s have changed: reload the code location to see them", self._feed.name)
             return
         log.info("the tables of feed %s have changed: the code location is loaded again", self._feed.name)
         # In a thread, not in the tick: the new server starts while this one still answers.
-        threading.Thread(target=_reload, args=(origin,), name="reload", daemon=True).start()
+        threading.Thread(target=_reload, args=(server,), name="reload", daemon=True).start()
 
     def _is_outdated(self) -> bool:
         table = self._lake.load(system_table(self._feed.name, "schema_history"))
@@ -69,11 +67,10 @@ class LoadedTables:
         return known_tables(self._lake, self._feed) != self._tables
 
 
-def _reload(origin: GrpcServerCodeLocationOrigin) -> None:
-    client: Any = origin.create_client()
+def _reload(server: Any) -> None:
     try:
-        client.reload_code(timeout=_TIMEOUT_SECONDS)
-    except DagsterUserCodeUnreachableError as error:
+        server.reload_code(timeout=_TIMEOUT_SECONDS)
+    except dg.DagsterError as error:
         cause = error.__cause__
         if isinstance(cause, grpc.RpcError) and cause.code() == grpc.StatusCode.UNIMPLEMENTED:  # ty: ignore
             _LOG.warning("this code server cannot load its code again: restart it to see new tables")

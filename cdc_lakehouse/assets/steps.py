@@ -95,6 +95,20 @@ def pool_of(feed: FeedConfig) -> str:
 
 Results = Iterator[dg.AssetMaterialization]
 
+_VERSION: Final = "1"
+"""The data version of a log without dates, whatever it holds: else Dagster would show each table as outdated that the
+last events did not change."""
+
+
+def made_of_events(feed: FeedConfig) -> dict[str, str]:
+    """Return the tags of a table's materialization: the data versions that it was made of."""
+    events = keys.events_key(feed.name).to_user_string()
+    return {
+        "dagster/code_version": _VERSION,
+        f"dagster/input_data_version/{events}": _VERSION,
+        f"dagster/input_event_pointer/{events}": "NULL",
+    }
+
 
 def _loaded(context: Context, steps: Steps) -> Results:
     """Load the rest of the initial dump, and describe the dump."""
@@ -146,7 +160,8 @@ def _by_date(
         described = measure(totals(known.filter(of_date)), totals(rows.filter(of_date)), True)
         yield dg.AssetMaterialization(key(feed.name), partition=date, metadata=described)
     if keys.partitions_of(feed) is None:
-        yield dg.AssetMaterialization(key(feed.name), metadata=measure(totals(known), totals(rows), False))
+        described, tags = measure(totals(known), totals(rows), False), {"dagster/data_version": _VERSION}
+        yield dg.AssetMaterialization(key(feed.name), metadata=described, tags=tags)
 
 
 def _applied(
@@ -235,7 +250,9 @@ def _changed_tables(context: Context, steps: Steps) -> Results:
         name = changed.life.last.name
         if changed.life.dropped_ts is None:
             described = metadata.table_metadata(feed.name, changed, applied.checkpoint_ts, now)
-            yield dg.AssetMaterialization(keys.current_key(feed.name, name), metadata=described)
+            yield dg.AssetMaterialization(
+                keys.current_key(feed.name, name), metadata=described, tags=made_of_events(feed)
+            )
             checks.log_table_checks(context, feed, name, changed.state.table)
 
 
@@ -345,7 +362,7 @@ def _asset(
         if followed_by and _in_run(context).isdisjoint(followed_by):
             # Dagster gives assets without dates a separate run: this run updates the tables itself.
             log_step(context, steps, "apply")
-        return dg.MaterializeResult(metadata=numbers)
+        return dg.MaterializeResult(metadata=numbers, data_version=None if is_dated else dg.DataVersion(_VERSION))
 
     return materialize
 

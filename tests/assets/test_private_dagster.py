@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from pathlib import Path
 
 import dagster as dg
+import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 
 from tests.kit.dagster_feed import ended, runs
 
@@ -36,8 +37,7 @@ def test_private_names_of_dagster_do_what_they_are_used_for(tmp_path: Path) -> N
         files = set(tmp_path.rglob(f"{run}*"))
         runs.delete_log_file(instance, run)
         assert files - set(tmp_path.rglob(f"{run}*")), "each run has a file"
-    noon = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
-    first, second = (next(ticks) for ticks in [runs.earlier_ticks("0 3 * * *", noon.timestamp())] for _ in "ab")
-    assert (first.isoformat(), second.isoformat()) == ("2026-06-01T03:00:00+00:00", "2026-05-31T03:00:00+00:00")
-    assert issubclass(runs.GrpcServerCodeLocationOrigin, runs.CodeLocationOrigin)
-    assert issubclass(runs.DagsterUserCodeUnreachableError, dg.DagsterError)
+    server = runs.code_server(GrpcServerCodeLocationOrigin("127.0.0.1", port=1))
+    with pytest.raises(dg.DagsterError, match="Could not reach user code server"):
+        server.reload_code(timeout=1)
+    assert runs.code_server(None) is None
