@@ -16,7 +16,6 @@ import yaml
 from dagster.components.testing.utils import create_defs_folder_sandbox
 
 from cdc_lakehouse import FeedComponent as Component
-from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from tests.kit.dagster_feed import keys
@@ -188,12 +187,3 @@ def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     s3["secret_access_key"] = "plain"
     with pytest.raises(CdcError, match="secret"):
         Component(lake=LAKE, storage={"s3": s3}, feed=FEED).configuration(tmp_path)
-
-
-def test_prefix_is_of_one_feed(tmp_path: Path) -> None:
-    path = tmp_path / "lakehouse.yaml"
-    feeds = [{**FEED, "name": "a", "key_prefix": ["x", "y"]}, {**FEED, "name": "b"}]
-    path.write_text(yaml.safe_dump({"lake": LAKE, "feeds": feeds}), encoding="utf-8")
-    found = build_definitions(load(path)).resolve_asset_graph().get_all_asset_keys()
-    assert {key.path[0] for key in found} == {"x", "b"}
-    assert {tuple(key.path[:3]) for key in found if key.path[0] == "x"} == {("x", "y", "a")}

@@ -6,8 +6,6 @@ import datetime
 
 import dagster as dg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.definitions import build_definitions
@@ -47,12 +45,6 @@ def test_partitions_are_those_since_the_start_date(separator: str, first: str, l
     found = dates_of(feed(separator))
     assert (found[0], found[-1]) == (first, last)
     assert found == sorted(set(found))
-
-
-@given(st.dates(datetime.date(2025, 1, 1), datetime.date(2026, 6, 30)))
-def test_every_day_since_the_start_is_a_partition(start: datetime.date) -> None:
-    days = range((NOW.date() - start).days + 1)
-    assert dates_of(feed("day", start.isoformat())) == [(start + datetime.timedelta(days=n)).isoformat() for n in days]
 
 
 SHANGHAI = "Asia/Shanghai"

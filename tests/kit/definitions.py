@@ -36,6 +36,7 @@ def _job(job: dg.JobDefinition) -> dict[str, Any]:
     return {
         "executor": job.executor_def.name,
         "ops": dict(ops),
+        "assets": sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys),
         "tags": dict(job.tags),
         "partitions": job.partitions_def is not None,
     }
