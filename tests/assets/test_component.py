@@ -167,7 +167,6 @@ def test_scaffolded_component_loads(options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
-        ({"lake": LAKE}, "feeds"),
         ({"lake": LAKE, "feed": {**FEED, "start": 1}}, "feeds[0].start"),
         ({"config": "lakehouse.yaml", "lake": LAKE}, "config alone"),
         ({"config": "lakehouse.yaml"}, "lakehouse.yaml"),

@@ -66,13 +66,6 @@ def test_definitions_load_without_jvm_sink_and_catalog(lake: TestLake, tmp_path:
     assert "no metadata file" in seen["ticks"][f"{lake.name}_checkpoint"]
 
 
-@pytest.mark.parametrize("tables", [("a-b", "a_b"), ("b c",), ("订单",), ("a/b",)])
-def test_names_that_dagster_would_refuse_load(lake: TestLake, tables: tuple[str, ...]) -> None:
-    script.create(lake, *tables)
-    found = build_definitions(lake.config).resolve_asset_graph().get_all_asset_keys()
-    assert {key.path[2] for key in found if key.path[1] == "d"} == set(tables)
-
-
 NAMES = st.text(st.sampled_from("aA_-/ `订é%0"), min_size=1, max_size=5)
 TABLES = st.builds(TableName, NAMES, NAMES)
 

@@ -99,7 +99,3 @@ def test_job_keeps_runs_for_the_configured_days(instance: dg.DagsterInstance) ->
     assert done.success and runs(instance) == {*kept, done.run_id}
     (schedule,) = definitions.schedules or []
     assert isinstance(schedule, dg.ScheduleDefinition) and schedule.job_name == "cdc_prune_runs"
-
-
-def test_runs_are_kept_without_days() -> None:
-    assert not build_retention(["f"], None).jobs

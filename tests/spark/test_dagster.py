@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.assets.steps import decisions_config
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
@@ -188,9 +189,8 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     # A cut is of all tables at one checkpoint: this one waits for the others.
     assert shop.lake.run().checkpoints.last() == cut
 
-    config = {"hold": {"shop.customers": "an audit"}, "decided_by": "ann"}
-    op = f"{shop.lake.name}_new__apply"
-    assert shop.execute({}, run_config={"ops": {op: {"config": config}}}).success
+    hold = decisions_config(shop.lake.name, hold={"shop.customers": "an audit"}, decided_by="ann")
+    assert shop.execute({}, run_config=hold).success
     held = dict(shop.lake.run().checkpoints.last().held)["shop.customers#1"]
     assert "held by ann since" in held and "an audit" in held
     shop.go_on(3)
@@ -215,7 +215,7 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     assert cli("rebuild", "shop.orderz").exit_code == 2
 
     # Nothing is new: what is true of the table is said again.
-    assert shop.materialize(("ddl_shop"), ("shop", "orders"), ("checkpoint",)).success
+    assert shop.execute({}, "tables").success
     again = shop.materializations("shop", "orders")[0]
     assert again.metadata["unchanged"].value is True
     of_a_change = {"upserts", "deletes", "zero_dates_as_null", "keys_of_older_state", "rebuilt"}
