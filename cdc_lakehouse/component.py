@@ -20,10 +20,12 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError
 class FeedAttributes(dg.Model):
     """What `defs.yaml` says. The sections have the schema of the file's, and are validated as it is."""
 
-    lake: dict[str, Any] | None = Field(None, description="Where the tables are, and what writes them.")
-    storage: dict[str, Any] | None = Field(None, description="How buckets are reached, for source and warehouse.")
-    feed: dict[str, Any] | None = Field(None, description="A change log, and what is made of it.")
-    config: str | None = Field(None, description="The path of a lakehouse.yaml, instead of the sections.")
+    lake: dict[str, Any] | None = Field(default=None, description="Where the tables are, and what writes them.")
+    storage: dict[str, Any] | None = Field(
+        default=None, description="How buckets are reached, for source and warehouse."
+    )
+    feed: dict[str, Any] | None = Field(default=None, description="A change log, and what is made of it.")
+    config: str | None = Field(default=None, description="The path of a lakehouse.yaml, instead of the sections.")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

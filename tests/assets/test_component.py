@@ -119,7 +119,7 @@ def test_feeds_merge_with_a_project_that_has_spark(tmp_path: Path) -> None:
     dg.Definitions.validate_loadable(merged)
 
 
-SCHEMA = jsonschema.Draft202012Validator(Component.get_model_cls().model_json_schema())
+SCHEMA: Any = jsonschema.Draft202012Validator(Component.model().model_json_schema())
 """As `dg check yaml` has it."""
 
 

@@ -36,7 +36,7 @@ def empty_instance() -> dg.DagsterInstance:
 
 def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
     """What the feed's sensor answers."""
-    (sensor,) = build_definitions(lake.config).sensors or ()
+    (sensor,) = build_definitions(lake.config).sensors or []
     with dg.build_sensor_context(instance=instance or empty_instance(), cursor=cursor) as context:
         return sensor(context)  # pyright: ignore
 
