@@ -35,17 +35,13 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
         tables = known_tables(lake, feed)
         assets = build_assets(lake, feed, tables)
         jobs = [build_new_job(feed), *build_asset_jobs(feed, assets)]
-        composed = dg.Definitions.merge(
-            composed,
-            build_maintenance(feed),
-            build_verify(feed),
-            dg.Definitions(
-                assets=assets,
-                asset_checks=build_checks(lake, feed, tables),
-                jobs=jobs,
-                sensors=[build_sensor(lake, feed, jobs, tables)],
-            ),
+        own = dg.Definitions(
+            assets=assets,
+            asset_checks=build_checks(lake, feed, tables),
+            jobs=jobs,
+            sensors=[build_sensor(lake, feed, jobs, tables)],
         )
+        composed = dg.Definitions.merge(composed, build_maintenance(feed), build_verify(feed), own)
     return composed
 
 
