@@ -17,11 +17,10 @@ from dagster._core.loader import LoadingContextForTest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.assets.steps import decisions_config, made_of_events
 from cdc_lakehouse.definitions import build_definitions
 from tests.boundaries.change_log import TableName
 from tests.kit import scripted_lake as script
-from tests.kit.dagster_feed import keys
+from tests.kit.dagster_feed import decisions_config, keys, made_of_events
 from tests.kit.hand_sinks import HandSink
 from tests.kit.lakes import TestLake
 

@@ -13,6 +13,7 @@ from cdc_lakehouse.assets import keys, runs
 from cdc_lakehouse.assets.keys import partitions_of, run_partitions
 from cdc_lakehouse.assets.maintenance import build_retention, delete_runs
 from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG, release_leases, take_lease
+from cdc_lakehouse.assets.steps import decisions_config, made_of_events
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import load
@@ -23,7 +24,8 @@ from tests.kit.clock import clock_at
 from tests.kit.lakes import TestLake
 
 __all__ = [
-    "FAILURE_TAG", "FEED_TAG", "build_retention", "delete_runs", "keys", "partitions_of",
+    "FAILURE_TAG", "FEED_TAG", "build_retention", "decisions_config", "delete_runs", "keys", "made_of_events",
+    "partitions_of",
     "release_leases", "run_partitions", "runs", "take_lease",
 ]  # fmt: skip
 
