@@ -80,6 +80,7 @@ def events_metadata(decoded: Totals, new: Totals, rows: int, *, by_date: bool) -
         **{name: getattr(decoded, name) for name in ("inserts", "updates", "deletes", "quarantined")},
         "new_segments": new.segments,
         "new_events": new.events,
+        "read_one_by_one": new.strict,
         **({"tombstones": decoded.tombstones} if decoded.tombstones else {}),
         **({"dagster/partition_row_count": decoded.events} if by_date else {}),
     }

@@ -20,6 +20,7 @@ Decoders of files return the columns of `DECODED`, in tasks: an event, or a reco
     line, op … after    as above; null but for `line` where the record cannot be used
     problem             a key of `problems.PROBLEMS` where the record cannot be used, else null
     value               the record's bytes, or the first of them, where it cannot be used, else null
+    strict              whether the record was read by itself, which takes about twenty times as long
 
 Row images of rows whose values come in columns are joined by Arrow, in half of the time that DuckDB needs to produce
 JSON: most texts are valid JSON as they are, and each special character is escaped in a whole column at once.
@@ -76,6 +77,7 @@ DECODED: Final = pa.schema([
     *(EVENTS.field(name) for name in ("line", "op", "commit_ts", "before", "after")),
     ("problem", pa.string()),
     ("value", pa.binary()),
+    ("strict", pa.bool_()),
 ])  # fmt: skip
 """The columns that decoders of files return, as described in the module's docstring."""
 

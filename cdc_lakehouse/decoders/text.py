@@ -487,7 +487,7 @@ class ArrowReader:
 
 
 class Table(Protocol):
-    """What the cells of a file's records become. `schema` has the columns of a row, then `problem` and `value` of
+    """What the cells of a file's records become. `schema` has the columns of a row, then the last three of
     `event_schema.DECODED`; in a row that cannot be used, all others are null."""
 
     @property
@@ -499,7 +499,7 @@ class Table(Protocol):
     def schema(self) -> pa.Schema: ...
 
     def row(self, cells: Cells) -> tuple[object, ...] | str:
-        """Return the row without `problem` and `value`, or its problem: a key of `problems.PROBLEMS`."""
+        """Return the row without these, or its problem: a key of `problems.PROBLEMS`."""
         ...
 
     def columns(self, cells: list[Any]) -> list[Any]:
@@ -533,10 +533,10 @@ class RowBuilder:
         if isinstance(row, str):
             self.reject(row, record)
         else:
-            self._rows.append((*row, None, None))
+            self._rows.append((*row, None, None, True))
 
     def reject(self, problem: str, record: bytes) -> None:
-        self._rows.append((*[None] * (len(self._table.schema) - 2), problem, record[: problems.RAW_LIMIT]))
+        self._rows.append((*[None] * (len(self._table.schema) - 3), problem, record[: problems.RAW_LIMIT], True))
 
     def rows(self, end: int) -> Rows:
         return Rows(self._table, batch_of(self._rows, self._table.schema), end)
@@ -544,7 +544,8 @@ class RowBuilder:
 
 def valid_rows(table: Table, columns: list[Any], end: int) -> Rows:
     """Return rows that are all valid, of at least one column."""
-    nothing = [pa.nulls(len(columns[0]), pa.string()), pa.nulls(len(columns[0]), pa.binary())]
+    count = len(columns[0])
+    nothing = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary()), pa.repeat(False, count)]
     return Rows(table, pa.RecordBatch.from_arrays([*columns, *nothing], schema=table.schema), end)
 
 

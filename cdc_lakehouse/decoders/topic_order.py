@@ -202,7 +202,7 @@ class PartitionSummary:
     `left_out`: tables, as (database, table), that had rows and are not wanted. `bad`: messages that cannot be used, by
     segment; `counted` gives, by segment, class, database and table, the entry that stands for those that are not
     listed. `others`: by segment, the number of records that are neither events nor bad, less the rows beyond a record's
-    first.
+    first. `strict`: by segment, records with events that were read by themselves though others are read at once.
     """
 
     seed: int
@@ -211,6 +211,7 @@ class PartitionSummary:
     ended_ts: int | None = None
     others: Counter[str] = field(default_factory=Counter[str])
     tombstones: Counter[str] = field(default_factory=Counter[str])
+    strict: Counter[str] = field(default_factory=Counter[str])
     replays: int = 0
     statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
     observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])

@@ -259,6 +259,7 @@ class TopicReader:
             if is_before:
                 continue
             summary.others[segment] += 1 - bad - (len(self._rows) - taken)
+            summary.strict[segment] += self._columns is not None and len(self._rows) > taken
             summary.replays += self._order.redelivered - redelivered
             if summary.watermark is not None and summary.watermark != watermarks[-1][1]:
                 watermarks.append((offset, summary.watermark))

@@ -327,13 +327,17 @@ class RecordSource(LogSource):
             run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
         bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
         not_sent_before = self._not_sent_before(found)
-        others, tombstones = Counter[str](), Counter[str]()
+        others, tombstones, strict = Counter[str](), Counter[str](), Counter[str]()
         for finds in found.values():
             others.update(finds.others)
             tombstones.update(finds.tombstones)
+            strict.update(finds.strict)
         for each in not_sent_before:
             others[each.segment] -= each.count
-        counted = [replace(s, others=others[s.segment], tombstones=tombstones[s.segment]) for s in segments]
+        counted = [
+            replace(s, others=others[s.segment], tombstones=tombstones[s.segment], strict=strict[s.segment])
+            for s in segments
+        ]
         return counted, [*bad, *not_sent_before]
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:

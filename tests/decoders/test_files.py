@@ -103,6 +103,14 @@ def test_valid_json_is_read_at_once(end: bytes, rare: bool) -> None:
     assert len(expected) == 300 and not any(each["problem"] for each in expected)
 
 
+def test_lines_that_are_read_one_by_one_say_so() -> None:
+    lines = [json_line("INSERT", {"id": str(number)}, None) for number in range(300)]
+    lines[7:9], lines[100] = [b"garbage", lines[7].replace(b'"id":"7"', b'"id":7')], lines[100].replace(b":", b": ")
+    with eagerly():
+        batches = [*ticdc_canal_json.decode(connection(), [b"\n".join(lines)], json_context())]
+    assert [row["line"] for batch in batches for row in batch.to_pylist() if row["strict"]] == [8, 9]
+
+
 @pytest.mark.parametrize("gap", [b",\n", b"\n,", b","])
 @pytest.mark.parametrize("cell", [b"x'00ff'", b"_binary '\xff\\0'", b"CONVERT('\xff' USING UTF8MB4)", b"'\xff'"])
 def test_usual_insert_is_read_at_once(gap: bytes, cell: bytes) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.json.columns import RowForm, read_rows
+from cdc_lakehouse.decoders.json.columns import NUMBERS, ROWS, Flat, RowForm, are_flat, have_known_entries, read_rows
 from tests.decoders.test_file_properties import damaged
 from tests.kit.duckdb_sql import connection
 
@@ -61,6 +61,21 @@ def test_no_other_text_is_taken_for_a_row(batches: list[list[tuple[dict[str, str
         for text, (row, places), is_taken in zip(texts, batch, found.tolist(), strict=True):
             assert not is_taken or is_row(text), text
             assert is_taken or places or not row, text
+
+
+@pytest.mark.slow
+@given(batches, st.sampled_from([ROWS, NUMBERS]))
+def test_entries_make_no_other_text_an_object(batches: list[list[tuple[dict[str, str | None], Any]]], of: Flat) -> None:
+    known: dict[bytes | str, int] = {}
+    for batch in batches:
+        texts = pa.array([damaged(written(row), places) for row, places in batch], pa.binary())
+        found = have_known_entries(texts, of, known)
+        assert not (found & ~are_flat(connection(), texts, of)).any()
+
+
+@pytest.mark.parametrize("text", ['{"a":"1","b":"2"}', '{"b":"2","a":"1"}', '{"a":null}', '{"":""}', '{"a,":","}'])
+def test_usual_entries_are_known_in_any_order(text: str) -> None:
+    assert have_known_entries(pa.array([text], pa.binary()), ROWS, {}).all() == ("," not in text[:4])
 
 
 def test_a_row_that_is_shorter_than_a_form() -> None:

@@ -94,6 +94,7 @@ def _events(batches: Iterator[pa.RecordBatch]) -> Events:
 
 def _parsed(event: dict[str, Any]) -> dict[str, Any]:
     parsed = event | {name: event[name] and json.loads(event[name]) for name in ("before", "after")}
+    del parsed["strict"]  # It says who read it.
     if event["problem"] == problems.WRONG_TABLE and event["value"].startswith(b'{"before":'):
         parsed["value"] = json.loads(event["value"])
     return parsed

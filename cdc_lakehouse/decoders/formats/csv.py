@@ -70,7 +70,7 @@ class CsvTable:
             pa.field("is_update", pa.bool_()),
         ][: self._leading]
         data = [pa.field(str(number), pa.string()) for number in range(self._columns)]
-        self.schema = pa.schema([*leading, *data, pa.field("problem", pa.string()), pa.field("value", pa.binary())])
+        self.schema = pa.schema([*leading, *data, *(DECODED.field(name) for name in ("problem", "value", "strict"))])
 
     def row(self, cells: Cells) -> tuple[object, ...] | str:
         try:
@@ -162,11 +162,13 @@ class EventBuilder:
         new = update | ~(old | _mask(problem.is_valid())[events])
         line = pa.array(events + self._line)
         self._line += count
-        columns = [*(rows.column(number) for number in (TABLE, DATABASE, OP, COMMIT_TS)), problem, rows.column("value")]
+        columns: list[Any] = [
+            rows.column(each) for each in (TABLE, DATABASE, OP, COMMIT_TS, "problem", "value", "strict")
+        ]
         if len(events) < count:
             columns = [column.take(pa.array(events)) for column in columns]
             columns[2] = pc.if_else(pa.array(update), "U", columns[2])
-        table, database, op, commit_ts, problem, value = columns
+        table, database, op, commit_ts, problem, value, strict = columns
         texts = [rows.column(str(number)) for number in range(len(self._names))]
         images = row_images(self._names, texts, count)
         before = images.take(pa.array(events, mask=~old))
@@ -181,7 +183,8 @@ class EventBuilder:
             op, commit_ts, before, after = (
                 pc.if_else(foreign, pa.scalar(None, column.type), column) for column in (op, commit_ts, before, after)
             )
-        return pa.RecordBatch.from_arrays([line, op, commit_ts, before, after, problem, value], schema=DECODED)
+        found = [line, op, commit_ts, before, after, problem, value, strict]
+        return pa.RecordBatch.from_arrays(found, schema=DECODED)
 
     def _updates(self, rows: pa.RecordBatch, delete: Mask) -> Mask:
         """Return which rows are the old row of an UPDATE whose new row comes next."""

@@ -266,7 +266,7 @@ class DumpTable:
         self.dump_columns = [DumpColumn.of(name, context.columns[name], context) for name in names]
         self.width = len(names)
         texts = [(str(number), pa.string()) for number in range(self.width)]
-        self.schema = pa.schema([*texts, ("problem", pa.string()), ("value", pa.binary())])
+        self.schema = pa.schema([*texts, *(DECODED.field(name) for name in ("problem", "value", "strict"))])
 
     def row(self, cells: Cells) -> tuple[object, ...] | str:
         if len(cells) != self.width:
@@ -918,7 +918,8 @@ class _EventBuilder:
         if problem.null_count < count:
             sound = problem.is_null()
             events = [pc.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
-        return pa.RecordBatch.from_arrays([line, *events, problem, value], schema=DECODED)
+        columns = [line, *events, problem, value, batch.column("strict")]
+        return pa.RecordBatch.from_arrays(columns, schema=DECODED)
 
     def _images(self, batch: pa.RecordBatch) -> pa.Array:
         texts = [

@@ -36,7 +36,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -59,6 +59,7 @@ from cdc_lakehouse.decoders.json.columns import (
     FlatColumns,
     RowForm,
     are_flat,
+    have_known_entries,
     pieces,
     places_of,
     read_rows,
@@ -233,6 +234,7 @@ class Form:
     """Whether lines have an old row and a new one, with only `_BETWEEN_ROWS` between them."""
     known_types: set[tuple[Flat, bytes]] = field(default_factory=set[tuple[Flat, bytes]])
     """Objects of types that were parsed before."""
+    entries: Mapping[Flat, dict[bytes | str, int]] = field(default_factory=lambda: {ROWS: {}, NUMBERS: {}})
     row_forms: list[RowForm] = field(default_factory=list[RowForm])
 
     @classmethod
@@ -285,6 +287,8 @@ class Form:
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
             texts = objects.dictionary.to_pylist()
             sound: Mask = np.array([(kind, text) in self.known_types for text in texts], bool)
+            if not sound.all():
+                sound[~sound] = have_known_entries(where(objects.dictionary, ~sound), kind, self.entries[kind])
             if not sound.all():
                 sound[~sound] = are_flat(connection, where(objects.dictionary, ~sound), kind)
                 known = itertools.compress(texts[:_KNOWN_TYPES], sound)
@@ -649,7 +653,7 @@ def _by_columns(connection: Any, lines: Lines, context: FileContext) -> tuple[pa
 def _batch(lines: Lines, op: str | pa.Array, commit_ts: Positions, before: pa.Array, after: pa.Array) -> pa.RecordBatch:
     count = len(lines.numbers)
     ops = pa.repeat(op, count) if isinstance(op, str) else op
-    nothing = pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())
+    nothing = pa.nulls(count, pa.string()), pa.nulls(count, pa.binary()), pa.repeat(False, count)
     columns = [pa.array(lines.numbers), ops, pa.array(commit_ts), before, after, *nothing]
     return pa.RecordBatch.from_arrays(columns, schema=DECODED)
 
@@ -659,7 +663,8 @@ def read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:
     for which, number in enumerate(lines.numbers.tolist()):
         line = lines.line(which)
         event = event_of(line, context)
-        rows.append((number, *(None,) * 4, event, line) if isinstance(event, str) else (number, *event, None, None))
+        found = (*(None,) * 4, event, line) if isinstance(event, str) else (*event, None, None)
+        rows.append((number, *found, True))
     return batch_of(rows, DECODED)
 
 

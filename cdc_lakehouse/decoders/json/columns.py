@@ -226,10 +226,15 @@ class Flat:
     """The bytes that a value can end with."""
     kinds: pa.Array
     """The types of values in DuckDB."""
+    entry: re.Pattern[bytes]
+    """A usual entry behind the first quote of its name."""
 
 
-ROWS: Final = Flat(b'"l', TEXTS)
-NUMBERS: Final = Flat(b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT", "UBIGINT"]))
+_ENTRY: Final = rb'([^"\\\x00-\x1f]*)":(?:"[^"\\\x00-\x1f]*"|null%s)'
+ROWS: Final = Flat(b'"l', TEXTS, re.compile(_ENTRY % b""))
+NUMBERS: Final = Flat(
+    b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT", "UBIGINT"]), re.compile(_ENTRY % b"|-?[1-9][0-9]{0,17}|0")
+)
 
 
 class RowForm:
@@ -306,13 +311,36 @@ def are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
     return sound
 
 
+def have_known_entries(objects: pa.Array, flat: Flat, known: dict[bytes | str, int]) -> Mask:
+    """Return which objects have usual entries with distinct names: this takes a fourth of the time of `are_flat` where
+    entries come again and again in any order. `known` keeps, by entry, the number of its name, -1 for an unusual one.
+
+    An object without spaces is cut at each comma before a quote. A piece that is a whole entry cannot be the part of
+    one, so if all are, the object is JSON."""
+    lists = pc.split_pattern(pc.binary_slice(objects, 2, -1), b',"')
+    entries = lists.flatten().dictionary_encode()
+    for entry in entries.dictionary.to_pylist():
+        if entry not in known:
+            name = flat.entry.fullmatch(entry) if _is_utf8(entry) else None
+            known[entry] = -1 if name is None else known.setdefault(name[1].decode(), len(known))
+    names = np.array([known[entry] for entry in entries.dictionary.to_pylist()], np.int64)[entries.indices.to_numpy()]
+    sound: Mask = _numpy(pc.and_(pc.starts_with(objects, b'{"'), pc.ends_with(objects, b"}")), False).copy()
+    of_list = pc.list_parent_indices(lists).to_numpy()
+    sound[of_list[names < 0]] = False
+    return sound & _each_differs(of_list, names, len(objects))
+
+
 def _are_utf8(texts: pa.Array) -> Mask:
     """Return which texts are UTF-8; NULL counts as one."""
     try:
         texts.cast(pa.string())
     except pa.ArrowInvalid:
-        return np.array([text is None or text.decode(errors="replace").encode() == text for text in texts.to_pylist()])
+        return np.array([text is None or _is_utf8(text) for text in texts.to_pylist()])
     return np.ones(len(texts), bool)
+
+
+def _is_utf8(text: bytes) -> bool:
+    return text.decode(errors="replace").encode() == text
 
 
 def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
@@ -325,11 +353,20 @@ def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
 def _are_different(lists: pa.Array) -> Mask:
     """Return which lists have no text twice."""
     texts = lists.flatten().dictionary_encode()
-    width = max(len(texts.dictionary), 1)
-    of_list: Positions = pc.list_parent_indices(lists).to_numpy()
-    places = np.sort(of_list * width + texts.indices.to_numpy())
-    different: Mask = np.ones(len(lists), bool)
-    different[places[1:][places[1:] == places[:-1]] // width] = False
+    return _each_differs(pc.list_parent_indices(lists).to_numpy(), texts.indices.to_numpy(), len(lists))
+
+
+def _each_differs(of_list: Positions, numbers: Positions, lists: int) -> Mask:
+    """Return which lists have no number twice. `of_list` is the list of each number."""
+    width = int(numbers.max(initial=0)) + 1
+    places = of_list * width + numbers
+    different: Mask = np.ones(lists, bool)
+    if lists * width <= 8 * len(places):
+        twice = np.flatnonzero(np.bincount(np.maximum(places, 0), minlength=1) > 1)
+    else:
+        places.sort()
+        twice = places[1:][places[1:] == places[:-1]]
+    different[twice // width] = False
     return different
 
 

@@ -53,15 +53,16 @@ class SegmentFile:
 @dataclass
 class DecodedFiles:
     """The result of decoding. `data_files` are JSON for Iceberg's `ContentFileParser`. `lines` is the number of lines
-    read by segment: events and rejected lines."""
+    read by segment, events and rejected lines; `strict` of those that were read one by one."""
 
     data_files: list[str] = field(default_factory=list[str])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
     lines: dict[str, int] = field(default_factory=dict[str, int])
+    strict: dict[str, int] = field(default_factory=dict[str, int])
 
     def counted(self, segments: Sequence[Segment]) -> list[Segment]:
         """Return the segments with their line counts; None where a segment was not read."""
-        return [replace(segment, lines=self.lines.get(segment.segment)) for segment in segments]
+        return [replace(s, lines=self.lines.get(s.segment), strict=self.strict.get(s.segment)) for s in segments]
 
 
 def decode_segments(
@@ -85,6 +86,7 @@ def decode_segments(
         found.data_files += each.data_files
         found.rejected += each.rejected
         found.lines |= each.lines
+        found.strict |= each.strict
     return found
 
 
@@ -103,10 +105,11 @@ def _decode(
             for ref, content in read(segments):
                 file = files[ref.path]
                 bad = _Rejections(file)
-                found.lines[file.segment] = 0
+                found.lines[file.segment] = found.strict[file.segment] = 0
                 for batch in _of_file(file, decode(connection, content, file.context)):
                     sound = batch
                     found.lines[file.segment] += batch.num_rows
+                    found.strict[file.segment] += batch.column("strict").true_count
                     if batch.column(_PROBLEM).null_count < batch.num_rows:
                         bad.add(batch.filter(batch.column(_PROBLEM).is_valid()))
                         sound = batch.filter(batch.column(_PROBLEM).is_null())

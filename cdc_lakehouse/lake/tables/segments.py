@@ -53,7 +53,8 @@ DECODED: Final = "decoded"
 MOVED_ROWS_PREFIX: Final = "//ddl/"
 """The prefix of the names of moved-rows segments, which no path in a source has."""
 _SUMMARY_PREFIX: Final = "//summary/"
-_SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines", "others", "tombstones")
+_TOTALS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "tombstones", "strict")
+_SUMS: Final = (*_TOTALS, "lines", "others")
 _GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")
 """A summary holds the sums of the former columns and the maxima of the latter."""
 _GAPS_LISTED: Final = 1000
@@ -75,7 +76,8 @@ class Segment:
     `lines` is what a file's decoder read (events and rejected lines), or the number of records of offsets that landed;
     None when it was not counted. `others` is the number of records that are neither events nor in the quarantine, minus
     the rows that records have beyond their first, and minus the events that a file had and its content has no more.
-    `tombstones`, among them, are those with a key and no value.
+    `tombstones`, among them, are those with a key and no value. `strict` is how many lines, or records with events,
+    were read one by one, which takes twenty times as long.
     `replaces` says in which batches earlier contents of the segment were decoded, which snapshot of `events` has each
     (0 for one that is not kept), and its etag, as JSON `[[batch, snapshot, etag], …]`.
     """
@@ -110,6 +112,7 @@ class Segment:
     requested_by: str | None = None
     others: int | None = None
     tombstones: int | None = None
+    strict: int | None = None
 
 
 SCHEMA: Final = schema_of(Segment)
@@ -117,7 +120,7 @@ SCHEMA: Final = schema_of(Segment)
 
 COUNTS: Final = (
     "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines",
-    "others", "tombstones",
+    "others", "tombstones", "strict",
 )  # fmt: skip
 """The columns that are set when a segment is decoded; `lines` of offsets is set before."""
 
@@ -397,8 +400,8 @@ def _between(numbers: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over segments: bytes, events by operation, quarantined lines, tombstones; and the range of commit-ts (None
-    without events). Counts that are not known yet are 0."""
+    """Sums over segments: bytes, events by operation, quarantined lines, tombstones, lines read one by one; and the
+    range of commit-ts (None without events). Counts that are not known yet are 0."""
 
     segments: int
     size: int
@@ -408,13 +411,13 @@ class Totals:
     deletes: int
     quarantined: int
     tombstones: int
+    strict: int
     min_commit_ts: int | None
     max_commit_ts: int | None
 
 
 def totals(rows: pa.Table) -> Totals:
-    names = ("size", "events", "inserts", "updates", "deletes", "quarantined", "tombstones")
-    sums = {name: pc.sum(rows[name]).as_py() or 0 for name in names}
+    sums = {name: pc.sum(rows[name]).as_py() or 0 for name in _TOTALS}
     lowest, highest = pc.min(rows["min_commit_ts"]).as_py(), pc.max(rows["max_commit_ts"]).as_py()
     return Totals(rows.num_rows, **sums, min_commit_ts=lowest, max_commit_ts=highest)
 
