@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE =
 SHELL := bash
 export TIMEFORMAT = $@: %0R s (%0U s of CPU in user mode, %0S s in the kernel)
 
-.PHONY: help setup servers proto demo dev test quick near museum golden test-long chaos fuzz docs reference check lint types imports all pythons unit spark
+.PHONY: help setup servers proto demo dev test quick near museum golden test-long chaos fuzz bench docs reference check lint types imports all pythons unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ chaos: setup ## Random histories and faults for MINUTES (10), the first one of S
 
 fuzz: setup ## Spoilt bytes for each decoder for MINUTES (10) of CPU each, the first ones of SEED (a random one)
 	time $(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+bench: setup servers ## Figures of docs/benchmarks.md, of SECTIONS (all; "files topics load lines start tables wide listing growth")
+	time $(BIN)/python -m benchmarks.every $(SECTIONS)
 
 docs: setup ## The documentation as a site, into site/; links and navigation are checked
 	time ./scripts/docs
