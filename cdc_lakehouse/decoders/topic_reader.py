@@ -238,7 +238,7 @@ class TopicReader:
         self, summary: PartitionSummary, records: pa.RecordBatch, watermarks: list[tuple[int, int]]
     ) -> Iterator[pa.RecordBatch]:
         """Decode records one by one. Watermarks that come are appended to `watermarks`, each with its offset."""
-        cells = [_listed(records.column(name)) for name in _OF_EACH]
+        cells = [records.column(name).to_pylist() for name in _OF_EACH]
         for date, offset, time_ms, key, value, segment, is_before in zip(*cells, strict=True):
             if value is None and key is not None and self._topic_format.ignores_tombstones:
                 if not is_before:
@@ -535,14 +535,3 @@ def _by_place(batch: pa.RecordBatch) -> Iterator[np.ndarray[Any, Any]]:
 def _place(record: pa.RecordBatch) -> PartitionBatch:
     topic, partition, number = (record.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
     return topic, partition, number
-
-
-def _listed(column: pa.Array) -> list[Any]:
-    """Return a column as a list. Many rows have the same texts: each text is created once."""
-    if pa.types.is_string(column.type):
-        encoded = column.dictionary_encode()
-        texts = encoded.dictionary.to_pylist()
-        return [None if at is None else texts[at] for at in encoded.indices.to_pylist()]
-    if column.null_count == 0 and pa.types.is_integer(column.type):
-        return column.to_numpy().tolist()
-    return column.to_pylist()

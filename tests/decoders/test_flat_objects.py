@@ -73,11 +73,6 @@ def test_entries_make_no_other_text_an_object(batches: list[list[tuple[dict[str,
         assert not (found & ~are_flat(connection(), texts, of)).any()
 
 
-@pytest.mark.parametrize("text", ['{"a":"1","b":"2"}', '{"b":"2","a":"1"}', '{"a":null}', '{"":""}', '{"a,":","}'])
-def test_usual_entries_are_known_in_any_order(text: str) -> None:
-    assert have_known_entries(pa.array([text], pa.binary()), ROWS, {}).all() == ("," not in text[:4])
-
-
 def test_a_row_that_is_shorter_than_a_form() -> None:
     forms: list[RowForm] = []
     for rows in ([{"a": "1", "a long name": "2"}], [{"a": "1", "b": "2"}], [{"a": "1", "a long name": "2"}]):
