@@ -14,10 +14,10 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import LONG, SEED, TURN
 from tests.near import Recorder
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 # `same`: the same examples each time, so that a change is judged by what it changes. `new`: those of the seed, with
 # `--hypothesis-seed`. `long`: many more where a test does not say how many. How long one takes says how busy the
 # machine is, not whether it is right.
-settings.register_profile("same", derandomize=True, deadline=None, max_examples=50)
+_ANY_TIME: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, max_examples=50, **_ANY_TIME)
 settings.register_profile("few", settings.get_profile("same"), max_examples=10)
-settings.register_profile("new", deadline=None, max_examples=50, print_blob=True, database=None)
+settings.register_profile("new", max_examples=50, print_blob=True, database=None, **_ANY_TIME)
 settings.register_profile("long", settings.get_profile("new"), max_examples=1000)
 settings.load_profile(os.environ.get("CDC_TESTS") or ("same" if SEED is None else "new"))
 

@@ -24,7 +24,6 @@ from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 SQLITE_TIMEOUT_SECONDS: Final = 60
-_LOADS: Final = 3
 
 
 class Lake:
@@ -72,7 +71,7 @@ class Lake:
         if self._catalog is None and self._is_unmade():
             return None
         with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
-            for _ in range(_LOADS - 1):
+            for _ in range(2):
                 # The file that the catalog names is deleted by the second commit after: then it names another.
                 with contextlib.suppress(FileNotFoundError):
                     return self.catalog.load_table(identifier.parts)
@@ -110,9 +109,8 @@ class Lake:
             self._namespaces.add(namespace)
 
     def write(self, location: str, content: bytes) -> None:
-        """Write a file of the lake that belongs to no table, whole or not at all. An existing file is overwritten."""
+        """Write a file that belongs to no table, whole or not at all, as stores do. An existing one is overwritten."""
         if location.startswith("file:"):
-            # Stores do so by themselves.
             (path := path_of(location)).parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
             try:

@@ -75,7 +75,7 @@ _JAVA_SAID: Final = re.compile(r"^(org\.apache\.iceberg\.exceptions\.(?:NotFound
 
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
-    """Convert errors of Spark and of its JVM in the block to `EngineError`."""
+    """Convert errors of Spark and of its JVM in the block to `EngineError`, and passing ones of the catalog."""
     try:
         yield
     except Py4JError as error:
@@ -83,6 +83,8 @@ def engine_errors() -> Iterator[None]:
     except ConnectionError as error:
         # A call to a JVM that has ended raises it. Sources and catalogs have errors of their own.
         raise _no_jvm(error) from error
+    except _CATALOG_AWAY as error:
+        raise _catalog_away(type(error).__name__) from error
     except Exception as error:
         if not _is_of_spark(error):
             raise

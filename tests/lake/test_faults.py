@@ -15,7 +15,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyiceberg.catalog.sql import SqlCatalogBaseTable
-from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError, UnauthorizedError
+from pyiceberg.exceptions import CommitStateUnknownException, ForbiddenError, ServiceUnavailableError, UnauthorizedError
 from pyspark.errors import AnalysisException, PythonException
 from sqlalchemy import event
 
@@ -192,6 +192,11 @@ def test_a_jvm_that_has_ended_is_an_error_that_may_pass() -> None:
     with pytest.raises(EngineError, match=r"Py4JNetworkError|does not answer") as raised, engine_errors():
         gateway.jvm.System.currentTimeMillis()
     assert isinstance(raised.value.__cause__, Py4JNetworkError | ConnectionError)
+
+
+def test_catalog_that_is_away_for_a_moment_is_no_trace() -> None:
+    with pytest.raises(CatalogUnreachableError, match="CommitStateUnknownException"), engine_errors():
+        raise CommitStateUnknownException("504")
 
 
 def test_what_spark_says_of_a_worker_that_died_is_its_first_line() -> None:
