@@ -20,7 +20,6 @@ from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
-    NamespaceAlreadyExistsError,
     NotInstalledError,
     OAuthError,
     RESTError,
@@ -59,8 +58,9 @@ class CachingSqlCatalog(SqlCatalog):
         """Create a namespace. PyIceberg asks first whether it exists; another feed may create it after that."""
         try:
             super().create_namespace(namespace, properties)
-        except exc.IntegrityError as error:
-            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
+        except exc.IntegrityError:
+            if not self.namespace_exists(namespace):
+                raise
 
     def metadata_file(self, identifier: tuple[str, ...]) -> str | None:
         """Return the location of a table's metadata file, read from the database only; None when there is no such

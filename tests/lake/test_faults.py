@@ -18,6 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalogBaseTable
 from pyiceberg.exceptions import CommitStateUnknownException, ForbiddenError, ServiceUnavailableError, UnauthorizedError
 from pyspark.errors import AnalysisException, PythonException
 from sqlalchemy import event
+from sqlalchemy.exc import IntegrityError
 
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
@@ -294,3 +295,14 @@ def test_namespace_created_by_another_feed_is_used(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(second.catalog, "namespace_exists", asks_too_early)
     second.ensure_namespace("shop")
     assert second.catalog.list_namespaces() == [("shop",)]
+
+
+def test_namespace_that_the_database_refuses_is_not_there(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    assert lake.catalog.list_namespaces() == []
+    with sqlite3.connect(tmp_path / "catalog.db") as other:
+        other.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON iceberg_namespace_properties BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    with pytest.raises(IntegrityError, match="no"):
+        lake.ensure_namespace("shop")
