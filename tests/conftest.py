@@ -184,7 +184,7 @@ def new_lake(lake_root: Path, tmp_path: Path, spark: SparkSession) -> Callable[.
 
     numbers = itertools.count(1)
 
-    def make(**feed: object) -> TestLake:
+    def make(**feed: Any) -> TestLake:
         return TestLake(lake_root, tmp_path / f"feed{next(numbers)}", lambda: spark, **feed)
 
     return make
