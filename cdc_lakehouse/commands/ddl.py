@@ -150,24 +150,14 @@ def _table(table: TableVersion) -> dict[str, Any]:
 def _echo_databases(server: _Server) -> None:
     for name in sorted(server.databases):
         say(f"database {name}")
-        for table in server.tables:
-            if table.name.database == name:
-                _echo_table(table)
+        for table in (table for table in server.tables if table.name.database == name):
+            say(f"\n{table.name}")
+            rows = [_cells(**column) for column in _table(table)["columns"]]
+            say("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
 
 
-def _echo_table(table: TableVersion) -> None:
-    say(f"\n{table.name}")
-    rows = [
-        [
-            column.name,
-            server_type_text(column.type),
-            "yes" if column.nullable else "no",
-            "-" if column.default is None else column.default,
-            "PRI" if column.id in table.key else "",
-        ]
-        for column in table.columns
-    ]
-    say("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
+def _cells(name: str, type: str, nullable: bool, default: str | None, key: bool) -> list[str]:
+    return [name, type, "yes" if nullable else "no", "-" if default is None else default, "PRI" if key else ""]
 
 
 # --- Scripts ---

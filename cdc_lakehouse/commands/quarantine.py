@@ -257,18 +257,15 @@ def _meant(
     for run in runs:
         rows = [r for r in run.quarantine.rows if r.state in states and wanted(r) and (not ids or r.id in ids)]
         if rows:
-            _require_no_run(run)
+            # A run that begins after this is detected by the commits, which are on top of what was read.
+            if (holder := last_holder(lake, run.feed.name)) is not None and holder.is_alive(utc_now()):
+                raise ConcurrentRunError(
+                    f"another run has the feed: {holder}",
+                    feed=run.feed.name,
+                    advice="wait for it to end, then try again",
+                )
             found.append((run, rows))
     return found
-
-
-def _require_no_run(run: FeedRun) -> None:
-    # A run that begins after this is detected by the commits, which are on top of what was read.
-    holder = last_holder(run.lake, run.feed.name)
-    if holder is not None and holder.is_alive(utc_now()):
-        raise ConcurrentRunError(
-            f"another run has the feed: {holder}", feed=run.feed.name, advice="wait for it to end, then try again"
-        )
 
 
 def _no_such(ids: Sequence[str]) -> ConfigurationError:
@@ -325,8 +322,8 @@ def _groups(rows: Sequence[Quarantined]) -> Iterator[str]:
             yield f"    and {len(alike) - 1} more like this; `quarantine list --json` has each"
         if row.error_class in _MISSING_INPUT:
             yield f"    without it: {_MISSING_INPUT[row.error_class]}"
-        if resolution := _resolution(row):
-            yield f"    {printable(resolution)}"
+        if found := resolution(row):
+            yield f"    {printable(found)}"
 
 
 def groups(rows: Sequence[Quarantined]) -> list[list[Quarantined]]:
@@ -336,7 +333,7 @@ def groups(rows: Sequence[Quarantined]) -> list[list[Quarantined]]:
     for row in sorted(rows, key=_order):
         partition = _RANGE.fullmatch(row.segment)
         place = row.segment if partition is None else partition[1]
-        found[_resolution(row), place, row.error_class, table_of(row)].append(row)
+        found[resolution(row), place, row.error_class, table_of(row)].append(row)
     return sorted(found.values(), key=lambda alike: (alike[0].state != "open", -sum(row.count for row in alike)))
 
 
@@ -352,7 +349,7 @@ def place_of(row: Quarantined) -> str:
     return row.segment if row.line is None else f"{row.segment} line {row.line}"
 
 
-def _resolution(row: Quarantined) -> str:
+def resolution(row: Quarantined) -> str:
     """Say what became of a row; nothing for an open one."""
     if row.resolved_at is None:
         return ""

@@ -11,7 +11,7 @@ import hashlib
 import html
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -19,13 +19,15 @@ from typing import Any, Final
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
-from cdc_lakehouse.changelog.schema import TableName, TableVersion
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say
-from cdc_lakehouse.commands.quarantine import groups, place_of, since, table_of
+from cdc_lakehouse.commands.quarantine import groups, place_of, resolution, since, table_of
+from cdc_lakehouse.commands.status import FailedRuns, failed_runs, of_job
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, totals
 from cdc_lakehouse.operate.signals import find_problems
@@ -37,7 +39,9 @@ _MOST_BARS: Final = 60
 _ON_TIME: Final = "on time"
 _DATES_OF_CHANGES: Final = 7
 """The number of feed dates for which a table's changes are counted."""
-_CUTS: Final = ("checkpoint-ts", "shows", "published", "lag then", "tables", "rows")
+_Event = tuple[datetime.datetime, str, str, str]
+"""When, of which lane of the timeline, of which table, and what."""
+_LANES: Final = ("run", "DDL", "hold")
 _STYLE: Final = """
 :root{color-scheme:light dark;--line:#8884;--accent:#3b76c4;--bad:#c0392b;--good:#2e7d4f}
 body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
@@ -92,8 +96,9 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: 
     """
     now, lake = utc_now(), Lake(config.lake, config.storage)
     states = [FeedState(lake, feed, now) for feed in chosen(config, feed_name)]
+    failed = failed_runs([state.feed.name for state in states])
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(states, now), encoding="utf-8")
+    out.write_text(page(states, failed, now), encoding="utf-8")
     if as_json:
         print_json({"wrote": str(out), "feeds": [state.feed.name for state in states]})
     else:
@@ -140,7 +145,11 @@ def page_handler(config: LakehouseConfig, feed_name: str | None) -> type[BaseHTT
             if not made or time.monotonic() - made[0][0] > _REFRESH_SECONDS / 2:
                 now, lake = utc_now(), Lake(config.lake, config.storage)
                 try:
-                    status, text = 200, page([FeedState(lake, feed, now) for feed in feeds], now, refreshes=True)
+                    states, failed = (
+                        [FeedState(lake, feed, now) for feed in feeds],
+                        failed_runs([f.name for f in feeds]),
+                    )
+                    status, text = 200, page(states, failed, now, refreshes=True)
                 except CdcError as error:
                     status, text = 503, f"<!doctype html><meta charset=utf-8><p>{_text(error.coded)}</p>"
                 made[:] = [(time.monotonic(), status, text.encode())]
@@ -160,12 +169,12 @@ def page_handler(config: LakehouseConfig, feed_name: str | None) -> type[BaseHTT
     return Page
 
 
-def page(states: Sequence[FeedState], now: datetime.datetime, *, refreshes: bool = False) -> str:
+def page(states: Sequence[FeedState], failed: FailedRuns, now: datetime.datetime, *, refreshes: bool = False) -> str:
     """Return the document; one that `refreshes` is loaded again by the browser."""
     refresh = f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">' if refreshes else ""
     names = [_text(state.feed.name) for state in states]
     links = " · ".join(f'<a href="#feed-{number}">{name}</a>' for number, name in enumerate(names))
-    body = "".join(_feed(state, number) for number, state in enumerate(states))
+    body = "".join(_feed(state, failed.get(state.feed.name, []), number) for number, state in enumerate(states))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>cdc-lakehouse report</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -175,29 +184,31 @@ def page(states: Sequence[FeedState], now: datetime.datetime, *, refreshes: bool
     )
 
 
-def _feed(state: FeedState, number: int) -> str:
+def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> str:
     cuts, decoded = _cuts(state), state.segments.rows.filter(pc.field("state") == DECODED)
     dated = decoded.filter(pc.field("kind") != SUMMARY)
     dates: list[str | None] = sorted(pc.unique(dated["feed_date"]).to_pylist(), key=lambda date: date or "")
     since = next(iter([date for date in dates if date is not None][-_DATES_OF_CHANGES:]), None)
     by_date = [(date or "no date", totals(dated.filter(_is(date))).events) for date in dates[-_MOST_BARS:]]
     lags = [(_time(cut[1]), round(lag_seconds(cut[0], cut[1]))) for cut in reversed(cuts[:_MOST_BARS])]
+    events = sorted(_events(state, cuts, failed), reverse=True)
+    shown = [[_time(at), *texts] for at, *texts in events[:_MOST_ROWS]]
     return "".join([
         f'<section id="feed-{number}"><h2>Feed {_text(state.feed.name)}</h2>',
         _tiles(state, totals(decoded).events),
-        _notes(state),
+        _notes(state, failed),
+        "<h3>Timeline</h3>",
+        _lanes(events[:_MOST_ROWS]),
         "<h3>Changes by date</h3>",
         _bars(by_date, "changes on one date"),
         "<h3>Lag of cuts when they were published</h3>",
         _bars(lags, "seconds"),
         "<h3>Tables</h3>",
         _tables(state, since),
-        "<h3>DDL</h3>",
-        _ddl([each for each in reversed(state.history.versions) if each.query and each.kind != "seen"]),
         "<h3>Quarantine</h3>",
         _quarantine(state.quarantine.open()),
-        "<h3>Cuts</h3>",
-        _grid(_CUTS, [_cut(*cut) for cut in cuts[:_MOST_ROWS]], frozenset({3, 4, 5})) + _more(cuts),
+        "<h3>Runs, DDL and holds</h3>",
+        _grid(["time", "what", "table", ""], shown, code=frozenset({3})) + _more(events),
         "</section>",
     ])  # fmt: skip
 
@@ -229,9 +240,10 @@ def _tiles(state: FeedState, decoded: int) -> str:
     return f'<div class="tiles">{"".join(shown_tiles)}</div>'
 
 
-def _notes(state: FeedState) -> str:
+def _notes(state: FeedState, failed: Sequence[dict[str, Any]]) -> str:
     notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error.coded}"]
     notes += [problem.text for problem in find_problems(state, "held", "quarantined", "stale")]
+    notes += [f"the last run{of_job(run)} failed: {run['error']}" for run in failed]
     notes += [*state.contradictions, *state.warnings]
     if not notes:
         return '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
@@ -277,15 +289,6 @@ def _table(state: FeedState, name: TableName, word: str, changes: tuple[int, int
     ]
 
 
-def _ddl(versions: Sequence[TableVersion]) -> str:
-    rows = [
-        # A statement on a database has no table.
-        [_time(commit_time(version.commit_ts)), str(version.name).removesuffix("."), version.effect, version.query]
-        for version in versions[:_MOST_ROWS]
-    ]
-    return _grid(["time", "table", "effect", "statement"], rows, code=frozenset({3})) + _more(versions)
-
-
 def _quarantine(open_rows: Sequence[Quarantined]) -> str:
     found = groups(open_rows)
     rows = [
@@ -314,9 +317,27 @@ def _cuts(state: FeedState) -> list[tuple[int, datetime.datetime, int, int]]:
     return [(ts, *found[ts]) for ts in sorted(found, reverse=True)]
 
 
-def _cut(commit_ts: int, published: datetime.datetime, tables: int, rows: int) -> list[str]:
-    lag = _span(lag_seconds(commit_ts, published))
-    return [str(commit_ts), _time(commit_time(commit_ts)), _time(published), lag, _count(tables), _count(rows)]
+def _events(
+    state: FeedState, cuts: Iterable[tuple[int, datetime.datetime, int, int]], failed: Iterable[dict[str, Any]]
+) -> Iterator[_Event]:
+    """Yield what happened to a feed: runs that published or failed, DDL, and what holds tables."""
+    for commit_ts, published, tables, rows in cuts:
+        lag = _span(lag_seconds(commit_ts, published))
+        yield published, "run", "", f"published {commit_ts}: {_count(tables)} tables, {_count(rows)} rows, {lag} behind"
+    for run in failed:
+        yield datetime.datetime.fromisoformat(run["ended_at"]), "run", "", f"failed{of_job(run)}: {run['error']}"
+    for version in state.history.versions:
+        if version.query and version.kind != "seen":
+            # A statement on a database has no table.
+            table = str(version.name).removesuffix(".")
+            yield commit_time(version.commit_ts), "DDL", table, f"{version.effect}: {version.query}"
+    for alike in groups(state.quarantine.rows):
+        row, rows = alike[0], f"{_count(sum(row.count for row in alike))} rows"
+        yield row.quarantined_at, "hold", table_of(row), f"{rows} quarantined as {row.error_class}: {place_of(row)}"
+        if row.resolved_at is not None:
+            yield row.resolved_at, "hold", table_of(row), f"{rows} {resolution(row)}"
+    for hold in Decisions(state.lake, state.feed.name).holds():
+        yield hold.decided_at, "hold", f"{hold.database}.{hold.table}", f"held by {hold.decided_by}: {hold.reason}"
 
 
 # --- HTML ---
@@ -355,18 +376,42 @@ def _bars(values: Sequence[tuple[str, int]], unit: str) -> str:
         return "<p>None.</p>"
     most, width = max(1, *(value for _, value in values)), min(60.0, 900 / len(values))
     bars = "".join(
-        f'<g><title>{_text(name)}: {_count(value)}</title><rect x="{place * width + 1:.1f}" '
-        f'y="{110 - 100 * value / most:.1f}" width="{max(1.0, width - 2):.1f}" '
-        f'height="{100 * value / most:.1f}"/></g>'
+        _bar(place * width + 1, 110 - 100 * value / most, max(1.0, width - 2), 100 * value / most,
+             f"{name}: {_count(value)}")
         for place, (name, value) in enumerate(values)
+    )  # fmt: skip
+    marks = f'<text x="0" y="8">{_count(most)} {unit}</text><text x="892" y="108">0</text>'
+    return _chart((10, 110), bars + marks, values[0][0], values[-1][0])
+
+
+def _lanes(events: Sequence[_Event]) -> str:
+    """Draw a mark for each event, with a lane for runs, one for DDL and one for holds; the newest is on the right."""
+    if not events:
+        return "<p>None.</p>"
+    first, last = events[-1][0], events[0][0]
+    scale, heights = (
+        836 / max(1.0, (last - first).total_seconds()),
+        {lane: 10 + 36 * n for n, lane in enumerate(_LANES)},
     )
-    first, last = _text(values[0][0]), _text(values[-1][0])
-    ends = first if len(values) == 1 else f"{first} to {last}"
-    axes = '<line x1="0" y1="110" x2="900" y2="110"/><line x1="0" y1="10" x2="900" y2="10"/>'
-    note = (
-        f'<text x="0" y="128">{ends}</text><text x="0" y="8">{_count(most)} {unit}</text><text x="892" y="108">0</text>'
+    marks = "".join(
+        _bar(60 + (at - first).total_seconds() * scale, heights[lane], 4, 28, f"{_time(at)} {table} {text}")
+        for at, lane, table, text in events
     )
-    return f'<svg viewBox="0 0 900 134" role="img" preserveAspectRatio="xMinYMid meet">{axes}{bars}{note}</svg>'
+    names = "".join(f'<text x="0" y="{y + 18}">{lane}</text>' for lane, y in heights.items())
+    return _chart((42, 78, 114), marks + names, _time(first), _time(last))
+
+
+def _bar(x: float, y: float, width: float, height: float, title: str) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f"<g><title>{_text(title)}</title><rect {place}/></g>"
+
+
+def _chart(lines: Sequence[int], content: str, first: str, last: str) -> str:
+    """Return a drawing with horizontal lines, and below them what its left and its right end are."""
+    axes = "".join(f'<line x1="0" y1="{y}" x2="900" y2="{y}"/>' for y in lines)
+    ends = _text(first) if first == last else f"{_text(first)} to {_text(last)}"
+    note = f'<text x="0" y="130">{ends}</text>'
+    return f'<svg viewBox="0 0 900 136" role="img" preserveAspectRatio="xMinYMid meet">{axes}{content}{note}</svg>'
 
 
 def _more(rows: Sequence[object]) -> str:

@@ -237,7 +237,6 @@ def command(
     """
     if follows and partitions:
         raise click.UsageError("--follow takes what is new: it goes without --partition")
-    prepare_instance()
     feeds = chosen(config, feed_name)
     for feed in feeds if partitions else ():
         _check_partitions(feed, partitions)
@@ -263,7 +262,6 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
     Example:
       cdc-lakehouse load --table shop.orders
     """
-    prepare_instance()
     feeds = [feed for feed in chosen(config, feed_name) if feed.initial is not None]
     if not feeds:
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
@@ -273,7 +271,6 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
 
 def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> RunResult:
     """Make a pass over a feed that also repairs rows."""
-    prepare_instance()
     return _passes(config, progress, [(feed, {"repairs": repairs})])[0]
 
 
@@ -295,7 +292,6 @@ def rebuild(
     Example:
       cdc-lakehouse rebuild shop.orders shop.payments
     """
-    prepare_instance()
     feeds = chosen(config, feed_name)
     lake = Lake(config.lake, config.storage)
     wanted = {feed.name: sorted({*map(str, known_tables(lake, feed))}.intersection(table_names)) for feed in feeds}
@@ -352,6 +348,7 @@ class _Runner:
     does something, fails, or finds a part of the source that cannot be used."""
 
     def __init__(self, config: LakehouseConfig, *, progress: Shown) -> None:
+        prepare_instance()
         self._progress: Shown = progress
         self.lake = Lake(config.lake, config.storage)
         self._config, self._home = config, find_home()

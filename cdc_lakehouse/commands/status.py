@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -40,6 +40,10 @@ from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, TableHealth, health_document
 from cdc_lakehouse.pipeline.progress import ReadingProgress, reading_of, time_span
 from cdc_lakehouse.pipeline.source import SourceStatus
+
+FailedRuns = dict[str, list[dict[str, Any]]]
+_LONGEST_BEAT_SECONDS: Final = 300
+"""How old the heartbeat of Dagster's daemon is at most while it runs."""
 
 
 @click.command()
@@ -81,7 +85,7 @@ def command(
     states = [FeedState(lake, feed, now) for feed in chosen(config, feed_name)]
     # The sources first: what is published meanwhile is not behind them.
     unreachable = any(isinstance(state.source.error, SourceUnreachableError) for state in states)
-    failed = _failed_runs([state.feed.name for state in states])
+    failed = failed_runs([state.feed.name for state in states])
     statuses = [_status(state, failed.get(state.feed.name, []), files=files) for state in states]
     for status in statuses:
         status["tables"] = [
@@ -119,7 +123,7 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
       --files, and when the table does not exist or cannot be read.
     last_run: the run that held the feed last; `ended_at` is None while it goes on.
     failed_runs: the last runs of the feed and of its own jobs (`job`) that failed; `next_try_at` is when the sensor
-      retries one, if it does.
+      retries one, if it does and Dagster's daemon runs.
     attention: sentences on what needs a person.
     quarantined, discarded: open rows that could not be used, and those that a person discarded.
     contradictions: messages that contradict an option of their format.
@@ -129,8 +133,8 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
         attention.append("messages contradict an option of their format")
     if source.error is not None:
         attention.append("the source cannot be used")
-    attention += [f"the last run{_of_job(run)} failed" for run in failed]
-    last = _last_run(state)
+    attention += [f"the last run{of_job(run)} failed" for run in failed]
+    last = _last_run(state, failed)
     if last is not None and last["was_killed"]:
         attention.append("the last run was killed")
     return {
@@ -167,7 +171,7 @@ def _landed(source: SourceStatus) -> dict[str, Any]:
     return {}
 
 
-def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def failed_runs(feeds: Sequence[str]) -> FailedRuns:
     """Return the failed runs by feed. An unreadable instance is reported on stderr, and does not prevent the status of
     the lake."""
     home = existing_home()
@@ -180,6 +184,8 @@ def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
 
     try:
         with dg.DagsterInstance.get() as instance:
+            beat = instance.get_daemon_heartbeats().get("SENSOR")
+            has_sensor = beat is not None and utc_now().timestamp() - beat.timestamp < _LONGEST_BEAT_SECONDS
             return {
                 feed: [
                     {
@@ -187,7 +193,7 @@ def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
                         "job": run.job or None,
                         "ended_at": _iso(run.ended_at),
                         "error": run.error,
-                        "next_try_at": None if run.next_try_at is None else _iso(run.next_try_at),
+                        "next_try_at": _iso(run.next_try_at) if has_sensor and run.next_try_at else None,
                     }
                     for run in last_runs(instance, feed)
                     if run.error is not None
@@ -222,17 +228,16 @@ def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -
     ]
 
 
-def _last_run(state: FeedState) -> dict[str, Any] | None:
+def _last_run(state: FeedState, failed: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """A run that is known to have failed was not killed: it could not release the feed, as on a full disk."""
     holder = last_holder(state.lake, state.feed.name)
     if holder is None:
         return None
-    ended_at = None if holder.is_alive(state.now) else holder.expires_at.isoformat(timespec="seconds")
-    return {
-        "run": holder.run,
-        "host": holder.host,
-        "ended_at": ended_at,
-        "was_killed": ended_at is not None and not holder.released,
-    }
+    ended_at = next((run["ended_at"] for run in failed if run["run"] == holder.run), None)
+    was_killed = ended_at is None and not holder.released and not holder.is_alive(state.now)
+    if ended_at is None and not holder.is_alive(state.now):
+        ended_at = holder.expires_at.isoformat(timespec="seconds")
+    return {"run": holder.run, "host": holder.host, "ended_at": ended_at, "was_killed": was_killed}
 
 
 def _initial(state: FeedState) -> dict[str, Any] | None:
@@ -284,15 +289,15 @@ def _text(status: dict[str, Any], *, files: bool) -> str:
 
 
 def _failed_lines(run: dict[str, Any]) -> list[str]:
-    lines = [f"run {run['run']}{_of_job(run)} at {run['ended_at']}: {short(run['error'], 200)}"]
+    lines = [f"run {run['run']}{of_job(run)} at {run['ended_at']}: {short(run['error'], 200)}"]
     if run["next_try_at"] is not None:
         lines.append(f"the sensor tries it again at {run['next_try_at']}")
     elif run["job"] is None:
-        lines.append("it is not tried again until the source shows something new; `cdc-lakehouse run` tries it now")
+        lines.append("`cdc-lakehouse run` tries it now; a sensor does when the source shows something new")
     return lines
 
 
-def _of_job(run: dict[str, Any]) -> str:
+def of_job(run: dict[str, Any]) -> str:
     return "" if run["job"] is None else f" of {run['job']}"
 
 

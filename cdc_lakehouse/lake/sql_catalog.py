@@ -9,7 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
+import sqlite3
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -33,9 +36,42 @@ from sqlalchemy import event, exc, select
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.orm import Session
 
-from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError
+from cdc_lakehouse.errors import CatalogUnreachableError, ConfigurationError
 
 _KEPT: Final = 256
+_LOG: Final = logging.getLogger("cdc_lakehouse")
+_SILENT_SECONDS: Final = 5.0
+"""How long SQLite waits for a lock before people hear of it."""
+_LOCKED: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
+
+
+class _Connection(sqlite3.Connection):
+    """Waits `timeout` seconds for a database that another process keeps locked, and says so."""
+
+    def __init__(self, database: str, timeout: float, **options: Any) -> None:
+        super().__init__(database, min(timeout, _SILENT_SECONDS), **options)
+        self._patience = timeout
+
+    def commit(self) -> None:
+        self.wait(super().commit)
+
+    def wait(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        began = time.monotonic()
+        while True:
+            try:
+                return step(*arguments)
+            except sqlite3.OperationalError as error:
+                waited = time.monotonic() - began
+                # Where two wait for each other SQLite does not wait at all.
+                if not error.sqlite_errorname.startswith(_LOCKED) or not _SILENT_SECONDS <= waited < self._patience:
+                    raise
+                _LOG.warning("waiting for the catalog since %.0f s: another process keeps it locked", waited)
+
+
+def _execute(cursor: Any, statement: str, parameters: Any, _: object) -> bool:
+    """Execute a statement in the place of SQLAlchemy, which True tells it."""
+    cursor.connection.wait(cursor.execute, statement, parameters)
+    return True
 
 
 class CachingSqlCatalog(SqlCatalog):
@@ -46,6 +82,13 @@ class CachingSqlCatalog(SqlCatalog):
         super().__init__(name, **properties)
         self._metadata: LRUCache[str, TableMetadata] = LRUCache(_KEPT)
         self._lock = threading.Lock()
+
+    def _init_catalog(self) -> None:
+        event.listen(self.engine, "handle_error", _in_its_place)
+        if self.engine.dialect.name == "sqlite":
+            event.listen(self.engine, "do_execute", _execute)
+            event.listen(self.engine, "do_connect", lambda *found: found[-1].update(factory=_Connection))
+        super()._init_catalog()
 
     def create_tables(self) -> None:
         """Create the catalog's own tables; another process may create some at the same time."""
@@ -118,7 +161,6 @@ _files.resolve_reader, _files.construct_reader = map(_made_once, (_files.resolve
 _PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 """The packages that install a driver, where they are not called like its module."""
 
-_LOCKED: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _UNUSABLE: Final = (
     "SQLITE_CANTOPEN",
     "SQLITE_READONLY",
@@ -139,14 +181,9 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
         _check_uri(properties.get("uri", ""))
         implementation = {PY_CATALOG_IMPL: f"{CachingSqlCatalog.__module__}.{CachingSqlCatalog.__name__}"}
     try:
-        catalog = load_catalog(name, **implementation, **properties)
+        return load_catalog(name, **implementation, **properties)
     except NotInstalledError:
         raise _not_installed(f"lake.catalog.type: {kind}", f"pyiceberg[{kind}]") from None
-    except exc.DBAPIError as error:
-        fault = _of_database(error.orig, error)
-        if fault is None:
-            raise
-        raise fault from error
     except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
         raise ConfigurationError(
             f"lake.catalog: the catalog refuses the credentials ({type(error).__name__})",
@@ -154,10 +191,6 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
         ) from error
     except (OSError, RESTError) as error:
         raise _unreachable(type(error).__name__) from error
-    engine = getattr(catalog, "engine", None)
-    if engine is not None:
-        event.listen(engine, "handle_error", _in_its_place)
-    return catalog
 
 
 def _check_uri(uri: str) -> None:
@@ -181,10 +214,7 @@ def _check_uri(uri: str) -> None:
 
 def _in_its_place(context: ExceptionContext) -> BaseException | None:
     """Return the error to raise instead of a database error; None for errors that PyIceberg handles."""
-    return _of_database(context.original_exception, context.sqlalchemy_exception)
-
-
-def _of_database(found: BaseException | None, wrapped: object) -> CdcError | None:
+    found, wrapped = context.original_exception, context.sqlalchemy_exception
     code: str | None = getattr(found, "sqlite_errorname", None)
     if code is None:
         # Another database. PyIceberg handles errors of other classes itself.

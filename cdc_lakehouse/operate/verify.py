@@ -469,8 +469,8 @@ def verify_feed(
     if cut.checkpoint_ts == BEGINNING:
         return VerifyResult(feed.name, None, None, (), held, "no cut is published")
     rows = run.checkpoints.rows(cut.checkpoint_ts)
-    taken = [TableName(row.database, row.table) for row in rows if feed.tables.takes(row.database, row.table)]
-    names = sorted((name for name in taken if not wanted or str(name) in wanted), key=str)
+    taken = {TableName(row.database, row.table) for row in rows if feed.tables.takes(row.database, row.table)}
+    names = sorted((name for name in taken - found.keys() if not wanted or str(name) in wanted), key=str)
     try:
         with SourceDatabase(config) as database:
             progress = Progress(run.log, "tables are compared", len(names))

@@ -305,7 +305,7 @@ def _not_understood(run: FeedRun) -> Iterator[Rejected]:
 
 
 def _publish_cut(run: FeedRun, applied: Applied) -> Published:
-    """Publish the cut, unless nothing has changed since the last one. Held tables are not part of it."""
+    """Publish the cut, unless nothing has changed since the last one. Held tables are not part of a new one."""
     held = tuple(sorted(applied.held.items()))
     cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), run.settings, held)
     if applied.checkpoint_ts == BEGINNING:
@@ -321,12 +321,15 @@ def _publish_cut(run: FeedRun, applied: Applied) -> Published:
     tables = CurrentTables(run.lake, run.feed)
     rows: list[CutRow] = []
     for life in applied.lives.values():
-        if life.dropped_ts is not None or life.id in applied.held:
+        if life.dropped_ts is not None:
             continue
         name = life.last.name
-        old = before.get(name)
-        state = changed.get(life.id)
-        if state is None and old is None:
+        if life.id in applied.held:
+            # Where a cut of the same moment is replaced, what it shows of the table stays its last good state.
+            rows += [before[name]] if name in before and before[name].checkpoint_ts == cut.checkpoint_ts else []
+            continue
+        state = changed.get(life.id) or before.get(name)
+        if state is None:
             try:
                 state = tables.find(life)
             except UnreadableTableError as error:
@@ -334,8 +337,6 @@ def _publish_cut(run: FeedRun, applied: Applied) -> Published:
                 continue
         if state is not None:
             rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, state.snapshot_id, state.row_count, now))
-        elif old is not None:
-            rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, old.snapshot_id, old.row_count, now))
     run.checkpoints.publish(cut, rows)
     run.log.info("published the cut at %d: %d tables, %d held", cut.checkpoint_ts, len(rows), len(cut.held))
     return Published(cut, tuple(rows), True)

@@ -28,6 +28,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from dagster._daemon.types import DaemonHeartbeat
 from pyiceberg.catalog import load_catalog
 
 from cdc_lakehouse.cli import main
@@ -341,6 +342,11 @@ class Session:
         """A run in the instance of the commands that a configuration made fail, a moment ago."""
         with self._dagsters_clock() as patch:
             run_that_fails(self.lake, patch, ConfigurationError("the wrong key", advice="correct it"), **tags)
+
+    def daemon(self) -> None:
+        """Dagster's daemon runs beside the instance of the commands."""
+        with dg.DagsterInstance.from_config(str(self.home)) as instance:
+            instance.add_daemon_heartbeat(DaemonHeartbeat(self.now.timestamp(), "SENSOR", None, None))
 
     def instance_settings(self, text: str) -> None:
         (self.home / "dagster.yaml").write_text(text)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import resource
 import sqlite3
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,13 @@ from cdc_lakehouse.errors import (
     WarehouseUnreachableError,
 )
 from cdc_lakehouse.lake import catalog as lake_catalog
+from cdc_lakehouse.lake import sql_catalog
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.faults import engine_errors, engine_fault, warehouse_fault
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.holds import hold_reason
 from tests.kit.lakes import TestLake
+from tests.kit.waiting import until
 
 SECRET = "hunter2"
 
@@ -136,9 +140,25 @@ def test_catalog_whose_connection_is_lost_is_away(tmp_path: Path) -> None:
     def is_closed(*_: object) -> None:
         raise sqlite3.InterfaceError("connection already closed")
 
-    event.listen(getattr(lake.catalog, "engine"), "do_execute", is_closed)  # noqa: B009
+    event.listen(getattr(lake.catalog, "engine"), "do_execute", is_closed, insert=True)  # noqa: B009
     with pytest.raises(CatalogUnreachableError, match=r"does not answer \(InterfaceError\)"):
         lake.ensure_namespace("shop")
+
+
+def test_wait_for_locked_catalog_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sql_catalog, "_SILENT_SECONDS", 0.02)
+    database = tmp_path / "catalog.db"
+    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{database}")
+    lake.ensure_namespace("before")
+    with contextlib.closing(sqlite3.connect(database)) as other, ThreadPoolExecutor(1) as worker:
+        other.execute("BEGIN EXCLUSIVE")
+        waiting = worker.submit(lake.catalog.list_namespaces)
+        until(lambda: "another process keeps it locked" in caplog.text, 60)
+        assert not waiting.done()
+        other.rollback()
+        assert waiting.result(60) == [("before",)]
 
 
 def test_a_warehouse_that_cannot_be_written_is_said_by_the_first_write_of_a_run(lake: TestLake) -> None:
