@@ -32,7 +32,8 @@ servers: ## The servers that tests run against, into the user's cache
 proto: ## Generated code of Canal's protocol, from its .proto files
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. cdc_lakehouse/sources/canal/wire/*.proto
 
-demo: setup ## A sample changefeed in one pass, with the result shown
+demo: ## A sample changefeed in one pass, with the result shown; about 3 GB of downloads the first time
+	@./scripts/setup --no-dev
 	@./scripts/demo
 
 dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample changefeed alive

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Final
 
 import click
-import dagster as dg
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cdc_lakehouse.assets.runs import last_runs
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands.common import DONE, chosen, configured, existing_home, feed_option, say
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
@@ -66,10 +65,16 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
     address = None if listen is None else _address(listen)
     registry = CollectorRegistry()
     with contextlib.ExitStack() as stack:
-        instance = stack.enter_context(dg.DagsterInstance.get()) if existing_home() is not None else None
+        runs: Callable[[str], Iterable[Any]] = lambda _: ()  # noqa: E731
+        if existing_home() is not None:
+            from dagster import DagsterInstance  # noqa: PLC0415
+
+            from cdc_lakehouse.assets.runs import last_runs  # noqa: PLC0415
+
+            runs = functools.partial(last_runs, stack.enter_context(DagsterInstance.get()))
         lake = Lake(config.lake, config.storage)
         sources = _Sources(lake, feeds) if asks_source else None
-        registry.register(_Feeds(lake, feeds, instance, sources))
+        registry.register(_Feeds(lake, feeds, runs, sources))
         if address is None:
             click.echo(generate_latest(registry), nl=False)
             return DONE
@@ -124,9 +129,9 @@ class _Feeds(Collector):
     """Reads the state of feeds at each collection."""
 
     def __init__(
-        self, lake: Lake, feeds: Sequence[FeedConfig], instance: dg.DagsterInstance | None, sources: _Sources | None
+        self, lake: Lake, feeds: Sequence[FeedConfig], runs: Callable[[str], Iterable[Any]], sources: _Sources | None
     ) -> None:
-        self._lake, self._feeds, self._instance, self._sources = lake, feeds, instance, sources
+        self._lake, self._feeds, self._runs, self._sources = lake, feeds, runs, sources
         self._known_health: KnownHealth = {}
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
@@ -144,7 +149,7 @@ class _Feeds(Collector):
             self._of_lake(feed, add)
             if feed.name in statuses:
                 self._of_source(feed.name, statuses[feed.name], add)
-            for run in () if self._instance is None else last_runs(self._instance, feed.name):
+            for run in self._runs(feed.name):
                 add("last_run_end_timestamp_seconds", run.ended_at, feed.name, run.job)
                 add("last_run_duration_seconds", run.seconds, feed.name, run.job)
                 add("last_run_failed", run.error is not None, feed.name, run.job)

@@ -52,9 +52,9 @@ h1{font-size:1.5rem}h2{font-size:1.25rem;margin-top:3rem;border-bottom:2px solid
 th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td:first-child{white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}code{word-break:break-word;font-size:.8125rem}
-svg{width:100%;height:9rem}svg rect{fill:var(--accent)}svg text{font-size:11px;fill:currentColor}
+svg{width:100%;max-height:9rem}svg rect{fill:var(--accent)}svg text{font-size:11px;fill:currentColor}
 svg line{stroke:var(--line)}tr.bad td{color:var(--bad)}input{font:inherit;width:100%;max-width:24rem;margin:.5rem 0}
-@media print{h2{break-before:page}}
+@media print{h2{break-before:page}}@media(max-width:40rem){svg text{font-size:22px}}
 """
 
 

@@ -61,6 +61,7 @@ def test_help_loads_nothing_heavy() -> None:
         (("canal", "tail", "--help"), HEAVY),
         (("status", "--help"), {"dagster", "pyspark", "boto3", "sqlalchemy"}),
         (("report", "--help"), {"dagster", "boto3"}),
+        (("metrics", "--help"), {"dagster", "boto3"}),
         (("run", "--help"), {"boto3"}),
     ]
     seen = imported_by([arguments for arguments, _ in may_not_load])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -18,8 +20,17 @@ import pytest
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.report import page_handler
 from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import before, publish
+from tests.kit.scripted_lake import Rejected, before, publish, quarantine
 from tests.pipeline import Sink
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SHOTS = os.environ.get("CDC_TESTS_SHOTS")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster_home"))
+    return tmp_path / "dagster_home"
 
 
 @contextmanager
@@ -38,6 +49,7 @@ def test_page_shows_first_what_needs_attention(lake: TestLake) -> None:
     Sink(lake.sink).checkpoint(10)
     lake.configure(tables={"settings": {"d.slow": {"freshness_minutes": 1}}})
     publish(lake, {"fine": 5, "slow": 1}, {"d.<x>": "it's bad"}, at=before(utc_now(), 3))
+    quarantine(lake, Rejected("d/y/1", 2, "BadValue", "no number", None, "d", "y", 3))
     with served(lake) as url:
         with urllib.request.urlopen(url, timeout=60) as answer:
             page = answer.read().decode()
@@ -45,6 +57,9 @@ def test_page_shows_first_what_needs_attention(lake: TestLake) -> None:
             urllib.request.urlopen(f"{url}etc/passwd", timeout=60)
     rows = re.findall(r"<tr( class=bad)?><td>(d\.[^<]+)</td><td>([^<]+)</td>", page)
     assert rows == [(" class=bad", "d.&lt;x&gt;", "held"), (" class=bad", "d.slow", "late"), ("", "d.fine", "on time")]
+    for lane, text in (("run", "published "), ("hold", "3 rows quarantined as BadValue: d/y/1 line 2")):
+        assert re.search(rf"<title>[^<]* UTC [^<]*{text}[^<]*</title>", page), "the drawing"
+        assert re.search(rf"<td>{lane}</td><td>[^<]*</td><td><code>{text}", page), "the list"
     assert "d.&lt;x&gt; is held: it&#x27;s bad" in page and 'http-equiv="refresh"' in page
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}" in page
@@ -56,3 +71,21 @@ def test_page_of_a_broken_catalog_says_why(lake: TestLake, tmp_path: Path) -> No
     with served(lake) as url, pytest.raises(urllib.error.HTTPError, match="503") as raised:
         urllib.request.urlopen(url, timeout=60)
     assert "(CDC-" in raised.value.read().decode()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)")
+def test_page_of_1000_tables_fits_a_phone(lake: TestLake) -> None:
+    api = pytest.importorskip("playwright.sync_api", reason="the browser's driver is not installed: run scripts/setup")
+    Sink(lake.sink).checkpoint(10)
+    publish(lake, {f"t{n}": n for n in range(1000)}, {"d.x": f"it is bad: {'long ' * 60}"}, at=before(utc_now(), 3))
+    with served(lake) as url, api.sync_playwright() as driver:
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        with driver.chromium.launch(executable_path=CHROMIUM, args=options) as browser:
+            page = browser.new_page(viewport={"width": 390, "height": 844})
+            page.goto(url, timeout=120_000)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert "d.x is held" in page.locator("ul.bad").inner_text()
+            page.get_by_label("search tables").fill("T99")
+            api.expect(page.locator("tbody").first.locator("tr:visible")).to_have_count(11)
+            if SHOTS is not None:
+                page.screenshot(path=f"{SHOTS}/phone.png")

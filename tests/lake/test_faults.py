@@ -134,13 +134,14 @@ def test_catalog_that_is_locked_or_spoiled_later_is_named(tmp_path: Path, monkey
         lake.ensure_namespace("last")
 
 
-def test_catalog_whose_connection_is_lost_is_away(tmp_path: Path) -> None:
+def test_catalog_whose_connection_is_lost_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
 
     def is_closed(*_: object) -> None:
         raise sqlite3.InterfaceError("connection already closed")
 
-    event.listen(getattr(lake.catalog, "engine"), "do_execute", is_closed, insert=True)  # noqa: B009
+    _ = lake.catalog
+    monkeypatch.setattr(getattr(sql_catalog, "_Connection"), "wait", is_closed)  # noqa: B009
     with pytest.raises(CatalogUnreachableError, match=r"does not answer \(InterfaceError\)"):
         lake.ensure_namespace("shop")
 

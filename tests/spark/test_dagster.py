@@ -223,6 +223,12 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     assert again.metadata["dagster/row_count"].value == len(rebuilt.scan().to_arrow())
     assert "ADD COLUMN `channel`" in str(shop.materializations("ddl_shop")[0].metadata["statements"])
 
+    # The cut is replaced by one of the same moment: what it showed of the table stays its last good state.
+    assert cli("hold", "shop.customers", "--reason", "again").exit_code == 0
+    assert cli("run").exit_code == 1
+    (customers,) = json.loads(cli("show", "shop.customers", "--json").stdout)["tables"]
+    assert customers["commit_ts"] == shop.lake.run().checkpoints.last().checkpoint_ts
+
 
 def cli(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
