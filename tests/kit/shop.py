@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cdc_lakehouse.sample.shop import Shop, state_path
+from cdc_lakehouse.sample.shop import _STATE, Shop, state_path
 from tests.kit.lakes import TestLake
 
 
 def shop_of(sink: Path) -> Shop:
     """The shop as it was when the last batch was complete."""
-    return Shop.from_state(json.loads(state_path(sink).read_text(encoding="utf-8"))["shop"])
+    return _STATE.validate_json(state_path(sink).read_bytes()).shop
 
 
 def check_shop(lake: TestLake) -> None:
