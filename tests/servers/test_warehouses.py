@@ -1,4 +1,4 @@
-"""What removes and rewrites files in a warehouse on a disk and in one on S3: live files stay."""
+"""What removes files, and what stops in the middle, in a warehouse on a disk and in one on S3: live files stay."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.kit.changefeed import Changefeed
 from tests.kit.hand_sinks import COLUMNS as SINK_COLUMNS
 from tests.kit.hand_sinks import CREATE, CSV, HandSink, put
 from tests.kit.kafka import MemoryTopic
+from tests.kit.kills import kill_everywhere
 from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.log import Column, Ddl, RowChange, fold, seen
 from tests.servers.buckets import S3Bucket
@@ -166,27 +167,39 @@ def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pyte
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("warehouse", ["s3"], indirect=True)
-def test_feed_on_s3_is_compacted_and_decoded_again(warehouse: Make) -> None:
-    """All dates come again from the archive."""
+def test_feed_on_s3_is_killed_compacted_and_decoded_again(warehouse: Make) -> None:
+    """As one on a disk (`tests/scenarios/kills.txt`): what is there after each kill is continued, and all dates come
+    again, from the archive."""
     found = warehouse(source={**CSV, "archive": True}, maintenance={"min_small_files": 2, "keep_cut_hours": 1})
     lake, sink = found.lake, HandSink(found.lake.sink)
-    sink.schema("p", 1, *SINK_COLUMNS, action=CREATE, query="CREATE TABLE `p` (`id` BIGINT PRIMARY KEY)")
+    for name in ("p", "u"):
+        sink.schema(name, 1, *SINK_COLUMNS, action=CREATE, query=f"CREATE TABLE `{name}` (`id` BIGINT PRIMARY KEY)")
+    expected: dict[str, list[tuple[Any, ...]]] = {}
     for number in range(3):
         at = 10 * (number + 1)
-        put(sink, "p", 1, ("I", at, number, 1), ("I", at, 50 + number, 1), index=number * 2 + 1)
-        put(sink, "p", 1, ("U", at + 1, number, 2), ("D", at + 2, 50, 0), index=number * 2 + 2)
+        for name in ("p", "u"):
+            put(sink, name, 1, ("I", at, number, 1), ("I", at, 50 + number, 1), index=number * 2 + 1)
+            put(sink, name, 1, ("U", at + 1, number, 2), ("D", at + 2, 50, 0), index=number * 2 + 2)
+            expected[name] = [(n, 2, f"{name}{10 * (n + 1) + 1}") for n in range(number + 1)]
+            expected[name] += [(50 + n, 1, f"{name}{10 * (n + 1)}") for n in range(1, number + 1)]
         sink.checkpoint(at + 5)
-        lake.go_through()
-    expected = [(n, 2, f"p{10 * n + 11}") for n in range(3)] + [(50 + n, 1, f"p{10 * n + 10}") for n in (1, 2)]
+        if number < 2:
+            lake.go_through()
+        else:
+            hit = kill_everywhere(lake, lambda: run_all(lake.run()))
+            # Both tables are committed at once: either may be the first.
+            assert {"update segments", "update events"} < set(hit) and {"update d.p", "update d.u"} & set(hit), hit
+        assert lake.all_rows() == expected
+        check_events(lake)
     plan = {each.table: each.counts["compacted_files"] for each in found.maintain(dry_run=True).tables}
     assert all(count > 1 for count in plan.values()), plan
     found.maintain()
-    (table,) = lake.tables().values()
-    assert lake.rows("p") == expected and len(list(table.scan().plan_files())) == 1
+    assert lake.all_rows() == expected
+    for table in lake.tables().values():
+        assert len(list(table.scan().plan_files())) == 1
     before = lake.events_by_segment()
     for path in sorted(lake.sink.rglob("CDC*[0-9].csv")):
         path.unlink()
     dates = frozenset({row["feed_date"] for row in lake.machinery("segments")})
     assert not run_all(lake.run(dates=dates, rebuild=lake.names())).applied.held
-    assert (lake.rows("p"), lake.events_by_segment()) == (expected, before)
-    check_events(lake)
+    assert (lake.all_rows(), lake.events_by_segment()) == (expected, before)

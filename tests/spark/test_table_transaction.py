@@ -200,6 +200,31 @@ DEFAULTS: list[tuple[str, Any]] = [
 ]
 
 
+def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    table.append(numbered(*range(100)), numbered(*range(100, 200)))
+    left = set(range(200))
+    for gone in ({0, 5, 150}, {6, 99, 151, 199}, set(range(20, 60))):
+        vectors, replaced = table.delete(lambda row, gone=gone: row["id"] in gone)
+        table.begin().commit(delete_files=vectors, replaced_deletes=replaced)
+        left -= gone
+        assert table.ids() == sorted(left)
+    for condition, gone in (("id IN (7, 160)", {7, 160}), ("id BETWEEN 90 AND 110", set(range(90, 111)))):
+        table.sql(f"DELETE FROM {{t}} WHERE {condition}")
+        left -= gone
+        assert table.ids() == sorted(left)
+    assert [len(file.deletes) for file in table.files] == [1, 1]
+    table.sql("UPDATE {t} SET name = 'u' WHERE id = 8")
+    vectors, replaced = table.delete(lambda row: row["id"] in (8, 9, 190))
+    assert len(vectors) == 3 and len(replaced) == 2
+    table.begin().commit(data_files=[table.write(numbered(9))], delete_files=vectors, replaced_deletes=replaced)
+    left -= {8, 190}
+    assert table.ids() == sorted(left)
+    assert len(table.files) == 4
+    table.sql("INSERT INTO {t} VALUES (1000, 'x')")
+    assert table.ids() == sorted({*left, 1000})
+
+
 def test_rows_from_before_have_the_default_of_a_new_column(new_table: Callable[..., TransactedTable]) -> None:
     table = new_table()
     table.append(numbered(1))
