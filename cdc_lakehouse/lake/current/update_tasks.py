@@ -6,8 +6,10 @@ here: files of a failed task are never read."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import json
 import math
 import operator
 import pickle
@@ -306,12 +308,15 @@ def update_by_share(
                 yield part
 
 
-def parts_apart(parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
-    """Return the parts of tables of which no two parts have a key with the same hash."""
+def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
+    """Return the parts of tables of which no two parts have a key with the same hash; delete the files of others."""
     keys: dict[int, list[Any]] = {}
     for part in parts:
         keys.setdefault(part.table_no, []).append(part.keys)
     apart = {number for number, own in keys.items() if len(different(np.concatenate(own))) == sum(map(len, own))}
+    for path in [json.loads(file)["file-path"] for part in parts if part.table_no not in apart for file in part.files]:
+        with contextlib.suppress(OSError):  # Maintenance removes it as an orphan.
+            load_file_io(dict(properties), path).delete(path)
     return [part for part in parts if part.table_no in apart]
 
 
@@ -733,6 +738,8 @@ _TASK_EVENTS: Final = 500_000
 """The approximate number of a table's events for one task."""
 _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer events is never split."""
+_COMPARED_EVENTS: Final = 25_000_000
+"""The number of a table's events up to which the driver compares hashes of all keys, which take 8 bytes each."""
 _TABLE_WEIGHT: Final = 2000
 """The cost of a table for a task, as a number of events."""
 _DRIVER_ROWS: Final = 1_000_000
@@ -781,10 +788,14 @@ class UpdateJob:
         found = {table.update.table_no: table.update.updated() for table in tables}
         parallelism = self._spark.sparkContext.defaultParallelism
         left, (places, tasks), parts = tables, _places(tables, parallelism), list[UpdatedTable]()
-        large = [t for t in tables if t.inserts and not t.update.recomputed and places[t.update.table_no][1] > 1]
+        large = [
+            table for table in tables
+            if table.inserts and not table.update.recomputed and places[table.update.table_no][1] > 1
+            if table.events <= _COMPARED_EVENTS
+        ]  # fmt: skip
         if large:
             work = functools.partial(update_by_share, self._properties, large)
-            parts = parts_apart(run_tasks(self._spark, shares_of(self._spark, reader), work))
+            parts = parts_apart(self._properties, run_tasks(self._spark, shares_of(self._spark, reader), work))
             left = [t for t in tables if t.update.table_no not in {part.table_no for part in parts}]
             places, tasks = _places(left, parallelism)
         spans = tuple(span for table in left for span in table.spans)
