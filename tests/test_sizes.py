@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (4_009, 21),
     "cdc_lakehouse/config": (1_950, 7),
     "cdc_lakehouse/decoders": (6_329, 22),
-    "cdc_lakehouse/lake": (11_242, 31),
+    "cdc_lakehouse/lake": (11_253, 31),
     "cdc_lakehouse/operate": (2_623, 8),
     "cdc_lakehouse/pipeline": (6_209, 17),
     "cdc_lakehouse/sample": (831, 3),
     "cdc_lakehouse/sources": (6_450, 29),
     "cdc_lakehouse/*.py": (911, 6),
-    "tests": (35_140, 254),
+    "tests": (35_180, 254),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
