@@ -37,7 +37,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.file_io import packages, spark_file_io
-from cdc_lakehouse.lake.names import CATALOG
+from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 # The jars of Spark's session, and the directory that keeps them.
 
@@ -162,7 +162,7 @@ def class_archive() -> Path:
     with contextlib.suppress(OSError):
         java = java.resolve(strict=True)
     changed = java.stat().st_mtime_ns if java.is_file() else 0
-    about = f"{version('pyspark')} {PACKAGES} {java} {changed}"
+    about = f"{version('pyspark')} {PACKAGES} {java} {changed} with a commit"
     return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa")
 
 
@@ -480,13 +480,19 @@ def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
 
 def _archive_classes() -> None:
     """Make the archive from which later sessions of this environment start, unless it exists."""
+    from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # noqa: PLC0415 - Sessions start without it.
+
     if class_archive().is_file():
         return
     with archiving_options() as options, tempfile.TemporaryDirectory() as warehouse:
         catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db"})
         with _environment({_JVM_OPTIONS_VARIABLE: options}):
             session = build_session(LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog))
-        session.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
+        session.sql(f"CREATE NAMESPACE {CATALOG}.archived")
+        # A first commit loads most of what a run needs.
+        iceberg, table = IcebergJavaApi(session), Identifier("archived", "rows")
+        iceberg.create(table, [("id", "long")], f"file://{warehouse}/archived/rows", {"format-version": "3"})
+        iceberg.transaction(table, None).commit(mark=True, properties={"archived": "yes"})
         session.stop()
         # It writes the archive when it ends.
         ended = _end_jvm(SparkContext._gateway)
