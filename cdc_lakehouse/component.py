@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel, Field, GetJsonSchemaHandler
@@ -44,7 +45,7 @@ class ScaffoldOptions(BaseModel):
     """Options of `dg scaffold defs cdc_lakehouse.FeedComponent NAME`. The feed is called after the folder."""
 
     source: str = Field("./sink", description="Where the change log is: a path, s3://…, gs://… or abfs://…")
-    protocol: Literal["canal-json", "csv"] = Field("canal-json", description="What the changefeed writes.")
+    protocol: configuration.Protocol = Field("canal-json", description="What the changefeed writes.")
 
 
 class FeedScaffolder(dg.Scaffolder[ScaffoldOptions]):
@@ -58,7 +59,7 @@ class FeedScaffolder(dg.Scaffolder[ScaffoldOptions]):
         source = {"type": "storage_sink", "uri": request.params.source, "protocol": request.params.protocol}
         of_csv = {"csv": {"include-commit-ts": True}} if source["protocol"] == "csv" else {}
         feed = {
-            "name": request.target_path.name,
+            "name": re.sub(r"\W", "_", request.target_path.name.lower(), flags=re.ASCII),
             "source": {**source, "date_separator": "day", "time_zone": "UTC", **of_csv},
             "tables": {"include": ["*.*"]},
             "start_date": datetime.datetime.now(datetime.UTC).date(),

@@ -109,10 +109,12 @@ def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -
     }
 
 
-def table_metadata(feed: str, changed: AppliedTable, checkpoint_ts: int, now: datetime.datetime) -> Metadata:
+def table_metadata(
+    feed: str, changed: AppliedTable, table: Table, checkpoint_ts: int, now: datetime.datetime
+) -> Metadata:
     """Describe a current-state table that a run brought to the checkpoint: its state, and what the run did."""
     return {
-        **state_metadata(feed, changed.state, changed.life.last, checkpoint_ts, now),
+        **state_metadata(feed, changed.state, changed.life.last, table, checkpoint_ts, now),
         "upserts": changed.upserts,
         "deletes": changed.deletes,
         "zero_dates_as_null": changed.zero_dates,
@@ -122,11 +124,10 @@ def table_metadata(feed: str, changed: AppliedTable, checkpoint_ts: int, now: da
 
 
 def state_metadata(
-    feed: str, state: TableState, version: TableVersion, checkpoint_ts: int, now: datetime.datetime
+    feed: str, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int, now: datetime.datetime
 ) -> Metadata:
     """Describe the state of a current-state table, whoever changed it last: its rows, columns, files and lag. `version`
     is that of the source's table at `checkpoint_ts`."""
-    table = state.table
     numbers: dict[str, Any] = {
         "dagster/table_name": table_name(state.identifier),
         "dagster/row_count": state.row_count,

@@ -29,7 +29,7 @@ from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.pipeline.feed_tables import known_tables
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import LogSource, SourceState, record_look
+from cdc_lakehouse.pipeline.source import SourceState, record_look
 
 # Reload the code location when tables appear, so that they become assets by themselves.
 
@@ -95,22 +95,22 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
     """Define the sensor that requests runs of the first of the feed's jobs. It targets the others for their assets, so
     that the page of an asset names the sensor that updates it. It does not query the source while a run or a backfill
     of the feed is unfinished. When the lake's tables differ from the known `tables`, it reloads the code location."""
-    source = FeedRun(feed, lake).source
+    shown = FeedRun(feed, lake).source.shown
     loaded = LoadedTables(lake, feed, tables)
 
     @dg.sensor(
-        name=f"{feed.name}_{source.shown.sensor}",
+        name=f"{feed.name}_{shown.sensor}",
         jobs=jobs,
         minimum_interval_seconds=_INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=source.shown.sensor_description,
+        description=shown.sensor_description,
     )
     def follow_source(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
             loaded.reload_if_outdated(context.code_location_origin, context.log)
             if (backfill := find_backfill(context.instance, feed.name)) is not None:
                 return dg.SkipReason(backfill)
-            decision, state = poll_source(context.instance, lake, feed, source, context.cursor)
+            decision, state = poll_source(context.instance, lake, feed, context.cursor)
         except CdcError as error:
             context.log.error(error.coded)
             return dg.SkipReason(error.coded)
@@ -126,14 +126,16 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
 
 
 def poll_source(
-    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, source: LogSource, cursor: str | None
+    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, cursor: str | None
 ) -> tuple[Decision, SourceState | None]:
     """Decide whether to request a run of the feed; return the decision and what the source shows, None when it was not
-    queried because a run of the feed is unfinished. `cursor` is that of the last requested run. Raises as the monitor
-    does."""
+    queried because a run of the feed is unfinished. `cursor` is that of the last requested run. Raises as `poll` of a
+    source does."""
     now = utc_now()
     if (unfinished := find_unfinished(instance, lake, feed.name, now)) is not None:
         return Decision(None, unfinished), None
+    # Opened anew: who follows for days reads credentials that were replaced.
+    source = FeedRun(feed, lake).source
     state = source.poll(cursor)
     if not (state.waiting or state.faults or source.shows_time):
         record_look(lake, feed.name, now)

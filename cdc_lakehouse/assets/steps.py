@@ -249,11 +249,12 @@ def _changed_tables(context: Context, steps: Steps) -> Results:
     for changed in applied.tables:
         name = changed.life.last.name
         if changed.life.dropped_ts is None:
-            described = metadata.table_metadata(feed.name, changed, applied.checkpoint_ts, now)
+            current = steps.run.lake.existing(changed.state.identifier)
+            described = metadata.table_metadata(feed.name, changed, current, applied.checkpoint_ts, now)
             yield dg.AssetMaterialization(
                 keys.current_key(feed.name, name), metadata=described, tags=made_of_events(feed)
             )
-            checks.log_table_checks(context, feed, name, changed.state.table)
+            checks.log_table_checks(context, feed, name, current)
 
 
 def _held(steps: Steps) -> dict[TableName, str]:
@@ -272,7 +273,8 @@ def _unchanged(steps: Steps, table: TableName) -> metadata.Metadata:
     if life is None or state is None:
         return held
     upto = state.applied_ts if held else steps.applied.checkpoint_ts
-    return {**metadata.state_metadata(run.feed.name, state, life.last, upto, utc_now()), **held}
+    current = run.lake.existing(state.identifier)
+    return {**metadata.state_metadata(run.feed.name, state, life.last, current, upto, utc_now()), **held}
 
 
 RUN_STEPS: Final = {

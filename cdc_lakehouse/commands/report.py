@@ -20,7 +20,7 @@ import click
 
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say, short
 from cdc_lakehouse.commands.quarantine import groups, place_of, resolution, since, table_of
 from cdc_lakehouse.commands.status import FailedRuns, failed_runs, of_job
 from cdc_lakehouse.config import LakehouseConfig
@@ -34,8 +34,10 @@ from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, changes_by_table
 
 _MOST_ROWS: Final = 200
-"""The most rows of the quarantine, the DDL and the cuts that are shown, newest first."""
+"""The most rows of the quarantine, and of each lane of the timeline, that are shown, newest first."""
 _MOST_BARS: Final = 60
+_TOOLTIP: Final = 200
+"""The most characters of an event in the drawing; the list below it has all of them."""
 _ON_TIME: Final = "on time"
 _DATES_OF_CHANGES: Final = 7
 """The number of feed dates for which a table's changes are counted."""
@@ -85,7 +87,7 @@ _REFRESH_SECONDS: Final = 30
 @configured
 def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: bool) -> int:
     """Write a page of HTML about each feed: lag, throughput, tables by size and change rate, health, what is held and
-    quarantined, DDL and cuts.
+    quarantined, runs and DDL.
 
     The file is self-contained. It holds names of tables, statements and error messages, and no rows.
     No table is changed.
@@ -191,14 +193,17 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
     since = next(iter([date for date in dates if date is not None][-_DATES_OF_CHANGES:]), None)
     by_date = [(date or "no date", totals(dated.filter(_is(date))).events) for date in dates[-_MOST_BARS:]]
     lags = [(_time(cut[1]), round(lag_seconds(cut[0], cut[1]))) for cut in reversed(cuts[:_MOST_BARS])]
-    events = sorted(_events(state, cuts, failed), reverse=True)
-    shown = [[_time(at), *texts] for at, *texts in events[:_MOST_ROWS]]
+    every = sorted(_events(state, cuts, failed), reverse=True)
+    events = sorted(
+        (event for lane in _LANES for event in [each for each in every if each[1] == lane][:_MOST_ROWS]), reverse=True
+    )
+    shown = [[_time(at), *texts] for at, *texts in events]
     return "".join([
         f'<section id="feed-{number}"><h2>Feed {_text(state.feed.name)}</h2>',
         _tiles(state, totals(decoded).events),
         _notes(state, failed),
         "<h3>Timeline</h3>",
-        _lanes(events[:_MOST_ROWS]),
+        _lanes(events),
         "<h3>Changes by date</h3>",
         _bars(by_date, "changes on one date"),
         "<h3>Lag of cuts when they were published</h3>",
@@ -208,7 +213,7 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
         "<h3>Quarantine</h3>",
         _quarantine(state.quarantine.open()),
         "<h3>Runs, DDL and holds</h3>",
-        _grid(["time", "what", "table", ""], shown, code=frozenset({3})) + _more(events),
+        _grid(["time", "what", "table", ""], shown, code=frozenset({3})) + _more(len(every) - len(events)),
         "</section>",
     ])  # fmt: skip
 
@@ -304,7 +309,7 @@ def _quarantine(open_rows: Sequence[Quarantined]) -> str:
         for alike in found[:_MOST_ROWS]
     ]
     header = ["class", "table", "rows", "since", "first", "where", "message"]
-    return _grid(header, rows, frozenset({2}), frozenset({5, 6})) + _more(found)
+    return _grid(header, rows, frozenset({2}), frozenset({5, 6})) + _more(len(found) - _MOST_ROWS)
 
 
 def _cuts(state: FeedState) -> list[tuple[int, datetime.datetime, int, int]]:
@@ -333,7 +338,8 @@ def _events(
             yield commit_time(version.commit_ts), "DDL", table, f"{version.effect}: {version.query}"
     for alike in groups(state.quarantine.rows):
         row, rows = alike[0], f"{_count(sum(row.count for row in alike))} rows"
-        yield row.quarantined_at, "hold", table_of(row), f"{rows} quarantined as {row.error_class}: {place_of(row)}"
+        began, why = min(each.quarantined_at for each in alike), f"quarantined as {row.error_class}: {place_of(row)}"
+        yield began, "hold", table_of(row), f"{rows} {why}"
         if row.resolved_at is not None:
             yield row.resolved_at, "hold", table_of(row), f"{rows} {resolution(row)}"
     for hold in Decisions(state.lake, state.feed.name).holds():
@@ -394,7 +400,13 @@ def _lanes(events: Sequence[_Event]) -> str:
         {lane: 10 + 36 * n for n, lane in enumerate(_LANES)},
     )
     marks = "".join(
-        _bar(60 + (at - first).total_seconds() * scale, heights[lane], 4, 28, f"{_time(at)} {table} {text}")
+        _bar(
+            60 + (at - first).total_seconds() * scale,
+            heights[lane],
+            4,
+            28,
+            f"{_time(at)} {table} {short(text, _TOOLTIP)}",
+        )
         for at, lane, table, text in events
     )
     names = "".join(f'<text x="0" y="{y + 18}">{lane}</text>' for lane, y in heights.items())
@@ -414,8 +426,8 @@ def _chart(lines: Sequence[int], content: str, first: str, last: str) -> str:
     return f'<svg viewBox="0 0 900 136" role="img" preserveAspectRatio="xMinYMid meet">{axes}{content}{note}</svg>'
 
 
-def _more(rows: Sequence[object]) -> str:
-    return f"<p>and {_count(len(rows) - _MOST_ROWS)} more</p>" if len(rows) > _MOST_ROWS else ""
+def _more(left_out: int) -> str:
+    return f"<p>and {_count(left_out)} more</p>" if left_out > 0 else ""
 
 
 def _count(number: int) -> str:

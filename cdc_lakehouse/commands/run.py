@@ -465,8 +465,6 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
     from cdc_lakehouse.assets.sensors import poll_source  # noqa: PLC0415
 
     def followed(feed: FeedConfig) -> FollowedFeed:
-        monitor = FeedRun(feed, runner.lake).source
-
         def make_pass(attempt: int) -> str | None:
             result = runner.run(feed, attempt=attempt)
             if as_json:
@@ -477,7 +475,7 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
 
         return FollowedFeed(
             feed.name,
-            lambda cursor: poll_source(runner.instance, runner.lake, feed, monitor, cursor),
+            lambda cursor: poll_source(runner.instance, runner.lake, feed, cursor),
             make_pass,
             interval,
         )

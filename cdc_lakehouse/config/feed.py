@@ -219,7 +219,7 @@ class FeedConfig(Section):
     maintenance: MaintenanceConfig = Field(
         default_factory=MaintenanceConfig.nothing, description="When tables are rewritten, and what is kept."
     )
-    key_prefix: tuple[Annotated[str, Field(min_length=1, pattern="^[^/]+$")], ...] = Field(
+    key_prefix: tuple[Annotated[str, Field(min_length=1, pattern="^[A-Za-z0-9_.-]+$")], ...] = Field(
         (), description="Prefix of the keys of the feed's assets."
     )
     group: Group | None = Field(None, description="Dagster group of the feed's assets. Default: its name.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -201,6 +202,10 @@ class LakehouseConfig(Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two feeds are called {name!r}: names must differ")
+        paths = sorted((*feed.key_prefix, feed.name) for feed in value)
+        for one, other in itertools.pairwise(paths):
+            if other[: len(one)] == one:
+                raise ValueError(f"keys of assets of {other[-1]!r} would be below those of {one[-1]!r}: its key_prefix")
         return value
 
     @field_validator("alerts")

@@ -211,7 +211,7 @@ class PartitionSummary:
     ended_ts: int | None = None
     others: Counter[str] = field(default_factory=Counter[str])
     tombstones: Counter[str] = field(default_factory=Counter[str])
-    strict: Counter[str] = field(default_factory=Counter[str])
+    strict: Counter[str] = field(default_factory=Counter[str], compare=False)
     replays: int = 0
     statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
     observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])

@@ -87,9 +87,9 @@ public class IcebergCalls {
   /** Opens a transaction on a table that is at the request's snapshot, and changes its schema. */
   public Change begin(String text) throws Exception {
     JsonNode request = json(text);
-    Table table = load(request);
-    requireSnapshot(table, request);
-    Change change = new Change(table.newTransaction());
+    // Opening it refreshes: what was loaded may be older.
+    Change change = new Change(load(request).newTransaction());
+    requireSnapshot(change.table, request);
     if (request.hasNonNull("format-version")) {
       change.upgrade(request.get("format-version").asText());
     }

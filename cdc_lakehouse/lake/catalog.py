@@ -112,7 +112,7 @@ class Lake:
         """Write a file that belongs to no table, whole or not at all, as stores do. An existing one is overwritten."""
         if location.startswith("file:"):
             (path := path_of(location)).parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+            part = path.with_name(uuid.uuid4().hex)
             try:
                 part.write_bytes(content)
                 part.replace(path)

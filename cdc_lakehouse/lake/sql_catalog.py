@@ -48,7 +48,7 @@ _LOCKED: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 class _Connection(sqlite3.Connection):
     """Waits `timeout` seconds for a database that another process keeps locked, and says so."""
 
-    def __init__(self, database: str, timeout: float, **options: Any) -> None:
+    def __init__(self, database: str, timeout: float = _SILENT_SECONDS, **options: Any) -> None:
         super().__init__(database, min(timeout, _SILENT_SECONDS), **options)
         self._patience = timeout
 

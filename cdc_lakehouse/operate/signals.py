@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import AlertReceiver, ProblemKind
-from cdc_lakehouse.lake.tables.segments import totals
 from cdc_lakehouse.operate.state import FeedState, TableHealth
 from cdc_lakehouse.pipeline.progress import time_span
 
@@ -148,8 +147,8 @@ SIGNALS: Final = (
     Signal("discarded_rows", "Rows that could not be used and were given up.",
            _of_feed(lambda state: state.quarantine.count("discarded"))),
     Signal("events", "Rows of the table events.", _of_feed(lambda state: state.events)),
-    Signal("records_read_one_by_one", "Lines and messages of rare forms, each of which takes twenty times as long.",
-           _of_feed(lambda state: totals(state.segments.rows).strict)),
+    Signal("records_read_one_by_one", "Lines and messages read one by one: of rare forms, or too few for more.",
+           _of_feed(lambda state: state.segments.read_one_by_one())),
     Signal("segments_waiting", "Segments that are landed and not decoded.",
            _of_feed(lambda state: state.segments.waiting())),
     Signal("table_rows", "Rows of a table in the published cut.",

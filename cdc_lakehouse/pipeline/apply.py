@@ -144,7 +144,9 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     is blocked."""
     values = value_format(run.feed, changes.target.name)
     state = changes.state or _create(run, tables, changes, values)
-    table = state.table
+    table = run.lake.existing(state.identifier)
+    if (None if (now := table.current_snapshot()) is None else now.snapshot_id) != state.snapshot_id:
+        raise TransientError("another writer has changed the table", advice="run again")
     target = target_of(changes.life)
     wanted = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
     format_version = max(wanted, state.format_version)
@@ -508,19 +510,19 @@ def _each(
     log: logging.Logger, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate], at_once: int
 ) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
     """Do the work for each table, for some at once; return the results in order, holds for tables that failed, and the
-    engine's errors by the table at which they occurred. Raises the engine's error when it occurs at two tables in a
-    row: others would fail too."""
+    engine's errors by the table at which they occurred. Raises the engine's error when it occurs at more tables in a
+    row than are worked on at once: others would fail too."""
     done: list[PlannedUpdate] = []
     reasons: dict[str, str] = {}
     away: dict[str, CdcError] = {}
-    is_away = False
+    in_a_row = 0
     with ThreadPoolExecutor(at_once) as pool:
         try:
             for item, future in [(item, pool.submit(work, item)) for item in items]:
                 changes = item.changes if isinstance(item, PlannedUpdate) else item
                 try:
                     done.append(future.result())
-                    is_away = False
+                    in_a_row = 0
                 except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
                     fault = engine_fault(error)
                     if fault is None:
@@ -529,9 +531,10 @@ def _each(
                         log.warning("table %s: %s", changes.target.name, reasons[life.id], exc_info=error)
                         continue
                     log.warning("while table %s was written: %s", changes.target.name, fault)
-                    if is_away:
+                    in_a_row += 1
+                    if in_a_row > at_once:
                         raise fault from error
-                    away[changes.life.id], is_away = fault, True
+                    away[changes.life.id] = fault
         finally:
             pool.shutdown(cancel_futures=True)
     return done, Holds(reasons), away

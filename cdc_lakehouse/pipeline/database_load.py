@@ -163,7 +163,8 @@ class DatabaseDump:
         else:
             reading.wait_for_commits(database)
             after = self._definitions(database, plan)
-            same = (each for name, each in after.items() if before.get(name) == each and str(name) not in plan.tables)
+            unread = [name for name in after if name.identity not in plan.tables]
+            same = (after[name] for name in unread if before.get(name) == after[name])
             self._add(database, plan, position, same)
         plan.position = plan.position or position
         for table in [table for name, table in plan.tables.items() if name not in known]:
@@ -200,7 +201,7 @@ class DatabaseDump:
                 continue
             except SourceError:
                 ranges = [KeyRange()]  # Reading it reports the reason.
-            plan.tables[str(table.name)] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
+            plan.tables[table.name.identity] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
 
     def _end(self, database: SourceDatabase, plan: _Plan) -> DumpPosition | None:
         """Return the position after everything that was read; None when tables have changed or are new and must be
@@ -211,9 +212,9 @@ class DatabaseDump:
         now = self._definitions(database, plan)
         changed = [name for name, table in plan.tables.items() if now.get(table.definition.name) != table.definition]
         for name in changed:
-            self._run.log.info("%s has changed while it was read", name)
+            self._run.log.info("%s has changed while it was read", plan.tables[name].definition.name)
             del plan.tables[name]
-        return None if set(map(str, now)) - plan.tables.keys() else until
+        return None if {name.identity for name in now} - plan.tables.keys() else until
 
     def _finish(self, plan: _Plan, number: int, until: DumpPosition) -> None:
         assert plan.position is not None

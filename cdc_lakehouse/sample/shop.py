@@ -18,6 +18,7 @@ generator's own state is next to the sink, in `{directory}.state.json`: a sink h
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import json
@@ -601,8 +602,9 @@ def _load(directory: Path) -> _State:
     path = state_path(directory)
     if not path.exists() or not (directory / METADATA).exists():
         raise SourceError(f"{directory} holds no sample changefeed", advice="write its history first")
-    try:
-        return _STATE.validate_json(path.read_bytes())
-    except ValidationError:
-        advice = "remove it and the directory, and write them anew"
-        raise SourceError(f"{path} is of another version", advice=advice) from None
+    with contextlib.suppress(ValidationError):
+        state = _STATE.validate_json(path.read_bytes())
+        if state.shop.definitions:
+            return state
+    advice = "remove it and the directory, and write them anew"
+    raise SourceError(f"{path} is of another version", advice=advice)

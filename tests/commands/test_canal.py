@@ -13,7 +13,6 @@ from click.testing import Result
 
 from cdc_lakehouse.assets.sensors import poll_source
 from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.canal.connection import scrambled
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import capture
@@ -143,7 +142,7 @@ def test_quiet_source_is_not_late(tmp_path: Path) -> None:
         lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
         publish(lake, {"a": 1}, at=before(utc_now(), 180))
         assert "the cut is 3.0 h old" in call("status", "--check", config=lake.config_path).output
-        decision, state = poll_source(instance, lake.lake, lake.feed, FeedRun(lake.feed, lake.lake).source, None)
+        decision, state = poll_source(instance, lake.lake, lake.feed, None)
         assert decision.run_key is None and state is not None and not state.waiting
         quiet = call("status", "--check", config=lake.config_path)
         assert (quiet.exit_code, "all is well" in quiet.output) == (0, True), quiet.output

@@ -39,7 +39,7 @@ def sink(lake: TestLake) -> Sink:
 
 
 def followed(lake: TestLake, make_pass: Callable[[int], str | None], instance: dg.DagsterInstance) -> FollowedFeed:
-    see = partial(poll_source, instance, lake.lake, lake.feed, FeedRun(lake.feed, lake.lake).source)
+    see = partial(poll_source, instance, lake.lake, lake.feed)
     return FollowedFeed(lake.name, see, make_pass, interval=2)
 
 

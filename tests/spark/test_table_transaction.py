@@ -380,7 +380,8 @@ def test_readers_find_each_value_in_its_file_alone(new_table: Callable[..., Tran
 def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTable]) -> None:
     names = {short: f"{short}.x y" for short in VALUES}
     table = new_table(("id", "int"), *((names[short], type) for short, (type, _, _) in VALUES.items()))
-    for n in range(3):
+    for n, codec in enumerate(("snappy", "uncompressed", "zstd")):
+        table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.manifest.compression-codec' = '{codec}')")
         table.sql(f"INSERT INTO {{t}} VALUES ({n}, {', '.join(literals[n] for _, _, literals in VALUES.values())})")
     table.sql("ALTER TABLE {t} ALTER COLUMN id TYPE bigint")
     table.sql("DELETE FROM {t} WHERE id = 1")

@@ -177,8 +177,11 @@ def _texts(values: pa.Array) -> pa.Array:
 def _is_usual_frame(text: str) -> bool:
     """Whether of the values of a message only those are nested that its shape, images and scalars are read of."""
     names, kinds, others = (json.loads(part) if part else [] for part in text.split("\n"))
-    nested = (kind in _SCALAR_KINDS or kind == _NESTED.get(name) for name, kind in zip(names, kinds, strict=True))
-    return bool(names) and _is_each_once(names) and _is_each_once(others) and all(nested)
+    usual = (
+        kind in ("NULL", _NESTED[name]) if name in _NESTED else kind in _SCALAR_KINDS
+        for name, kind in zip(names, kinds, strict=True)
+    )
+    return bool(names) and _is_each_once(names) and _is_each_once(others) and all(usual)
 
 
 def _is_each_once(names: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.table import Table
@@ -86,8 +86,7 @@ TABLE_PROPERTIES: Final = {
 @dataclass(frozen=True, slots=True)
 class TableState:
     """A current-state table as it is in the lake: what readers see, and which part of the feed is in it. `counts_rows`:
-    its snapshots have `ROW_COUNT`. `key`: its columns, None for a table that has had no rows yet. `table`: as loaded
-    then, for who goes on from that state."""
+    its snapshots have `ROW_COUNT`. `key`: its columns, None for a table that has had no rows yet."""
 
     identifier: Identifier
     incarnation: str
@@ -103,7 +102,6 @@ class TableState:
     dropped_ts: int | None
     format_version: int
     counts_rows: bool
-    table: Table = field(compare=False, repr=False)
 
 
 class CurrentTables:
@@ -279,7 +277,6 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
         dropped_ts=None if dropped is None else int(dropped),
         format_version=table.format_version,
         counts_rows=_counted_rows(table, snapshot) is not None,
-        table=table,
     )
 
 

@@ -313,7 +313,13 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
     keys: dict[int, list[Any]] = {}
     for part in parts:
         keys.setdefault(part.table_no, []).append(part.keys)
-    apart = {number for number, own in keys.items() if len(different(np.concatenate(own))) == sum(map(len, own))}
+        part.keys = None
+    apart: set[int] = set()
+    for number, own in keys.items():
+        found = np.concatenate(own)
+        found.sort()
+        if (found[1:] != found[:-1]).all():
+            apart.add(number)
     for path in [json.loads(file)["file-path"] for part in parts if part.table_no not in apart for file in part.files]:
         with contextlib.suppress(OSError):  # Maintenance removes it as an orphan.
             load_file_io(dict(properties), path).delete(path)
@@ -739,7 +745,7 @@ _TASK_EVENTS: Final = 500_000
 _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer events is never split."""
 _COMPARED_EVENTS: Final = 25_000_000
-"""The number of a table's events up to which the driver compares hashes of all keys, which take 8 bytes each."""
+"""The number of events up to which the driver compares hashes of all their keys, which take 8 bytes each."""
 _TABLE_WEIGHT: Final = 2000
 """The cost of a table for a task, as a number of events."""
 _DRIVER_ROWS: Final = 1_000_000
@@ -791,8 +797,9 @@ class UpdateJob:
         large = [
             table for table in tables
             if table.inserts and not table.update.recomputed and places[table.update.table_no][1] > 1
-            if table.events <= _COMPARED_EVENTS
         ]  # fmt: skip
+        while sum(table.events for table in large) > _COMPARED_EVENTS:
+            large.remove(max(large, key=lambda table: table.events))
         if large:
             work = functools.partial(update_by_share, self._properties, large)
             parts = parts_apart(self._properties, run_tasks(self._spark, shares_of(self._spark, reader), work))

@@ -240,6 +240,11 @@ class Segments:
         rows = self._table.scan(["feed_date"]) if self._rows is None else self._rows
         return pc.unique(pc.drop_null(rows["feed_date"])).to_pylist()
 
+    def read_one_by_one(self) -> int:
+        """Return the number of records that were read one by one. No other column is read."""
+        rows = self._table.scan(["strict"]) if self._rows is None else self._rows
+        return pc.sum(rows["strict"]).as_py() or 0
+
     def undecoded(self, kind: Kind) -> dict[int, list[Segment]]:
         """Return the segments of a kind that landed and are not decoded (by a run that ended early, or not yet), by
         batch in order."""
