@@ -14,17 +14,17 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (993, 5),
-    "cdc_lakehouse/assets": (2_465, 11),
+    "cdc_lakehouse/assets": (2_470, 11),
     "cdc_lakehouse/changelog": (5_856, 16),
-    "cdc_lakehouse/commands": (4_009, 21),
-    "cdc_lakehouse/config": (1_950, 7),
-    "cdc_lakehouse/decoders": (6_329, 22),
-    "cdc_lakehouse/lake": (11_253, 31),
-    "cdc_lakehouse/operate": (2_623, 8),
-    "cdc_lakehouse/pipeline": (6_209, 17),
-    "cdc_lakehouse/sample": (831, 3),
+    "cdc_lakehouse/commands": (4_019, 21),
+    "cdc_lakehouse/config": (1_955, 7),
+    "cdc_lakehouse/decoders": (6_332, 22),
+    "cdc_lakehouse/lake": (11_268, 31),
+    "cdc_lakehouse/operate": (2_622, 8),
+    "cdc_lakehouse/pipeline": (6_213, 17),
+    "cdc_lakehouse/sample": (833, 3),
     "cdc_lakehouse/sources": (6_450, 29),
-    "cdc_lakehouse/*.py": (911, 6),
+    "cdc_lakehouse/*.py": (912, 6),
     "tests": (35_180, 254),
 }
 # How far below its budget a package may be before the budget has to follow.
