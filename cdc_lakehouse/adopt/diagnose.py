@@ -149,16 +149,16 @@ def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], 
         ("warehouse", lambda: _warehouse(lake)),
     ]
     for feed in config.feeds:
-        monitor = FeedRun(feed, lake).source
+        source = FeedRun(feed, lake).source
         # The source is queried once, when the first part needs it.
-        status = functools.cache(monitor.status)
+        status = functools.cache(source.status)
         parts += [
-            (f"{feed.name}: source", lambda monitor=monitor, status=status: _source(monitor, status())),
+            (f"{feed.name}: source", lambda source=source, status=status: _source(source, status())),
             (f"{feed.name}: clock", lambda status=status: _clock(status())),
             (f"{feed.name}: tables", lambda feed=feed: _tables(FeedRun(feed, lake))),
         ]
-        if monitor.has_files:
-            expiration = functools.partial(_expiration, monitor)
+        if source.has_files:
+            expiration = functools.partial(_expiration, source)
             parts.append((f"{feed.name}: expiration", lambda tell=expiration, status=status: tell(status())))
         if feed.initial is not None:
             parts.append((f"{feed.name}: dump", lambda feed=feed: _dump(lake, feed)))
@@ -267,10 +267,10 @@ def _warehouse(lake: Lake) -> Finding:
     return _ok("a file was written to the warehouse, read, and removed")
 
 
-def _source(monitor: LogSource, status: SourceStatus) -> Finding:
+def _source(source: LogSource, status: SourceStatus) -> Finding:
     if status.error is not None:
         raise status.error
-    dates = monitor.new_dates()
+    dates = source.new_dates()
     seen = ["it can be read"]
     if status.checkpoint_ts is not None:
         seen.append(f"its checkpoint-ts is of {commit_time(status.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC")
@@ -278,7 +278,7 @@ def _source(monitor: LogSource, status: SourceStatus) -> Finding:
         seen.append(f"{status.pending_records} records wait")
     if dates:
         seen.append(f"files of {len(dates)} dates wait")
-    return _ok(", ".join([*seen, *monitor.sample()]))
+    return _ok(", ".join([*seen, *source.sample()]))
 
 
 def _clock(status: SourceStatus) -> Finding:
@@ -312,8 +312,8 @@ def _tables(run: FeedRun) -> Finding:
     return _ok(said)
 
 
-def _expiration(monitor: LogSource, status: SourceStatus) -> Finding:
-    said, warning = monitor.expiration(status.checkpoint_ts)
+def _expiration(source: LogSource, status: SourceStatus) -> Finding:
+    said, warning = source.expiration(status.checkpoint_ts)
     if warning is None:
         return _ok(said)
     advice = "run the feed: it holds the tables that files may be missing from; let it run more often than files expire"

@@ -185,7 +185,7 @@ def _option_conflicts(state: FeedState) -> Found:
 
 def _stuck(state: FeedState) -> Found:
     """The source does not send what has landed again and again."""
-    return state.monitor.stuck() is None, {}
+    return state.log_source.stuck() is None, {}
 
 
 def _lossy_text(state: FeedState) -> Found:
@@ -220,7 +220,7 @@ def _held(state: FeedState) -> Found:
 
 def _labels(state: FeedState) -> Found:
     """ENUM and SET values are labels, not the source's numbers."""
-    lives = () if state.monitor.has_labels else state.history.incarnations().values()
+    lives = () if state.log_source.has_labels else state.history.incarnations().values()
     unknown = sorted(
         f"{life.last.name}.{column.name}"
         for life in lives
@@ -249,7 +249,7 @@ def _patterns_match(state: FeedState) -> Found:
 _FEED_CHECKS: Final = (
     _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps, "Restore the missing files, then run again.",
                applies=lambda source: source.has_files),
-    _FeedCheck("source_moves_on", keys.raw_key, _stuck, lambda state: str(state.monitor.stuck()),
+    _FeedCheck("source_moves_on", keys.raw_key, _stuck, lambda state: str(state.log_source.stuck()),
                applies=lambda source: source.can_stick),
     _FeedCheck("nothing_quarantined", keys.events_key, _quarantine,
                "Repair what the rows name. The next run reads it again."),
@@ -377,7 +377,7 @@ def log_feed_checks(context: Context, lake: Lake, feed: FeedConfig, asset: dg.As
     """Evaluate and log the checks of one of the feed's assets, in a run that does not have the asset itself."""
     state = FeedState(lake, feed, utc_now())
     for check in _FEED_CHECKS:
-        if check.asset(feed.name) == asset and check.applies(state.monitor):
+        if check.asset(feed.name) == asset and check.applies(state.log_source):
             _log(context, asset, check.name, check.result(state))
 
 

@@ -134,7 +134,7 @@ def poll_source(
     now = utc_now()
     if (unfinished := find_unfinished(instance, lake, feed.name, now)) is not None:
         return Decision(None, unfinished), None
-    # Opened anew: who follows for days reads credentials that were replaced.
+    # Opened for each look: credentials may be replaced while it is followed for days.
     source = FeedRun(feed, lake).source
     state = source.poll(cursor)
     if not (state.waiting or state.faults or source.shows_time):

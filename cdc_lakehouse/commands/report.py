@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import hashlib
 import html
+import itertools
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -147,10 +148,8 @@ def page_handler(config: LakehouseConfig, feed_name: str | None) -> type[BaseHTT
             if not made or time.monotonic() - made[0][0] > _REFRESH_SECONDS / 2:
                 now, lake = utc_now(), Lake(config.lake, config.storage)
                 try:
-                    states, failed = (
-                        [FeedState(lake, feed, now) for feed in feeds],
-                        failed_runs([f.name for f in feeds]),
-                    )
+                    states = [FeedState(lake, feed, now) for feed in feeds]
+                    failed = failed_runs([feed.name for feed in feeds])
                     status, text = 200, page(states, failed, now, refreshes=True)
                 except CdcError as error:
                     status, text = 503, f"<!doctype html><meta charset=utf-8><p>{_text(error.coded)}</p>"
@@ -194,9 +193,8 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
     by_date = [(date or "no date", totals(dated.filter(_is(date))).events) for date in dates[-_MOST_BARS:]]
     lags = [(_time(cut[1]), round(lag_seconds(cut[0], cut[1]))) for cut in reversed(cuts[:_MOST_BARS])]
     every = sorted(_events(state, cuts, failed), reverse=True)
-    events = sorted(
-        (event for lane in _LANES for event in [each for each in every if each[1] == lane][:_MOST_ROWS]), reverse=True
-    )
+    by_lane = ([event for event in every if event[1] == lane][:_MOST_ROWS] for lane in _LANES)
+    events = sorted(itertools.chain(*by_lane), reverse=True)
     shown = [[_time(at), *texts] for at, *texts in events]
     return "".join([
         f'<section id="feed-{number}"><h2>Feed {_text(state.feed.name)}</h2>',
@@ -395,22 +393,14 @@ def _lanes(events: Sequence[_Event]) -> str:
     if not events:
         return "<p>None.</p>"
     first, last = events[-1][0], events[0][0]
-    scale, heights = (
-        836 / max(1.0, (last - first).total_seconds()),
-        {lane: 10 + 36 * n for n, lane in enumerate(_LANES)},
-    )
-    marks = "".join(
-        _bar(
-            60 + (at - first).total_seconds() * scale,
-            heights[lane],
-            4,
-            28,
-            f"{_time(at)} {table} {short(text, _TOOLTIP)}",
-        )
-        for at, lane, table, text in events
-    )
+    scale = 836 / max(1.0, (last - first).total_seconds())
+    heights = {lane: 10 + 36 * n for n, lane in enumerate(_LANES)}
+    marks: list[str] = []
+    for at, lane, table, text in events:
+        title = f"{_time(at)} {table} {short(text, _TOOLTIP)}"
+        marks.append(_bar(60 + (at - first).total_seconds() * scale, heights[lane], 4, 28, title))
     names = "".join(f'<text x="0" y="{y + 18}">{lane}</text>' for lane, y in heights.items())
-    return _chart((42, 78, 114), marks + names, _time(first), _time(last))
+    return _chart((42, 78, 114), "".join(marks) + names, _time(first), _time(last))
 
 
 def _bar(x: float, y: float, width: float, height: float, title: str) -> str:

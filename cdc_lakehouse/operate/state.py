@@ -435,7 +435,7 @@ class FeedState:
         if self.checkpoint_ts is None:
             return None
         lag = lag_seconds(self.checkpoint_ts, self.now)
-        if self.monitor.shows_time or self._is_behind():
+        if self.log_source.shows_time or self._is_behind():
             return lag
         looked = last_look(self.lake, self.feed.name)
         return lag if looked is None or looked > self.now else min(lag, (self.now - looked).total_seconds())
@@ -533,13 +533,13 @@ class FeedState:
     # --- The source ---
 
     @functools.cached_property
-    def monitor(self) -> LogSource:
+    def log_source(self) -> LogSource:
         return FeedRun(self.feed, self.lake).source
 
     @functools.cached_property
     def source(self) -> SourceStatus:
         """What the source shows now; that it cannot be reached is a part of it."""
-        return self.monitor.status()
+        return self.log_source.status()
 
     @property
     def contradictions(self) -> list[str]:

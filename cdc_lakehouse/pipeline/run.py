@@ -141,7 +141,7 @@ class FeedRun:
 
     @functools.cached_property
     def iceberg(self) -> IcebergJavaApi:
-        """The API, one for the run: it caches what it has looked up in the JVM."""
+        """The API, one for the run: it knows the session's catalog."""
         return IcebergJavaApi(self.spark)
 
     @functools.cached_property

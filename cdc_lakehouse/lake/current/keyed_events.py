@@ -402,9 +402,14 @@ def key_hashes(connection: Any, keyed: pa.Table) -> np.ndarray[Any, Any]:
 
 
 def different(hashes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return each number once, in order."""
+    """Return each number once, in order. numpy's own `unique` takes many times as long."""
     ordered = np.sort(hashes)
     return ordered[np.diff(ordered, prepend=ordered[:1] ^ 1) != 0]
+
+
+def all_differ(hashes: np.ndarray[Any, Any]) -> bool:
+    ordered = np.sort(hashes)
+    return bool((ordered[1:] != ordered[:-1]).all())
 
 
 def latest_changes(connection: Any, events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
@@ -418,7 +423,7 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
             advice="have the source write its binlog with binlog_row_image=FULL, then load the table again; where "
             "tables.settings has its primary_key, name columns there that every event has, those of DELETE included",
         )
-    if len(different(key_hashes(connection, events))) == events.num_rows:
+    if all_differ(key_hashes(connection, events)):
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())

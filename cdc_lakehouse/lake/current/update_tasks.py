@@ -40,6 +40,7 @@ from cdc_lakehouse.lake.current.keyed_events import (
     KEYED_EVENTS,
     EventShuffle,
     KeyedSpan,
+    all_differ,
     all_keyed_events,
     block_directory,
     different,
@@ -314,12 +315,7 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
     for part in parts:
         keys.setdefault(part.table_no, []).append(part.keys)
         part.keys = None
-    apart: set[int] = set()
-    for number, own in keys.items():
-        found = np.concatenate(own)
-        found.sort()
-        if (found[1:] != found[:-1]).all():
-            apart.add(number)
+    apart = {number for number, own in keys.items() if all_differ(np.concatenate(own))}
     for path in [json.loads(file)["file-path"] for part in parts if part.table_no not in apart for file in part.files]:
         with contextlib.suppress(OSError):  # Maintenance removes it as an orphan.
             load_file_io(dict(properties), path).delete(path)
