@@ -33,8 +33,8 @@ _SEEN: set[str] = set()
 class _Loader(SourceFileLoader):
     def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:
         tree = ast.parse(data, path)
-        call = f"__reached__({str(Path(path).relative_to(ROOT))!r})"
-        # Not in functions within functions: those are pickled for Spark's workers, which record nothing.
+        # Spark's workers record nothing, and take some functions by value.
+        call = f"try:\n __reached__({str(Path(path).relative_to(ROOT))!r})\nexcept NameError:\n pass"
         bodies: list[list[ast.stmt]] = [tree.body]
         for body in bodies:
             for node in body:
