@@ -59,8 +59,7 @@ def test_every_error_survives_a_process_boundary(kind: type[CdcError], clone: Ca
 @pytest.mark.parametrize(
     ("error", "fields"),
     [
-        (DdlSyntaxError.at("expected a name", "ALTER TABLE\n ,", 13),
-         {"statement_line": 2, "statement_column": 2, "offset": 13}),
+        (DdlSyntaxError.at("expected a name", "ALTER TABLE\n ,", 13), {"place": (2, 2)}),
         (MessageError("bad", of=("d", "t"), advice="mend it"), {"of": ("d", "t"), "table": "d.t"}),
     ],
 )  # fmt: skip

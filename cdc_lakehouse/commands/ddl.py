@@ -118,7 +118,7 @@ def _script() -> str:
 def _fault(statement: ScriptStatement, error: DdlError) -> dict[str, Any]:
     line, column = statement.line, None
     if isinstance(error, DdlSyntaxError):
-        line, column = statement.place(error.statement_line, error.statement_column)
+        line, column = statement.place(*error.place)
     place = {"line": line, "column": column}
     return {"class": type(error).__name__, "message": error.message, **place, "statement": statement.text}
 

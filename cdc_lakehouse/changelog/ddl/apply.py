@@ -94,19 +94,11 @@ class Altered:
 
 
 def created(table: ddl.CreateTable) -> Altered:
-    """Return the columns of a CREATE TABLE that lists them, or that has a query.
-
-    Raises DdlError where the query has columns that the statement does not define: only the server knows their types.
-    """
-    defined = {clause.column.name.lower(): clause for clause in table.clauses if isinstance(clause, ddl.AddColumn)}
-    selected = {(name or "").lower(): name or "" for name in table.selected}
-    if not selected.keys() <= defined.keys():
-        raise DdlError("the query has columns whose types are not in the statement")
-    # Columns that the query does not fill come first, the others in the query's order and spelling (MySQL, "CREATE
-    # TABLE ... SELECT").
-    filled = [defined.pop(folded) for folded in selected]
-    named = [replace(each, column=replace(each.column, name=selected[each.column.name.lower()])) for each in filled]
-    return altered(None, [clause for clause in table.clauses if clause not in filled] + named)
+    """Return the columns of a CREATE TABLE that lists them. Raises DdlError where it has a query: only the server knows
+    its columns."""
+    if table.has_query:
+        raise DdlError("the query has columns that are not in the statement")
+    return altered(None, table.clauses)
 
 
 def columns_of(table: TableVersion) -> tuple[SourceColumn, ...]:

@@ -382,13 +382,13 @@ class SetTableCharset(_OfTable):
 class CreateTable(_OfTable):
     """CREATE TABLE: `clauses` are those of an ALTER TABLE that makes it of an empty table, in order.
 
-    `like` is the table whose columns and keys it has. `selected` are the names of a query's columns, None of those
-    whose name the text does not give: `SELECT *` has one such name. Without a query it is empty.
+    `like` is the table whose columns and keys it has. With a query (`has_query`) it has the query's columns, too. A
+    server that logs rows logs it with all columns and without the query.
     """
 
     clauses: tuple[Clause, ...] = ()
     like: TableRef | None = None
-    selected: tuple[str | None, ...] = ()
+    has_query: bool = False
     if_not_exists: bool = False
     temporary: bool = False
 

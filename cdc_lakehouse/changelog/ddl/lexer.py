@@ -29,27 +29,13 @@ _ADVICE: Final = "if the source server accepts this statement, the parser lacks 
 
 
 class DdlSyntaxError(DdlError):
-    """The parser does not understand a statement.
+    """The parser does not understand a statement. `place` is the line and the column in it, from 1."""
 
-    `statement` is the statement, shortened; `offset` counts characters from 0, `statement_line` and `statement_column`
-    from 1, all in the whole statement. (`line`, of the base class, is a line of a segment.)
-    """
+    default_advice = _ADVICE
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        statement: str,
-        offset: int,
-        statement_line: int,
-        statement_column: int,
-        **places: Any,
-    ) -> None:
+    def __init__(self, message: str, *, place: tuple[int, int] = (1, 1), **places: Any) -> None:
         super().__init__(message, **places)
-        self.statement = statement
-        self.offset = offset
-        self.statement_line = statement_line
-        self.statement_column = statement_column
+        self.place = place
 
     @classmethod
     def at(cls, reason: str, statement: str, offset: int) -> DdlSyntaxError:
@@ -57,14 +43,8 @@ class DdlSyntaxError(DdlError):
         line = statement.count("\n", 0, offset) + 1
         column = offset - statement.rfind("\n", 0, offset)
         shown = statement if len(statement) <= _SHOWN else f"{statement[:_SHOWN]}..."
-        return cls(
-            f"DDL cannot be understood at line {line}, column {column}: {reason}, in: {shown}",
-            statement=shown,
-            offset=offset,
-            statement_line=line,
-            statement_column=column,
-            advice=_ADVICE,
-        )
+        message = f"DDL cannot be understood at line {line}, column {column}: {reason}, in: {shown}"
+        return cls(message, place=(line, column))
 
 
 TokenKind = Literal["word", "name", "string", "number", "hex", "bit", "symbol", "end"]
@@ -83,15 +63,6 @@ class Token(NamedTuple):
     end: int
 
 
-class SqlMode(NamedTuple):
-    """How quotes and backslashes are read: sql_mode ANSI_QUOTES, and the opposite of NO_BACKSLASH_ESCAPES."""
-
-    ansi_quotes: bool = False
-    backslash_escapes: bool = True
-
-
-DEFAULT_MODE: Final = SqlMode()
-
 # White space, and the ASCII characters that are not letters, digits, "_" or "$".
 _OTHERS: Final = r"\s\x00-\#%-/:-@\[-^`{-\x7f"
 _LETTER: Final = f"[^{_OTHERS}]"
@@ -105,38 +76,37 @@ def _quoted(quote: str, escapes: bool) -> str:
     return f"{quote}{plain}(?:(?:{escape}){plain}){_TIMES}{quote}(?!{quote})"
 
 
-def _scanner(mode: SqlMode) -> re.Pattern[str]:
+def _scanner(backslash_escapes: bool) -> re.Pattern[str]:
     """Compile the pattern of a token, spaces, or the start of a comment; a group named after no token kind is a comment
     or an error."""
-    backquoted, double = _quoted("`", False), _quoted('"', mode.backslash_escapes and not mode.ansi_quotes)
-    single = "[nN]?" + _quoted("'", mode.backslash_escapes)
-    strings, names = (single, f"{backquoted}|{double}") if mode.ansi_quotes else (f"{single}|{double}", backquoted)
+    single, double, backquoted = (_quoted(quote, backslash_escapes and quote != "`") for quote in "'\"`")
     return re.compile(
         r"(?P<spaces>[ \t\r\n\v\f]++)"
         r"|(?P<line>(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
         r"|(?P<special>/\*(?:!(?P<version>\d{5,6})?|T!(?:\[[\w, ]*+\])?))|(?P<block>/\*)|(?P<close>\*/)"
         rf"|(?P<hex>0x[0-9A-Fa-f]++(?!{_LETTER})|[xX]'(?:[0-9A-Fa-f]{{2}}){_TIMES}')"
         rf"|(?P<bit>0b[01]++(?!{_LETTER})|[bB]'[01]*+')|(?P<damaged>[xXbB]'[^']*+')"
-        rf"|(?P<string>{strings})|(?P<name>{names})|(?P<unclosed>['\"`])"
+        rf"|(?P<string>[nN]?{single}|{double})|(?P<name>{backquoted})|(?P<unclosed>['\"`])"
         rf"|(?P<number>[0-9]++(?:\.[0-9]*+|(?!\.))(?:[eE][+-]?[0-9]++)?(?!{_LETTER}))"
         rf"|(?P<word>(?![0-9]++(?!{_LETTER}))[^{_OTHERS}]++)|(?P<symbol>[!-/:-@\[-^{{-~])",
         re.DOTALL,
     )
 
 
-_SCANNERS: Final = {mode: _scanner(mode) for mode in (SqlMode(a, b) for a in (False, True) for b in (False, True))}
+_SCANNERS: Final = {escapes: _scanner(escapes) for escapes in (False, True)}
 _TOKENS: Final = frozenset({"word", "name", "string", "number", "hex", "bit", "symbol"})
 
 # By convention, no server reaches these versions: the content is never run.
 _NEVER: Final = frozenset({"99999", "999999"})
 
 
-def tokenize(statement: str, mode: SqlMode = DEFAULT_MODE) -> tuple[str, list[Token]]:
+def tokenize(statement: str, *, backslash_escapes: bool = True) -> tuple[str, list[Token]]:
     """Return the statement with its comments blanked, and all tokens in order; the last one has the kind "end".
+    Without `backslash_escapes` (sql_mode NO_BACKSLASH_ESCAPES) a backslash in a string is one.
 
     Raises DdlSyntaxError.
     """
-    scan = _SCANNERS[mode].match
+    scan = _SCANNERS[backslash_escapes].match
     tokens: list[Token] = []
     pieces: list[str] = []
     open_marks: list[int] = []
@@ -192,11 +162,11 @@ _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "
 _ESCAPED: Final = re.compile(r"\\(.)|''|\"\"", re.DOTALL)
 
 
-def string_value(token: Token, mode: SqlMode = DEFAULT_MODE) -> str:
+def string_value(token: Token, *, backslash_escapes: bool) -> str:
     """Return the content of a string, with its escapes resolved (MySQL reference manual, "String Literals")."""
     quoted = token.text[1:] if token.text[0] in "nN" else token.text
     quote = quoted[0]
-    if not mode.backslash_escapes:
+    if not backslash_escapes:
         return quoted[1:-1].replace(quote * 2, quote)
 
     def decoded(escape: re.Match[str]) -> str:
@@ -250,10 +220,10 @@ class Cursor:
     `accept` and `expect` take upper-case words and symbols; a quoted name is never a word.
     """
 
-    def __init__(self, statement: str, mode: SqlMode) -> None:
+    def __init__(self, statement: str, *, backslash_escapes: bool = True) -> None:
         self._statement = statement
-        self._mode = mode
-        self._text, self._tokens = tokenize(statement, mode)
+        self._escapes = backslash_escapes
+        self._text, self._tokens = tokenize(statement, backslash_escapes=backslash_escapes)
         self.position = 0
 
     @property
@@ -362,7 +332,7 @@ class Cursor:
     def string(self, what: str = "a string") -> str:
         if self.token.kind != "string":
             raise self.expected(what)
-        return string_value(self.take(), self._mode)
+        return string_value(self.take(), backslash_escapes=self._escapes)
 
     def integer(self, what: str = "a number") -> int:
         # The length is limited because Python refuses to read very long numbers; MySQL has none above 2**64.
@@ -374,7 +344,7 @@ class Cursor:
         """Read an option's value: `utf8`, `'utf8'`, `` `utf8` ``, `8`, `4M`."""
         match self.token.kind:
             case "string":
-                return string_value(self.take(), self._mode)
+                return string_value(self.take(), backslash_escapes=self._escapes)
             case "word" | "name":
                 return name_value(self.take())
             case "number":
@@ -403,9 +373,6 @@ class Cursor:
         if start == end:
             return ""
         return self._text[self._tokens[start].start : self._tokens[end - 1].end]
-
-    def tokens_from(self, start: int) -> list[Token]:
-        return self._tokens[start : self.position]
 
     def parenthesized(self) -> str:
         """Skip parentheses with their content; return the text between them."""

@@ -33,7 +33,7 @@ from cdc_lakehouse.changelog.ddl.definitions import (
     read_option,
     read_position,
 )
-from cdc_lakehouse.changelog.ddl.lexer import DEFAULT_MODE, Cursor, SqlMode, Token, name_value
+from cdc_lakehouse.changelog.ddl.lexer import Cursor
 from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES, UNLOGGED_FILES, read_partition_by
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
@@ -59,9 +59,7 @@ def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.Creat
     if any(isinstance(clause, ddl.AddColumn) and clause.column.versioned for clause in clauses):
         clauses.append(ddl.UnloggedRows(table, *VERSIONED))
     clauses += _read_options(cursor, table)
-    start = cursor.position
-    selected = _selected_names(cursor.tokens_from(start)) if _skip_query(cursor) else ()
-    return (ddl.CreateTable(table, tuple(clauses), None, selected, if_not_exists, temporary),)
+    return (ddl.CreateTable(table, tuple(clauses), None, _skip_query(cursor), if_not_exists, temporary),)
 
 
 def _read_options(cursor: Cursor, table: ddl.TableRef) -> Iterator[ddl.Clause]:
@@ -85,15 +83,6 @@ def _read_options(cursor: Cursor, table: ddl.TableRef) -> Iterator[ddl.Clause]:
             yield option
 
 
-# --- The query of CREATE TABLE ... SELECT ---
-
-_MODIFIERS: Final = frozenset({
-    "ALL", "DISTINCT", "DISTINCTROW", "HIGH_PRIORITY", "STRAIGHT_JOIN", "SQL_SMALL_RESULT", "SQL_BIG_RESULT",
-    "SQL_BUFFER_RESULT", "SQL_NO_CACHE", "SQL_CACHE", "SQL_CALC_FOUND_ROWS",
-})  # fmt: skip
-_ENDS: Final = frozenset({"FROM", "INTO", "WHERE", "LIMIT", "ORDER", "UNION", "EXCEPT", "INTERSECT", "FOR", ";", ")"})
-
-
 def _skip_query(cursor: Cursor) -> bool:
     """Skip [IGNORE|REPLACE] [AS] query; return whether there was one."""
     handles_duplicates = cursor.accept_any(("IGNORE", "REPLACE")) is not None
@@ -104,41 +93,6 @@ def _skip_query(cursor: Cursor) -> bool:
     if announced:
         raise cursor.expected("a query")
     return False
-
-
-def _selected_names(query: list[Token]) -> tuple[str | None, ...]:
-    """Return the names of a query's columns; None for a star or an expression without an alias, and for all columns of
-    a query that is not a SELECT."""
-    begin = next((place for place, token in enumerate(query) if token.word not in ("IGNORE", "REPLACE", "AS", "(")), 0)
-    if not query or query[begin].word != "SELECT":
-        return (None,)
-    begin += 1
-    while begin < len(query) and query[begin].word in _MODIFIERS:
-        begin += 1
-    return tuple(_name(item) for item in _items(query[begin:]))
-
-
-def _items(tokens: list[Token]) -> list[list[Token]]:
-    items: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        if depth == 0 and token.word in _ENDS:
-            break
-        depth += (token.word == "(") - (token.word == ")")
-        if depth == 0 and token.word == ",":
-            items.append([])
-        else:
-            items[-1].append(token)
-    return items
-
-
-def _name(item: list[Token]) -> str | None:
-    """Return the name in `a`, `t.a`, `… AS a` or `… a`; a word alone may also be a literal, which names itself."""
-    if not item or item[-1].kind not in ("word", "name"):
-        return None
-    plain = all(token.kind in ("word", "name") or token.word == "." for token in item)
-    aliased = len(item) > 1 and item[-2].word != "."
-    return name_value(item[-1]) if aliased or plain else None
 
 
 def read_alter_ignore(cursor: Cursor) -> ddl.Clauses:
@@ -381,16 +335,15 @@ _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Claus
 Statement = Callable[[Cursor], ddl.Clauses]
 
 
-def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> ddl.Clauses:
+def parse(statement: str, *, backslash_escapes: bool = True) -> ddl.Clauses:
     """Parse one statement into its clauses, in order; none where it changes nothing (`ALTER TABLE t LOCK = NONE`, or a
     comment alone).
 
-    `ansi_quotes` says that the source's sql_mode has ANSI_QUOTES: double quotes enclose names. (Where only a name is
-    possible they always do.) `backslash_escapes` is False where it has NO_BACKSLASH_ESCAPES, and for statements that
-    TiCDC re-prints: it does not escape the backslashes of strings. Raises DdlSyntaxError, and nothing else, for
-    anything but exactly one known statement.
+    Double quotes enclose a name where only a name is possible (sql_mode ANSI_QUOTES), else a string. Without
+    `backslash_escapes` a backslash in a string is one: with sql_mode NO_BACKSLASH_ESCAPES, and in statements that TiCDC
+    prints anew. Raises DdlSyntaxError, and nothing else, for anything but exactly one known statement.
     """
-    cursor = Cursor(statement, SqlMode(ansi_quotes, backslash_escapes))
+    cursor = Cursor(statement, backslash_escapes=backslash_escapes)
     clauses = () if statement and cursor.at_end else _dispatch(cursor, _STATEMENTS, "a DDL statement")
     while cursor.accept(";"):
         pass
@@ -405,7 +358,7 @@ def parse_type(text: str) -> ColumnType:
 
     Raises DdlSyntaxError.
     """
-    cursor = Cursor(text, DEFAULT_MODE)
+    cursor = Cursor(text)
     column = read_definition(cursor, "")
     if not cursor.at_end:
         raise cursor.expected("the end")

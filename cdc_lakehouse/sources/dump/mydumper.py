@@ -47,7 +47,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.lexer import DEFAULT_MODE, Cursor, DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.lexer import Cursor, DdlSyntaxError
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
@@ -63,7 +63,7 @@ def parse_load_data(statement: str) -> TextNotation:
 
     Raises `DdlSyntaxError` when there is no such statement, or one that cannot be parsed.
     """
-    cursor = Cursor(statement, DEFAULT_MODE)
+    cursor = Cursor(statement)
     while not cursor.at("LOAD", "DATA"):
         if cursor.at_end:
             raise cursor.expected("LOAD DATA")

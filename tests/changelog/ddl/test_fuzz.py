@@ -3,9 +3,9 @@ statements byte by byte is in tests/fuzz."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
-from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -14,17 +14,11 @@ import pytest
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
 
-MODES = tuple((quotes, escapes) for quotes in (False, True) for escapes in (True, False))
 
-
-def survives(statement: str, modes: Sequence[tuple[bool, bool]] = MODES) -> None:
-    for ansi_quotes, backslash_escapes in modes:
-        offset = 0
-        try:
-            hash(parse(statement, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes))
-        except DdlSyntaxError as error:
-            offset = error.offset
-        assert 0 <= offset <= len(statement)
+def survives(statement: str) -> None:
+    for backslash_escapes in (True, False):
+        with contextlib.suppress(DdlSyntaxError):
+            hash(parse(statement, backslash_escapes=backslash_escapes))
 
 
 # --- Depth and length ---
@@ -66,7 +60,7 @@ def items(statement: str, count: int) -> str:
 def test_parentheses_can_be_as_deep_as_they_like(place: str) -> None:
     deep = 3_000  # three times Python's limit of recursion
     for opened, closed in ((deep, deep), (deep, 0), (1, deep)):
-        survives(DEEP[place].format(open="(" * opened, close=")" * closed), MODES[:1])
+        survives(DEEP[place].format(open="(" * opened, close=")" * closed))
 
 
 @pytest.mark.parametrize("opening", ["'", '"', "`", "/*", "/*!", "/*T![", "/*!50100 /*", "x'", "--", "'\\", "0x", "''"])
@@ -79,7 +73,7 @@ def test_what_opens_and_does_not_close(opening: str) -> None:
 @pytest.mark.parametrize("opening", ["'", '"', "`", "x'", "1"])
 def test_text_that_is_not_closed_is_read_once(opening: str, filler: str) -> None:
     """Were it tried again from each of its characters, this would not end."""
-    survives(f"ALTER TABLE t ADD a INT COMMENT {opening}{filler * 50_000}", MODES[::3])
+    survives(f"ALTER TABLE t ADD a INT COMMENT {opening}{filler * 50_000}")
 
 
 def work(statement: str) -> int:

@@ -48,7 +48,7 @@ ERRORS = [(statement, *said.split(" ", 1)) for statement, said in cases("errors"
 @pytest.mark.parametrize(("statement", "offset", "reason"), ERRORS)
 def test_what_is_not_understood_is_an_error_with_its_place(statement: str, offset: str, reason: str) -> None:
     error = error_of(statement)
-    assert reason in error.message and error.offset == int(offset)
+    assert f"line 1, column {int(offset) + 1}: {reason}" in error.message
 
 
 def error_of(statement: str) -> DdlSyntaxError:
@@ -59,19 +59,9 @@ def error_of(statement: str) -> DdlSyntaxError:
 
 def test_an_error_knows_line_and_column_and_shortens_the_statement() -> None:
     error = error_of("ALTER TABLE t\n  ADD a INT,\n  ADD ?")
-    assert (error.offset, error.statement_line, error.statement_column, error.line) == (33, 3, 7, None)
+    assert error.line is None
     assert error.message.startswith("DDL cannot be understood at line 3, column 7: expected a column, found '?', in: ")
-    long = error_of(f"ALTER TABLE t ADD {'x' * 10_000} {'y' * 10_000}")
-    assert len(long.statement) < 300 and len(str(long)) < 1_000
-
-
-def test_an_error_survives_pickle() -> None:
-    error = error_of("ALTER TABLE t ADD")
-    error.table = "d.t"
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is DdlSyntaxError
-    assert (str(copy), vars(copy)) == (str(error), vars(error))
-    assert "[table d.t]" in str(copy)
+    assert len(str(error_of(f"ALTER TABLE t ADD {'x' * 10_000} {'y' * 10_000}"))) < 1_000
 
 
 def test_clauses_are_values() -> None:
