@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (993, 5),
     "cdc_lakehouse/assets": (2_470, 11),
-    "cdc_lakehouse/changelog": (5_856, 16),
+    "cdc_lakehouse/changelog": (5_768, 16),
     "cdc_lakehouse/commands": (4_009, 21),
     "cdc_lakehouse/config": (1_955, 7),
     "cdc_lakehouse/decoders": (6_332, 22),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (833, 3),
     "cdc_lakehouse/sources": (6_450, 29),
     "cdc_lakehouse/*.py": (912, 6),
-    "tests": (35_180, 254),
+    "tests": (35_163, 254),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
