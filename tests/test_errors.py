@@ -20,14 +20,14 @@ from cdc_lakehouse.errors import CdcError, PermanentError, SourceError, Transien
 PLACES: dict[str, Any] = {"feed": "shop", "table": "sales.orders", "segment": "sales/orders/7/CDC1.json", "line": 12}
 
 
-def kinds(base: type[CdcError] = CdcError) -> Iterator[type[CdcError]]:
+def kinds_of_errors(base: type[CdcError] = CdcError) -> Iterator[type[CdcError]]:
     for kind in base.__subclasses__():
         if kind.__module__ == errors.__name__:
             yield kind
-            yield from kinds(kind)
+            yield from kinds_of_errors(kind)
 
 
-KINDS = [CdcError, *kinds()]
+KINDS = [CdcError, *kinds_of_errors()]
 
 
 @pytest.mark.parametrize(
