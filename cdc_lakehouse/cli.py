@@ -33,7 +33,7 @@ _SECTIONS: Final = {
         "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
         "show": ("show:command", "Print rows of current-state tables."),
         "connect": ("connect:command", "Print how an engine reads a table."),
-        "schema": ("schema:command", "Show the columns of a table, and the DDL that made them."),
+        "schema": ("show:schema", "Show the columns of a table, and the DDL that made them."),
         "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
         "verify": ("verify:command", "Compare the tables with the source database."),
         "ui": ("report:ui", "Serve the report as a status page."),

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Concatenate, Final, Literal, NoReturn, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Concatenate, Final, Literal, NoReturn, ParamSpec, TypeVar
 
 import click
 import yaml
@@ -26,6 +26,10 @@ import yaml
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, EngineError, SourceUnreachableError
+
+if TYPE_CHECKING:
+    from cdc_lakehouse.lake.catalog import Lake
+    from cdc_lakehouse.pipeline.run import FeedRun
 
 DONE: Final = 0
 """Exit code: done, or nothing to do."""
@@ -80,6 +84,50 @@ def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -
         return command(configuration.load(), *args, **options)
 
     return run
+
+
+class Asked:
+    """What a command is asked for: all feeds of a configuration, or the one of `--feed`, and JSON or text."""
+
+    def __init__(self, config: LakehouseConfig, feed_name: str | None, *, as_json: bool) -> None:
+        self.config, self.as_json = config, as_json
+        self.feeds = chosen(config, feed_name)
+
+    @functools.cached_property
+    def lake(self) -> Lake:
+        from cdc_lakehouse.lake.catalog import Lake  # noqa: PLC0415 - Help is shown without it.
+
+        return Lake(self.config.lake, self.config.storage)
+
+    @functools.cached_property
+    def runs(self) -> list[FeedRun]:
+        from cdc_lakehouse.pipeline.run import FeedRun  # noqa: PLC0415 - Help is shown without it.
+
+        return [FeedRun(feed, self.lake) for feed in self.feeds]
+
+    def answer(self, document: dict[str, Any], *texts: str) -> None:
+        """Print a document as indented JSON, or the texts that are not empty, with an empty line between them."""
+        if self.as_json:
+            print_json(document)
+        elif any(texts):
+            say("\n\n".join(filter(None, texts)))
+
+
+def of_feeds(prints: str = "the result") -> Callable[[Callable[Concatenate[Asked, ...], int]], Callable[..., NoReturn]]:
+    """Like `configured`, for a command about feeds: it has the options --feed and --json, and its first parameter is
+    what is asked for. `prints` is what it prints."""
+
+    def decorate(command: Callable[Concatenate[Asked, ...], int]) -> Callable[..., NoReturn]:
+        @feed_option
+        @click.option("--json", "as_json", is_flag=True, help=f"Print {prints} as JSON.")
+        @configured
+        @functools.wraps(command)
+        def run(config: LakehouseConfig, feed_name: str | None, as_json: bool, **options: Any) -> int:
+            return command(Asked(config, feed_name, as_json=as_json), **options)
+
+        return run
+
+    return decorate
 
 
 def find_home() -> Path:

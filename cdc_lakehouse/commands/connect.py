@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from cdc_lakehouse.adopt.connect import SUPPORTED, snippet
-from cdc_lakehouse.commands.common import DONE, configured, feed_option, print_json, say
+from cdc_lakehouse.commands.common import DONE, Asked, of_feeds
 from cdc_lakehouse.commands.show import as_of_option, find_tables
-from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.pipeline.reading import AsOf
 
@@ -15,13 +14,9 @@ from cdc_lakehouse.pipeline.reading import AsOf
 @click.command()
 @click.argument("engine", type=click.Choice(SUPPORTED))
 @click.argument("table", required=False)
-@feed_option
 @as_of_option
-@click.option("--json", "as_json", is_flag=True, help="Print the snippet as JSON.")
-@configured
-def command(
-    config: LakehouseConfig, engine: str, table: str | None, feed_name: str | None, as_of: AsOf, as_json: bool
-) -> int:
+@of_feeds("the snippet")
+def command(asked: Asked, engine: str, table: str | None, as_of: AsOf) -> int:
     """Print what makes ENGINE read TABLE (database.table; without it, the first one): the catalog's settings with the
     real paths, and a query. With --as-of the query reads the snapshot of a cut.
 
@@ -32,7 +27,7 @@ def command(
       cdc-lakehouse connect duckdb shop.orders
       cdc-lakehouse connect pyiceberg shop.orders --as-of 2026-11-22T10:00
     """
-    found = [each for each in find_tables(config, table, feed_name, as_of) if each.identifier is not None]
+    found = [each for each in find_tables(asked, table, as_of) if each.identifier is not None]
     if not found:
         raise ConfigurationError(
             "the rows of that moment are in no snapshot", advice="read them with `cdc-lakehouse show` or read()"
@@ -40,8 +35,5 @@ def command(
     chosen = found[0]
     assert chosen.identifier is not None
     text = snippet(chosen.run.lake, engine, chosen.identifier, None if as_of is None else chosen.snapshot_id)
-    if as_json:
-        print_json({"engine": engine, "table": str(chosen.name), "snippet": text})
-    else:
-        say(text)
+    asked.answer({"engine": engine, "table": str(chosen.name), "snippet": text}, text)
     return DONE

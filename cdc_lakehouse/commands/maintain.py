@@ -6,21 +6,8 @@ from typing import Any
 
 import click
 
-from cdc_lakehouse.commands.common import (
-    DONE,
-    HELD,
-    ProgressLine,
-    Shown,
-    chosen,
-    configured,
-    feed_option,
-    grid,
-    print_json,
-    progress_options,
-    say,
-)
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.commands.common import DONE, HELD, Asked, ProgressLine, Shown, grid, of_feeds, progress_options
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.operate.maintenance import RULES, Maintained, Maintenance
 from cdc_lakehouse.operate.retention import REMOVED
@@ -28,22 +15,12 @@ from cdc_lakehouse.operate.state import health_document
 
 
 @click.command()
-@feed_option
 @click.option("--table", help="Only this table: database.table of the source, events or records.")
 @click.option("--compact", is_flag=True, help="Only rewrite files of current-state tables that need it.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @progress_options
-@configured
-def command(
-    config: LakehouseConfig,
-    feed_name: str | None,
-    table: str | None,
-    compact: bool,
-    dry_run: bool,
-    as_json: bool,
-    progress: Shown,
-) -> int:
+@of_feeds()
+def command(asked: Asked, table: str | None, compact: bool, dry_run: bool, progress: Shown) -> int:
     """Keep tables small, as each needs it: compaction, manifests, snapshots, orphan files.
 
     Runs of the feed can work meanwhile, with short waits. Exit code 0: done. 1: something could not be done.
@@ -53,17 +30,14 @@ def command(
       cdc-lakehouse maintain --dry-run
       cdc-lakehouse maintain --table shop.orders
     """
-    lake = Lake(config.lake, config.storage)
     done: list[tuple[FeedConfig, Maintained]] = []
     with ProgressLine(progress):
-        for feed in chosen(config, feed_name):
-            maintenance = Maintenance(feed, lake, lambda: build_session(config.lake, config.storage))
+        for feed in asked.feeds:
+            maintenance = Maintenance(feed, asked.lake, lambda: build_session(asked.config.lake, asked.config.storage))
             work = maintenance.compact if compact else maintenance.maintain
             done.append((feed, work(table, dry_run=dry_run)))
-    if as_json:
-        print_json({"dry_run": dry_run, "feeds": [_document(feed, each) for feed, each in done]})
-    else:
-        say("\n\n".join(_text(feed, each, dry_run=dry_run) for feed, each in done))
+    document = {"dry_run": dry_run, "feeds": [_document(feed, each) for feed, each in done]}
+    asked.answer(document, *(_text(feed, each, dry_run=dry_run) for feed, each in done))
     return HELD if any(row.deferred is not None for _, each in done for row in each.tables) else DONE
 
 

@@ -9,18 +9,13 @@ import click
 
 from cdc_lakehouse.adopt.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, say
-from cdc_lakehouse.config import LakehouseConfig
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.commands.common import DONE, Asked, of_feeds
 from cdc_lakehouse.pipeline.dump import PendingLoad
-from cdc_lakehouse.pipeline.run import FeedRun
 
 
 @click.command()
-@feed_option
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-@configured
-def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> int:
+@of_feeds("the plan")
+def command(asked: Asked) -> int:
     """Show what is pending: the initial load, and DDL with its effect, the statements that would run, and the rows
     that would be rewritten.
 
@@ -28,12 +23,8 @@ def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> in
     Example:
       cdc-lakehouse plan --feed shop
     """
-    lake = Lake(config.lake, config.storage)
-    plans = [plan_ddl(FeedRun(feed, lake)) for feed in chosen(config, feed_name)]
-    if as_json:
-        print_json({"feeds": [asdict(plan) for plan in plans]})
-    else:
-        say("\n\n".join(_text(plan) for plan in plans))
+    plans = [plan_ddl(run) for run in asked.runs]
+    asked.answer({"feeds": [asdict(plan) for plan in plans]}, *map(_text, plans))
     return DONE
 
 

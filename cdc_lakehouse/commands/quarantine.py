@@ -15,18 +15,7 @@ from typing import Any, Final
 import click
 
 from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.commands.common import (
-    DONE,
-    HELD,
-    chosen,
-    configured,
-    feed_option,
-    os_user,
-    print_json,
-    printable,
-    say,
-)
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.commands.common import DONE, HELD, Asked, of_feeds, os_user, printable, say
 from cdc_lakehouse.decoders.problems import (
     BAD_SCHEMA_FILE,
     BAD_TABLE_OF_DUMP,
@@ -37,9 +26,8 @@ from cdc_lakehouse.decoders.problems import (
     UNREADABLE_INDEX,
 )
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
-from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, State
+from cdc_lakehouse.lake.tables.quarantine import Quarantined, State
 from cdc_lakehouse.operate.decisions import replay as replay_rows
 from cdc_lakehouse.pipeline.run import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT, FeedRun
 
@@ -72,20 +60,11 @@ def command() -> None:
 
 
 @command.command("list")
-@feed_option
 @_table
 @_class
 @click.option("--all", "shows_all", is_flag=True, help="Include resolved and discarded rows.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-@configured
-def list_(
-    config: LakehouseConfig,
-    feed_name: str | None,
-    table: str | None,
-    error_class: str | None,
-    shows_all: bool,
-    as_json: bool,
-) -> int:
+@of_feeds("the rows")
+def list_(asked: Asked, table: str | None, error_class: str | None, shows_all: bool) -> int:
     """List what is open in the quarantine: by file (or partition of a topic), table and class, with one example; the
     most rows first. --json lists every row.
 
@@ -93,40 +72,32 @@ def list_(
     Example:
       cdc-lakehouse quarantine list --table shop.orders
     """
-    lake, wanted = Lake(config.lake, config.storage), _filter(table, error_class)
-    found: list[tuple[FeedConfig, Quarantine, list[Quarantined]]] = []
-    for feed in chosen(config, feed_name):
-        quarantine = Quarantine(lake, feed.name)
-        rows = filter(wanted, quarantine.rows if shows_all else quarantine.open())
-        found.append((feed, quarantine, sorted(rows, key=_order)))
-    if as_json:
-        print_json({"feeds": [_document(*each) for each in found]})
-    else:
-        say("\n\n".join(_text(*each) for each in found))
+    wanted = _filter(table, error_class)
+    found = [
+        (run, sorted(filter(wanted, run.quarantine.rows if shows_all else run.quarantine.open()), key=_order))
+        for run in asked.runs
+    ]
+    asked.answer({"feeds": [_document(*each) for each in found]}, *(_text(*each) for each in found))
     return DONE
 
 
 @command.command()
 @click.argument("id")
-@feed_option
 @click.option(
     "--raw",
     "raw_path",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the raw bytes to this file.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the row as JSON.")
-@configured
-def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path | None, as_json: bool) -> int:
+@of_feeds("the row")
+def show(asked: Asked, id: str, raw_path: Path | None) -> int:
     """Print all of a row, with unprintable bytes escaped.
 
     \b
     Example:
       cdc-lakehouse quarantine show 1f0c2a9be4d7 --raw line.json
     """
-    lake = Lake(config.lake, config.storage)
-    feeds = chosen(config, feed_name)
-    rows = [(feed.name, row) for feed in feeds for row in Quarantine(lake, feed.name).rows if row.id == id]
+    rows = [(run.feed.name, row) for run in asked.runs for row in run.quarantine.rows if row.id == id]
     if not rows:
         raise _no_such([id])
     # A row that was repaired and failed again occurs once for each time.
@@ -139,36 +110,24 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
         raw_path.write_bytes(row.raw)
     fields = {"feed": feed, **_fields(row)}
     fields["raw"] = None if row.raw is None else row.raw.decode("utf-8", "backslashreplace")
-    if as_json:
-        print_json(fields)
-        return DONE
     width = max(map(len, fields))
-    for name, value in fields.items():
-        say(f"{name:<{width}}  {'-' if value is None else printable(str(value))}")
+    lines = (f"{name:<{width}}  {'-' if value is None else printable(str(value))}" for name, value in fields.items())
+    asked.answer(fields, "\n".join(lines))
     return DONE
 
 
 @command.command()
 @_ids
-@feed_option
 @_table
 @_class
 @click.option("--reason", help="Why; kept with the rows. [default: asked]")
 @click.option("--by", "who", help="Who; by default the user of the operating system.")
 @click.option("--yes", is_flag=True, help="Do not ask; with --reason.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON; with --yes.")
-@configured
+@of_feeds("what was done, with --yes,")
 def discard(
-    config: LakehouseConfig,
-    ids: Sequence[str],
-    feed_name: str | None,
-    table: str | None,
-    error_class: str | None,
-    reason: str | None,
-    who: str | None,
+    asked: Asked, ids: Sequence[str], table: str | None, error_class: str | None, reason: str | None, who: str | None,
     yes: bool,
-    as_json: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Give up open rows, by ID, or all of --table, or of --table and --class. It shows them, and asks.
 
     The next run continues without exactly these rows. They no longer hold a table, and stay discarded as long as the
@@ -184,35 +143,30 @@ def discard(
     """
     if not ids and table is None:
         raise click.UsageError("say which rows: ID..., or --table")
-    if (yes or as_json) and not (yes and (reason or "").strip()):
+    if (yes or asked.as_json) and not (yes and (reason or "").strip()):
         raise click.UsageError("write --yes with --reason" if yes else "write --json with --yes and --reason")
-    chosen_rows = _meant(config, feed_name, ids, _filter(table, error_class), ("open",))
-    if not as_json:
-        for run, rows in chosen_rows:
-            say("\n".join([f"feed {run.feed.name}: {_count(rows)} to discard", *_groups(rows)]))
+    chosen_rows = _meant(asked, ids, _filter(table, error_class), ("open",))
+    for run, rows in [] if asked.as_json else chosen_rows:
+        say("\n".join([f"feed {run.feed.name}: {_count(rows)} to discard", *_groups(rows)]))
     if chosen_rows and not yes:
         reason = (reason or "").strip() or click.prompt("Why are they discarded")
         click.confirm("Discard these rows, and have the next run continue without them?", abort=True)
     documents: list[dict[str, Any]] = []
+    lines: list[str] = []
     for run, rows in chosen_rows:
         discarded = run.quarantine.discard({row.id for row in rows}, who or os_user(), reason or "", utc_now())
         means = [{"id": row.id, "segment": row.segment, "means": _MISSING_INPUT.get(row.error_class)}
                  for row in discarded]  # fmt: skip
         documents.append({"feed": run.feed.name, "discarded": sum(row.count for row in discarded), "rows": means})
-        if not as_json:
-            say(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run continues without")
-    if as_json:
-        print_json({"feeds": documents})
-    return _exit_code(chosen_rows, "none of these rows is open")
+        lines.append(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run continues without")
+    return _answer(asked, documents, lines, "none of these rows is open")
 
 
 @command.command()
 @_ids
-@feed_option
 @_table
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-@configured
-def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, table: str | None, as_json: bool) -> int:
+@of_feeds("what was done")
+def replay(asked: Asked, ids: Sequence[str], table: str | None) -> int:
     """Have the next run decode the segments of rows again, by ID, or of the open rows of --table.
 
     Use it after you corrected the configuration, or upgraded. A repaired file needs no replay: its etag has changed.
@@ -228,37 +182,32 @@ def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, t
     """
     if not ids and table is None:
         raise click.UsageError("say which rows: ID..., or --table")
-    chosen_rows = _meant(config, feed_name, ids, _filter(table, None), ("open", "discarded") if ids else ("open",))
     documents: list[dict[str, Any]] = []
-    for run, rows in chosen_rows:
+    lines: list[str] = []
+    for run, rows in _meant(asked, ids, _filter(table, None), ("open", "discarded") if ids else ("open",)):
         found = replay_rows(run, rows)
         tried = [row.segment for row in found.others]
         documents.append({"feed": run.feed.name, "decoded_again": len(found.landed), "tried_by_each_run": tried})
-        if found.landed and not as_json:
-            say(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
-        for segment in [] if as_json else tried:
-            say(f"  {printable(segment)}: each run tries it again by itself")
-    if as_json:
-        print_json({"feeds": documents})
-    return _exit_code(chosen_rows, "none of these rows can be decoded again")
+        if found.landed:
+            lines.append(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
+        lines += [f"  {printable(segment)}: each run tries it again by itself" for segment in tried]
+    return _answer(asked, documents, lines, "none of these rows can be decoded again")
 
 
 def _meant(
-    config: LakehouseConfig, feed_name: str | None, ids: Sequence[str], wanted: _Wanted, states: Collection[State]
+    asked: Asked, ids: Sequence[str], wanted: _Wanted, states: Collection[State]
 ) -> list[tuple[FeedRun, list[Quarantined]]]:
     """Return the selected rows in these states, by feed. Raises `ConfigurationError` for an unknown ID, and
     `ConcurrentRunError` when a run holds a feed that has such rows."""
-    lake = Lake(config.lake, config.storage)
-    runs = [FeedRun(feed, lake) for feed in chosen(config, feed_name)]
-    unknown = set(ids) - {row.id for run in runs for row in run.quarantine.rows}
+    unknown = set(ids) - {row.id for run in asked.runs for row in run.quarantine.rows}
     if unknown:
         raise _no_such(sorted(unknown))
     found: list[tuple[FeedRun, list[Quarantined]]] = []
-    for run in runs:
+    for run in asked.runs:
         rows = [r for r in run.quarantine.rows if r.state in states and wanted(r) and (not ids or r.id in ids)]
         if rows:
             # A run that begins after this is detected by the commits, which are on top of what was read.
-            if (holder := last_holder(lake, run.feed.name)) is not None and holder.is_alive(utc_now()):
+            if (holder := last_holder(asked.lake, run.feed.name)) is not None and holder.is_alive(utc_now()):
                 raise ConcurrentRunError(
                     f"another run has the feed: {holder}",
                     feed=run.feed.name,
@@ -274,10 +223,11 @@ def _no_such(ids: Sequence[str]) -> ConfigurationError:
     )
 
 
-def _exit_code(done: Sequence[object], why_not: str) -> int:
-    if not done:
+def _answer(asked: Asked, documents: Sequence[dict[str, Any]], lines: Sequence[str], why_not: str) -> int:
+    asked.answer({"feeds": documents}, "\n".join(lines))
+    if not documents:
         say(why_not, err=True)
-    return DONE if done else HELD
+    return DONE if documents else HELD
 
 
 def _filter(table: str | None, error_class: str | None) -> _Wanted:
@@ -289,13 +239,13 @@ def table_of(row: Quarantined) -> str:
     return f"{row.database or '*'}.{row.table or '*'}"
 
 
-def _document(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantined]) -> dict[str, Any]:
+def _document(run: FeedRun, rows: Sequence[Quarantined]) -> dict[str, Any]:
     """Return a feed's rows as JSON. `open` and `discarded` count all rows of the feed, whatever is listed. Times are
     ISO, in UTC."""
     return {
-        "feed": feed.name,
-        "open": quarantine.count(),
-        "discarded": quarantine.count("discarded"),
+        "feed": run.feed.name,
+        "open": run.quarantine.count(),
+        "discarded": run.quarantine.count("discarded"),
         "rows": [{name: value for name, value in _fields(row).items() if name != "raw"} for row in rows],
     }
 
@@ -306,8 +256,8 @@ def _fields(row: Quarantined) -> dict[str, Any]:
     return {**fields, **times}
 
 
-def _text(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantined]) -> str:
-    head = f"feed {feed.name}: {quarantine.count()} open, {quarantine.count('discarded')} discarded"
+def _text(run: FeedRun, rows: Sequence[Quarantined]) -> str:
+    head = f"feed {run.feed.name}: {run.quarantine.count()} open, {run.quarantine.count('discarded')} discarded"
     return "\n".join([head, *_groups(rows)])
 
 

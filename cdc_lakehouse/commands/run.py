@@ -28,16 +28,14 @@ from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
+    Asked,
     ProgressLine,
     Shown,
-    chosen,
-    configured,
     exit_code,
-    feed_option,
     find_home,
     grid,
     may_have_pending_runs,
-    print_json,
+    of_feeds,
     problem_lines,
     progress_options,
     say,
@@ -201,7 +199,6 @@ _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 
 
 @click.command()
-@feed_option
 @click.option("--partition", "partitions", multiple=True, help="Decode this feed date again. May be repeated.")
 @click.option("--follow", "follows", is_flag=True, help="Keep running: a pass whenever a source has something new.")
 @click.option(
@@ -211,18 +208,9 @@ _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
     show_default=True,
     help="With --follow: seconds between two looks at a source.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; with --follow a line for each pass.")
 @progress_options
-@configured
-def command(
-    config: LakehouseConfig,
-    feed_name: str | None,
-    partitions: Sequence[str],
-    follows: bool,
-    interval: float,
-    as_json: bool,
-    progress: Shown,
-) -> int:
+@of_feeds("the result, with --follow a line for each pass,")
+def command(asked: Asked, partitions: Sequence[str], follows: bool, interval: float, progress: Shown) -> int:
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
@@ -237,22 +225,19 @@ def command(
     """
     if follows and partitions:
         raise click.UsageError("--follow takes what is new: it goes without --partition")
-    feeds = chosen(config, feed_name)
-    for feed in feeds if partitions else ():
+    for feed in asked.feeds if partitions else ():
         _check_partitions(feed, partitions)
     if follows:
-        _follow(_Runner(config, progress=progress), feeds, interval, as_json=as_json)
+        _follow(_Runner(asked.config, progress=progress), asked.feeds, interval, as_json=asked.as_json)
         return DONE
-    return _print(_passes(config, progress, [(feed, {"partitions": partitions}) for feed in feeds]), as_json=as_json)
+    return _pass_over(asked, progress, [(feed, {"partitions": partitions}) for feed in asked.feeds])
 
 
 @click.command()
-@feed_option
 @click.option("--table", "tables", multiple=True, help="database.table of the dump. May be repeated. [default: all]")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @progress_options
-@configured
-def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], as_json: bool, progress: Shown) -> int:
+@of_feeds()
+def load(asked: Asked, tables: Sequence[str], progress: Shown) -> int:
     """Load tables of source.initial, even if they are loaded already, and make a pass.
 
     A table starts over at the position of the dump; its earlier rows are kept as a dropped table. Exit codes are those
@@ -262,11 +247,10 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
     Example:
       cdc-lakehouse load --table shop.orders
     """
-    feeds = [feed for feed in chosen(config, feed_name) if feed.initial is not None]
+    feeds = [feed for feed in asked.feeds if feed.initial is not None]
     if not feeds:
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
-    options = {"reload_tables": tables or ("*",)}
-    return _print(_passes(config, progress, [(feed, options) for feed in feeds]), as_json=as_json)
+    return _pass_over(asked, progress, [(feed, {"reload_tables": tables or ("*",)}) for feed in feeds])
 
 
 def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> RunResult:
@@ -276,13 +260,9 @@ def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRep
 
 @click.command()
 @click.argument("table_names", metavar="TABLE...", nargs=-1, required=True)
-@feed_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @progress_options
-@configured
-def rebuild(
-    config: LakehouseConfig, table_names: Sequence[str], feed_name: str | None, as_json: bool, progress: Shown
-) -> int:
+@of_feeds()
+def rebuild(asked: Asked, table_names: Sequence[str], progress: Shown) -> int:
     """Recompute each TABLE (database.table) from all of its events, and make a pass.
 
     Readers see the table as it was until it is replaced, in one commit. A table that is held stays as it is. Exit codes
@@ -292,14 +272,13 @@ def rebuild(
     Example:
       cdc-lakehouse rebuild shop.orders shop.payments
     """
-    feeds = chosen(config, feed_name)
-    lake = Lake(config.lake, config.storage)
-    wanted = {feed.name: sorted({*map(str, known_tables(lake, feed))}.intersection(table_names)) for feed in feeds}
+    wanted = [
+        (feed, sorted({*map(str, known_tables(asked.lake, feed))}.intersection(table_names))) for feed in asked.feeds
+    ]
     for table in table_names:
-        if not any(table in of_feed for of_feed in wanted.values()):
+        if not any(table in tables for _, tables in wanted):
             raise ConfigurationError(f"there is no table {table}", advice="name one as database.table")
-    concerned = [(feed, {"rebuild_tables": wanted[feed.name]}) for feed in feeds if wanted[feed.name]]
-    return _print(_passes(config, progress, concerned), as_json=as_json)
+    return _pass_over(asked, progress, [(feed, {"rebuild_tables": tables}) for feed, tables in wanted if tables])
 
 
 def _passes(
@@ -310,12 +289,10 @@ def _passes(
     return unless_signalled(lambda: [runner.try_run(feed, **options) for feed, options in passes])
 
 
-def _print(results: Sequence[RunResult], *, as_json: bool) -> int:
-    """Print results; return the exit code."""
-    if as_json:
-        print_json({"feeds": [asdict(result) for result in results]})
-    else:
-        say("\n\n".join(_text(result) for result in results))
+def _pass_over(asked: Asked, progress: Shown, passes: Sequence[tuple[FeedConfig, dict[str, Any]]]) -> int:
+    """Make the passes and print their results; return the exit code."""
+    results = _passes(asked.config, progress, passes)
+    asked.answer({"feeds": [asdict(result) for result in results]}, *map(_text, results))
     return max(result.exit_code for result in results)
 
 

@@ -1,5 +1,5 @@
-"""`cdc-lakehouse show`: print rows of a current-state table, as of the published cut or of another moment. No JVM is
-started."""
+"""`cdc-lakehouse show` prints rows of a current-state table, as of the published cut or of another moment;
+`cdc-lakehouse schema` its columns in the source and in the lake, and the DDL that made them. No JVM is started."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, print_json, printable, say
-from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.changelog.mysql_types import type_text
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.commands.common import DONE, Asked, grid, of_feeds, printable, say, short
 from cdc_lakehouse.config.reporting import guess, some
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.typed_rows import lake_columns
+from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.reading import AsOf, ReadableTable, readable_tables
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import value_format
 
 _WIDTH = 32
 
@@ -43,24 +46,14 @@ as_of_option = click.option(
 
 @click.command()
 @click.argument("table", required=False)
-@feed_option
 @click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rows of each table.")
 @as_of_option
 @click.option("--last-good", is_flag=True, help="With --as-of: show a held table at its last good cut.")
 @click.option("--columns", help="Only these columns, separated by commas.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows of one table as CSV.")
-@configured
+@of_feeds("the rows")
 def command(
-    config: LakehouseConfig,
-    table: str | None,
-    feed_name: str | None,
-    rows: int,
-    as_of: AsOf,
-    last_good: bool,
-    columns: str | None,
-    as_json: bool,
-    as_csv: bool,
+    asked: Asked, table: str | None, rows: int, as_of: AsOf, last_good: bool, columns: str | None, as_csv: bool
 ) -> int:
     """Print rows of TABLE (database.table), or of every table, as of the published cut.
 
@@ -72,32 +65,26 @@ def command(
       cdc-lakehouse show shop.orders --rows 20 --columns id,status,total
       cdc-lakehouse show shop.orders --as-of 2026-11-22T10:00 --csv
     """
-    if as_json and as_csv:
+    if asked.as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
-    wanted = find_tables(config, table, feed_name, as_of, last_good=last_good)
+    wanted = find_tables(asked, table, as_of, last_good=last_good)
     if table is None:
         wanted = _readable(wanted)
     if as_csv and len(wanted) > 1:
         raise click.UsageError("--csv prints one table: name it, and the feed where several have it")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     heads = [(each, *_head(each, rows, names)) for each in wanted]
-    if as_json:
-        print_json({"tables": [_document(*head) for head in heads]})
-    elif as_csv:
+    if as_csv:
         click.echo(_csv(heads[0][2]), nl=False)
     else:
-        say("\n\n".join(_text(*head) for head in heads))
+        asked.answer({"tables": [_document(*head) for head in heads]}, *(_text(*head) for head in heads))
     return DONE
 
 
-def find_tables(
-    config: LakehouseConfig, table: str | None, feed: str | None, as_of: AsOf, *, last_good: bool = False
-) -> list[ReadableTable]:
-    """Return the published tables of all feeds or one, or those of that name. Raises `ConfigurationError` when there
-    are none."""
-    lake = Lake(config.lake, config.storage)
-    runs = [FeedRun(each, lake) for each in chosen(config, feed)]
-    found = [each for run in runs for each in readable_tables(run, as_of, last_good=last_good)]
+def find_tables(asked: Asked, table: str | None, as_of: AsOf, *, last_good: bool = False) -> list[ReadableTable]:
+    """Return the published tables of the feeds, or those of that name. Raises `ConfigurationError` when there are
+    none."""
+    found = [each for run in asked.runs for each in readable_tables(run, as_of, last_good=last_good)]
     wanted = [each for each in found if table in (None, str(each.name))]
     if not wanted:
         known = [str(each.name) for each in found]
@@ -168,3 +155,84 @@ def _text(table: ReadableTable, count: int, arrow: pa.Table) -> str:
 def _cell(value: object) -> str:
     text = printable("NULL" if value is None else _plain(value))
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+# --- Schemas ---
+
+
+@click.command()
+@click.argument("table")
+@of_feeds("the schema")
+def schema(asked: Asked, table: str) -> int:
+    """Show the columns of TABLE (database.table) in the source and in the lake, and the DDL that made them.
+
+    \b
+    Examples:
+      cdc-lakehouse schema shop.orders
+      cdc-lakehouse schema shop.orders --json
+    """
+    documents = [_schema(each) for each in find_tables(asked, table, None)]
+    asked.answer({"tables": documents}, *map(_schema_text, documents))
+    return DONE
+
+
+def _schema(table: ReadableTable) -> dict[str, Any]:
+    run, version = table.run, table.life.last
+    key = {column.id for column in key_columns(run.feed, version)}
+    columns = lake_columns(version.carried, value_format(run.feed, version.name))
+    in_lake = {column.id: (column.name, column.type) for column in columns}
+    return {
+        "feed": run.feed.name,
+        "database": table.name.database,
+        "table": table.name.table,
+        "iceberg_table": None if table.identifier is None else str(table.identifier),
+        "columns": [_column(column, key, in_lake.get(column.id)) for column in version.columns],
+        "ddl": [_ddl(each) for each in table.life.versions if each.kind != "seen"],
+    }
+
+
+def _column(column: Column, key: set[int], in_lake: tuple[str, str] | None) -> dict[str, Any]:
+    """Describe a column; its lake columns are None when rows do not have it."""
+    name, kind = in_lake or (None, None)
+    return {
+        "name": column.name,
+        "type": type_text(column.type),
+        "nullable": column.nullable,
+        "default": column.default,
+        "comment": column.comment,
+        "key": column.id in key,
+        "lake_name": name,
+        "lake_type": kind,
+    }
+
+
+def _ddl(version: TableVersion) -> dict[str, Any]:
+    return {
+        "commit_ts": version.commit_ts,
+        "commit_time": commit_time(version.commit_ts).isoformat(),
+        "effect": version.effect,
+        "statement": version.query,
+    }
+
+
+def _schema_text(document: dict[str, Any]) -> str:
+    header = ["column", "source", "lake", "", "default", "comment"]
+    rows = [
+        [
+            each["name"],
+            each["type"] + ("" if each["nullable"] else " NOT NULL"),
+            "-" if each["lake_type"] is None else _lake_column(each),
+            "key" if each["key"] else "",
+            short(each["default"] or "", 30),
+            short(each["comment"] or "", 40),
+        ]
+        for each in document["columns"]
+    ]
+    title = f"{document['database']}.{document['table']}: {document['iceberg_table'] or 'no rows yet'}"
+    ddl = [f"    {each['commit_time']}  {each['effect']:<8} {short(each['statement'])}" for each in document["ddl"]]
+    return "\n".join([title, *grid(header, rows), "", "  DDL:", *ddl])
+
+
+def _lake_column(column: dict[str, Any]) -> str:
+    name, kind = column["lake_name"], column["lake_type"]
+    return kind if name == column["name"] else f"{name} {kind}"

@@ -15,24 +15,21 @@ from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
     UNREACHABLE,
+    Asked,
     bad,
-    chosen,
-    configured,
     doubtful,
     existing_home,
-    feed_option,
     good,
     grid,
     may_have_pending_runs,
-    print_json,
+    of_feeds,
     problem_lines,
     say,
     short,
 )
-from cdc_lakehouse.config import LakehouseConfig, ProblemKind
+from cdc_lakehouse.config import ProblemKind
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import SourceUnreachableError
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
@@ -47,25 +44,15 @@ _LONGEST_BEAT_SECONDS: Final = 300
 
 
 @click.command()
-@feed_option
 @click.option("--check", "checks", is_flag=True, help="For monitoring: exit code 1 if something needs attention.")
 @click.option("--held", is_flag=True, help="Only the tables that are held.")
 @click.option("--late", is_flag=True, help="Only the tables that are older than their freshness_minutes.")
 @click.option("--table", "names", multiple=True, metavar="DATABASE.TABLE", help="Only this table; several times.")
 @click.option("--files", is_flag=True, help="The files of each table too, from its metadata.")
 @click.option("--quiet", "-q", is_flag=True, help="Only what needs attention.")
-@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
-@configured
+@of_feeds("the status")
 def command(
-    config: LakehouseConfig,
-    feed_name: str | None,
-    checks: bool,
-    held: bool,
-    late: bool,
-    names: tuple[str, ...],
-    files: bool,
-    quiet: bool,
-    as_json: bool,
+    asked: Asked, checks: bool, held: bool, late: bool, names: tuple[str, ...], files: bool, quiet: bool
 ) -> int:
     """Show the state of each feed: what needs attention, checkpoints, lag, tables, what is held and quarantined.
 
@@ -81,8 +68,7 @@ def command(
       cdc-lakehouse status --held
     """
     now = utc_now()
-    lake = Lake(config.lake, config.storage)
-    states = [FeedState(lake, feed, now) for feed in chosen(config, feed_name)]
+    states = [FeedState(asked.lake, feed, now) for feed in asked.feeds]
     # The sources first: what is published meanwhile is not behind them.
     unreachable = any(isinstance(state.source.error, SourceUnreachableError) for state in states)
     failed = failed_runs([state.feed.name for state in states])
@@ -96,13 +82,9 @@ def command(
             and (not names or f"{table['database']}.{table['table']}" in names)
         ]
         status["held"] = {name: why for name, why in status["held"].items() if not names or name in names}
-    if as_json:
-        print_json({"feeds": statuses})
-    elif quiet:
-        for line in (line for status in statuses for line in _attention(status)):
-            say(line)
-    else:
-        say("\n\n".join(_text(status, files=files) for status in statuses))
+    lines = [line for status in statuses for line in _attention(status)]
+    texts = ["\n".join(lines)] if quiet else [_text(status, files=files) for status in statuses]
+    asked.answer({"feeds": statuses}, *texts)
     if checks:
         return HELD if any(status["attention"] for status in statuses) else DONE
     return UNREACHABLE if unreachable else DONE

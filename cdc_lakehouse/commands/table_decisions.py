@@ -4,16 +4,13 @@ Neither starts Spark or Dagster: the next run acts on it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, os_user, print_json, say
-from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.commands.common import DONE, HELD, Asked, of_feeds, os_user, say
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.decisions import Resumed, hold_table, resume_table
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -22,12 +19,8 @@ from cdc_lakehouse.pipeline.run import FeedRun
 @click.argument("table")
 @click.option("--reason", required=True, help="Why; `status` and the check nothing_held show it.")
 @click.option("--by", "held_by", help="Who holds the table. [default: the user of the system]")
-@feed_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-@configured
-def hold(
-    config: LakehouseConfig, table: str, reason: str, held_by: str | None, feed_name: str | None, as_json: bool
-) -> int:
+@of_feeds("what was done")
+def hold(asked: Asked, table: str, reason: str, held_by: str | None) -> int:
     """Hold TABLE (database.table) at its last cut until it is resumed. Its events are kept; other tables continue.
 
     Exit code 0: held, from the next run on. 2: no feed has such a table.
@@ -38,7 +31,7 @@ def hold(
     """
     held: list[FeedRun] = []
     refused: ConfigurationError | None = None
-    for run in _runs(config, feed_name):
+    for run in asked.runs:
         try:
             hold_table(run, table, reason, held_by or os_user(), utc_now())
             held.append(run)
@@ -46,19 +39,15 @@ def hold(
             refused = error
     if refused is not None and not held:
         raise refused
-    if as_json:
-        print_json({"feeds": [{"feed": run.feed.name, "table": table, "held": True} for run in held]})
-    else:
-        say("\n".join(f"feed {run.feed.name}: the next run holds {table}" for run in held))
+    document = {"feeds": [{"feed": run.feed.name, "table": table, "held": True} for run in held]}
+    asked.answer(document, "\n".join(f"feed {run.feed.name}: the next run holds {table}" for run in held))
     return DONE
 
 
 @click.command()
 @click.argument("table")
-@feed_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-@configured
-def resume(config: LakehouseConfig, table: str, feed_name: str | None, as_json: bool) -> int:
+@of_feeds("what was done")
+def resume(asked: Asked, table: str) -> int:
     """Release TABLE (database.table) that a person holds, or approve a rewrite that the policy holds.
 
     Exit code 0: the next run continues the table. 1: nobody holds it, and none of its rewrites waits.
@@ -67,20 +56,18 @@ def resume(config: LakehouseConfig, table: str, feed_name: str | None, as_json: 
     Example:
       cdc-lakehouse resume shop.orders
     """
-    runs = _runs(config, feed_name)
-    resumed = [(run, found) for run in runs if (found := resume_table(run, table, utc_now()))]
-    if as_json:
-        print_json({"feeds": [_document(run, table, found) for run, found in resumed]})
-    for run, found in [] if as_json else resumed:
-        say("\n".join(_text(run, table, found)))
-    if not resumed:
-        _print_why_not(runs, table)
-    return DONE if resumed else HELD
-
-
-def _runs(config: LakehouseConfig, feed_name: str | None) -> list[FeedRun]:
-    lake = Lake(config.lake, config.storage)
-    return [FeedRun(feed, lake) for feed in chosen(config, feed_name)]
+    resumed = [(run, found) for run in asked.runs if (found := resume_table(run, table, utc_now()))]
+    lines = [line for run, found in resumed for line in _lines(run, table, found)]
+    asked.answer({"feeds": [_document(run, table, found) for run, found in resumed]}, "\n".join(lines))
+    if resumed:
+        return DONE
+    say(f"nobody holds {table}, and no rewrite of {table} waits", err=True)
+    for run in asked.runs:
+        lives = run.history.history.incarnations()
+        for id, reason in run.last_cut.held:
+            if id in lives and str(lives[id].last.name) == table:
+                say(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)
+    return HELD
 
 
 def _document(run: FeedRun, table: str, resumed: Resumed) -> dict[str, Any]:
@@ -90,7 +77,7 @@ def _document(run: FeedRun, table: str, resumed: Resumed) -> dict[str, Any]:
             "approved": approved}  # fmt: skip
 
 
-def _text(run: FeedRun, table: str, resumed: Resumed) -> list[str]:
+def _lines(run: FeedRun, table: str, resumed: Resumed) -> list[str]:
     lines: list[str] = []
     if resumed.hold is not None:
         lines.append(f"feed {run.feed.name}: {table} continues with the next run")
@@ -98,12 +85,3 @@ def _text(run: FeedRun, table: str, resumed: Resumed) -> list[str]:
         lines.append(f"feed {run.feed.name}: the next run carries out")
         lines += [f"  {version.query or version.kind}" for version in resumed.approved]
     return lines
-
-
-def _print_why_not(runs: Sequence[FeedRun], table: str) -> None:
-    say(f"nobody holds {table}, and no rewrite of {table} waits", err=True)
-    for run in runs:
-        lives = run.history.history.incarnations()
-        for id, reason in run.last_cut.held:
-            if id in lives and str(lives[id].last.name) == table:
-                say(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)

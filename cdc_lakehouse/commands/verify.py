@@ -14,21 +14,18 @@ from cdc_lakehouse.commands.common import (
     BAD_INPUT,
     DONE,
     HELD,
+    Asked,
     ProgressLine,
     Shown,
-    chosen,
-    configured,
-    feed_option,
     grid,
+    of_feeds,
     os_user,
     print_json,
     progress_options,
     say,
 )
 from cdc_lakehouse.commands.run import repair
-from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate import verify
 from cdc_lakehouse.operate.verify import Difference, TableResult, Values, VerifyOptions, VerifyResult
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
@@ -41,7 +38,6 @@ _FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "di
 
 
 @click.command()
-@feed_option
 @click.option("--table", "tables", multiple=True, help="Only this table (database.table); may be repeated.")
 @click.option(
     "--attempts",
@@ -54,21 +50,12 @@ _FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "di
 @click.option("--rows", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Keys shown of each table.")
 @click.option("--repair", "repairs", is_flag=True, help="Repair differing rows, and make a pass.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @progress_options
-@configured
+@of_feeds()
 def command(
-    config: LakehouseConfig,
-    feed_name: str | None,
-    tables: tuple[str, ...],
-    attempts: int,
-    pause: float,
-    rows: int,
-    repairs: bool,
-    yes: bool,
-    as_json: bool,
+    asked: Asked, tables: tuple[str, ...], attempts: int, pause: float, rows: int, repairs: bool, yes: bool,
     progress: Shown,
-) -> int:
+) -> int:  # fmt: skip
     """Compare the tables of the published cut with the source database.
 
     Exit code 0: they are equal, or have been repaired. 1: rows differ. 2: something could not be checked, and no row
@@ -81,14 +68,12 @@ def command(
     """
     if yes and not repairs:
         raise click.UsageError("--yes goes with --repair")
-    lake = Lake(config.lake, config.storage)
-    feeds = [(feed, feed.verify) for feed in chosen(config, feed_name)]
     options = VerifyOptions(attempts, pause, verify.MOST_KEYS if repairs else rows)
     with ProgressLine(progress):
         results = [
-            verify.verify_feed(functools.partial(FeedRun, feed, lake), database, tables, options)
-            for feed, database in feeds
-            if database is not None
+            verify.verify_feed(functools.partial(FeedRun, feed, asked.lake), feed.verify, tables, options)
+            for feed in asked.feeds
+            if feed.verify is not None
         ]
     if not results:
         raise ConfigurationError("no source database is configured", advice="set verify.url of the feed")
@@ -97,12 +82,10 @@ def command(
             f"no table {', '.join(tables)} is published",
             advice="name it as the source does, database.table: `cdc-lakehouse status` shows what is published",
         )
-    if not as_json:
+    if not asked.as_json:
         say("\n\n".join(_text(result, rows) for result in results))
-    repaired = {
-        result.feed: _repair(config, lake, result, ask=not yes, progress=progress) for result in results if repairs
-    }
-    if as_json:
+    repaired = {result.feed: _repair(asked, result, ask=not yes, progress=progress) for result in results if repairs}
+    if asked.as_json:
         print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
     else:
         for name, repair in repaired.items():
@@ -123,11 +106,11 @@ class _Repair:
     is_whole: bool = False
 
 
-def _repair(config: LakehouseConfig, lake: Lake, result: VerifyResult, *, ask: bool, progress: Shown) -> _Repair:
+def _repair(asked: Asked, result: VerifyResult, *, ask: bool, progress: Shown) -> _Repair:
     """Repair the differing tables of a feed, as far as possible."""
-    feed, done = config.feed(result.feed), _Repair()
+    feed, done = asked.config.feed(result.feed), _Repair()
     planned: list[TableRepair] = []
-    run = FeedRun(feed, lake)
+    run = FeedRun(feed, asked.lake)
     for table in result.tables:
         if table.result == "different":
             try:
@@ -141,11 +124,11 @@ def _repair(config: LakehouseConfig, lake: Lake, result: VerifyResult, *, ask: b
     if ask and not click.confirm(question, err=True):
         done.refused |= {str(each.name): "not confirmed" for each in planned}
         return done
-    made = repair(config, feed, planned, progress=progress)
+    made = repair(asked.config, feed, planned, progress=progress)
     if made.error is not None:
         done.refused |= {str(each.name): made.error for each in planned}
         return done
-    held = FeedRun(feed, lake).last_cut.held_incarnations
+    held = FeedRun(feed, asked.lake).last_cut.held_incarnations
     done.refused |= {str(e.name): "written, and the table is held" for e in planned if e.incarnation in held}
     done.tables = planned
     left = any(table.result == "unchecked" for table in result.tables)
