@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (993, 5),
     "cdc_lakehouse/assets": (2_470, 11),
     "cdc_lakehouse/changelog": (5_768, 16),
-    "cdc_lakehouse/commands": (4_009, 21),
+    "cdc_lakehouse/commands": (3_850, 20),
     "cdc_lakehouse/config": (1_955, 7),
     "cdc_lakehouse/decoders": (6_332, 22),
     "cdc_lakehouse/lake": (11_269, 31),
