@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
-from pydantic import TypeAdapter
 from pyiceberg.io import FileIO, load_file_io
 
 from cdc_lakehouse.changelog.schema import TableName
@@ -29,6 +28,7 @@ from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChan
 from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump import database as dumped
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
+from cdc_lakehouse.sources.dump.database import End, Plan, PlannedTable
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -37,36 +37,6 @@ _MOST_ROUNDS: Final = 20
 _PART_BYTES: Final = 256 << 20
 """The size of rows in a file before compression: the least that a task of the load reads."""
 _ALL: Final = "*"
-
-
-@dataclass(frozen=True)
-class _PlannedTable:
-    """The plan for one table: `directory` is its own within the dump's, `position` the log position before it is
-    read."""
-
-    definition: TableDefinition
-    directory: str
-    position: DumpPosition
-    ranges: tuple[KeyRange, ...]
-
-
-@dataclass
-class _Plan:
-    """The plan of a dump. `wanted` are names of tables, or `*`; `begun` is the number of directories assigned to
-    tables, `tables` are by their names. The names of fields here and in it are the keys of `plan.json`."""
-
-    wanted: list[str]
-    started: str
-    position: DumpPosition | None = None
-    begun: int = 0
-    tables: dict[str, _PlannedTable] = field(default_factory=dict[str, _PlannedTable])
-
-    def stored(self) -> str:
-        """Return the text of `plan.json`."""
-        return dumped.stored_document(_PLAN.dump_python(self, mode="json", exclude_none=True))
-
-
-_PLAN: Final = TypeAdapter(_Plan)
 
 
 @dataclass(frozen=True)
@@ -111,7 +81,7 @@ class DatabaseDump:
         if not self._run.reload_tables:
             ended = (n for n in range(numbers, 0, -1) if dumped.has_document(self._store, n, dumped.DUMP))
             return next(ended, max(1, numbers))
-        planned = dumped.read_document(self._store, numbers, dumped.PLAN)["wanted"] if numbers else None
+        planned = dumped.read_document(self._store, numbers, Plan).wanted if numbers else None
         return numbers if planned == wanted and not self._is_used(numbers) else numbers + 1
 
     def _is_used(self, number: int) -> bool:
@@ -121,9 +91,9 @@ class DatabaseDump:
 
     def _make(self, number: int, wanted: list[str]) -> None:
         now = self._run.clock().isoformat(sep=" ", timespec="seconds")
-        plan = _Plan(wanted, now)
+        plan = Plan(wanted, now)
         if dumped.has_document(self._store, number, dumped.PLAN):
-            plan = dumped.read_document(self._store, number, dumped.PLAN, _PLAN.validate_python)
+            plan = dumped.read_document(self._store, number, Plan)
         for _ in range(_MOST_ROUNDS):
             self._run.require_lease()
             with SourceDatabase(self._database, texts=True) as database:
@@ -143,11 +113,11 @@ class DatabaseDump:
 
     # --- What is read ---
 
-    def _plan_tables(self, database: SourceDatabase, plan: _Plan, number: int) -> None:
+    def _plan_tables(self, database: SourceDatabase, plan: Plan, number: int) -> None:
         """Plan the tables that are not planned yet and did not change while their position was taken."""
         if plan.position is not None and plan.position.tso is not None:
             return  # All tables are planned at once.
-        before, known = self._definitions(database, plan), set(plan.tables)
+        before = self._definitions(database, plan)
         missing = [name for name in plan.wanted if name != _ALL and name not in map(str, before)]
         if missing and not plan.tables:
             raise SourceError(
@@ -167,11 +137,9 @@ class DatabaseDump:
             same = (after[name] for name in unread if before.get(name) == after[name])
             self._add(database, plan, position, same)
         plan.position = plan.position or position
-        for table in [table for name, table in plan.tables.items() if name not in known]:
-            self._write(f"{dumped.directory_of(number)}{table.directory}schema.sql", f"{table.definition.statement};\n")
-        self._write(dumped.directory_of(number, dumped.PLAN), plan.stored())
+        self._write(dumped.directory_of(number, dumped.PLAN), plan)
 
-    def _definitions(self, database: SourceDatabase, plan: _Plan) -> Mapping[TableName, TableDefinition]:
+    def _definitions(self, database: SourceDatabase, plan: Plan) -> Mapping[TableName, TableDefinition]:
         def takes(name: TableName) -> bool:
             return (plan.wanted == [_ALL] or str(name) in plan.wanted) and self._takes(name)
 
@@ -190,7 +158,7 @@ class DatabaseDump:
         return position
 
     def _add(
-        self, database: SourceDatabase, plan: _Plan, position: DumpPosition, tables: Iterable[TableDefinition]
+        self, database: SourceDatabase, plan: Plan, position: DumpPosition, tables: Iterable[TableDefinition]
     ) -> None:
         for table in tables:
             plan.begun += 1
@@ -201,9 +169,9 @@ class DatabaseDump:
                 continue
             except SourceError:
                 ranges = [KeyRange()]  # Reading it reports the reason.
-            plan.tables[table.name.identity] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
+            plan.tables[table.name.identity] = PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
 
-    def _end(self, database: SourceDatabase, plan: _Plan) -> DumpPosition | None:
+    def _end(self, database: SourceDatabase, plan: Plan) -> DumpPosition | None:
         """Return the position after everything that was read; None when tables have changed or are new and must be
         read."""
         if plan.position is not None and plan.position.tso is not None:
@@ -216,22 +184,20 @@ class DatabaseDump:
             del plan.tables[name]
         return None if {name.identity for name in now} - plan.tables.keys() else until
 
-    def _finish(self, plan: _Plan, number: int, until: DumpPosition) -> None:
-        assert plan.position is not None
-        objects = dumped.list_dump(self._store, number)
-        tables: list[dict[str, Any]] = []
-        for table in plan.tables.values():
-            directory = f"{dumped.directory_of(number)}{table.directory}"
+    def _finish(self, plan: Plan, number: int, until: DumpPosition) -> None:
+        end, rows, objects = End(until, []), 0, dumped.list_dump(self._store, number)
+        for name, table in plan.tables.items():
+            directory = dumped.directory_of(number, table.directory)
             found = objects.get(directory, ())
-            reason = self._failure(directory, found)
-            if reason is not None:
+            if (reason := self._failure(directory, found)) is not None:
                 self._run.log.warning("%s could not be read: %s", table.definition.name, reason)
-            ranges = dumped.read_ranges(found) if reason is None else {}
-            tables.append(dumped.stored_table(table.definition, table.position, directory, ranges, reason))
-        text = dumped.stored_dump(plan.position, until, plan.started, tables)
-        self._write(dumped.directory_of(number, dumped.DUMP), text)
-        rows = sum(table["rows"] for table in tables)
-        self._run.log.info("read %d rows of %d tables of the database", rows, len(tables))
+                end.failed[name] = reason
+                continue
+            ranges = dumped.read_ranges(found).values()
+            end.done += (each.mark.path for each in ranges)
+            rows += sum(each.rows for each in ranges)
+        self._write(dumped.directory_of(number, dumped.DUMP), end)
+        self._run.log.info("read %d rows of %d tables of the database", rows, len(plan.tables))
 
     def _failure(self, directory: str, objects: Iterable[StoredObject]) -> str | None:
         """Return why this run could not read a table, from the table's directory; None when it did not fail."""
@@ -240,17 +206,17 @@ class DatabaseDump:
             return None
         return self._store.read(path, limit=SMALL_FILE_LIMIT).decode()
 
-    def _write(self, path: str, text: str) -> None:
-        self._run.lake.write(f"{self._store.uri}/{path}", text.encode())
+    def _write(self, path: str, document: Plan | End) -> None:
+        self._run.lake.write(f"{self._store.uri}/{path}", dumped.stored_document(document).encode())
 
     # --- Rows ---
 
-    def _left(self, plan: _Plan, number: int) -> list[_RangeRead]:
+    def _left(self, plan: Plan, number: int) -> list[_RangeRead]:
         """Return the ranges that have not been read."""
         objects = dumped.list_dump(self._store, number)
         left: list[_RangeRead] = []
         for table in plan.tables.values():
-            directory = f"{dumped.directory_of(number)}{table.directory}"
+            directory = dumped.directory_of(number, table.directory)
             found = objects.get(directory, ())
             if self._failure(directory, found) is not None:
                 continue
@@ -262,7 +228,7 @@ class DatabaseDump:
             )
         return left
 
-    def _read_ranges(self, plan: _Plan, number: int) -> None:
+    def _read_ranges(self, plan: Plan, number: int) -> None:
         run, left = self._run, self._left(plan, number)
         if not left:
             return

@@ -97,9 +97,9 @@ def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingPr
     objects = dumped.list_dump(store, number)
     tables = tables_read = ranges = ranges_read = rows = estimated = size = 0
     ended: list[tuple[datetime.datetime, int]] = []
-    for table in dumped.read_document(store, number, dumped.PLAN)["tables"].values():
-        found = objects.get(dumped.directory_of(number, table["directory"]), ())
-        read, count = dumped.read_ranges(found), len(table["ranges"])
+    for table in dumped.read_document(store, number, dumped.Plan).tables.values():
+        found = objects.get(dumped.directory_of(number, table.directory), ())
+        read, count = dumped.read_ranges(found), len(table.ranges)
         own = sum(each.rows for each in read.values())
         tables, ranges, ranges_read = tables + 1, ranges + count, ranges_read + len(read)
         rows += own
@@ -107,7 +107,7 @@ def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingPr
         if len(read) == count:
             tables_read, estimated = tables_read + 1, estimated + own
         else:
-            estimated += max(own, table["definition"]["estimated_rows"], (count - 1) * chunk_rows)
+            estimated += max(own, table.definition.estimated_rows, (count - 1) * chunk_rows)
         ended += ((each.ended, each.rows) for each in read.values())
     left = _seconds_left(ended, estimated - rows) if ranges_read < ranges else None
     return ReadingProgress(tables, tables_read, ranges, ranges_read, rows, estimated, size, left)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import json
 from typing import Any
 
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_order import OptionConflict, PartitionSummary
@@ -21,6 +20,9 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.progress import location_of
+from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.dump.contents import DumpPosition
+from cdc_lakehouse.sources.dump.database import Plan, PlannedTable, stored_document
 from tests.kit.lakes import TestLake
 
 NOON = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
@@ -140,8 +142,9 @@ def write_database_progress(lake: TestLake, *, rows: int = 0, estimated: int = 0
     if ended:
         lake.lake.write(f"{root}/dump.json", b"{}")
         return
-    table = {"directory": "t000001/", "ranges": [{}, {}], "definition": {"estimated_rows": estimated}}
-    lake.lake.write(f"{root}/plan.json", json.dumps({"tables": {"d.t": table}}).encode())
+    definition = TableDefinition(TableName("d", "t"), "CREATE TABLE t (a INT)", "", estimated)
+    table = PlannedTable(definition, "t000001/", DumpPosition(tso=1), (KeyRange(), KeyRange()))
+    lake.lake.write(f"{root}/plan.json", stored_document(Plan(["*"], "", None, 1, {"d.t": table})).encode())
     lake.lake.write(f"{root}/t000001/000000000-aa.{rows}.done", b"done")
 
 

@@ -3,7 +3,6 @@ shows."""
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 from collections.abc import Callable
@@ -12,10 +11,14 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline import progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps
+from cdc_lakehouse.sources.dump.contents import Dump
+from cdc_lakehouse.sources.dump.database import Plan, directory_of, read_database_dump, read_document
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import StartCanal, executed
@@ -59,12 +62,12 @@ class Load:
     def loaded(self) -> list[dict[str, Any]]:
         return [event for event in self.feed.lake.machinery("events") if event["op"] == "R"]
 
-    def document(self, number: int = 1) -> dict[str, Any]:
-        return json.loads((self.root / f"{number:06d}" / "dump.json").read_text())
+    @property
+    def store(self) -> ObjectStore:
+        return open_store(self.root.as_uri(), StorageConfig())
 
-    def files(self, table: str) -> list[str]:
-        (found,) = (each for each in self.document()["tables"] if each["table"] == table)
-        return [path for path, _ in found["files"]]
+    def read(self, number: int = 1) -> Dump:
+        return read_database_dump(self.store, number)
 
 
 def of_database(writer: Writer) -> dict[str, Any]:
@@ -243,9 +246,9 @@ def test_tables_that_change_are_loaded_true(
     writer.run("INSERT INTO bare VALUES (1)")
     done = load.catch_up()
     load.check(done)
-    read = load.document()
-    assert read["position"] != read["until"] and len(load.loaded()) == sum(each["rows"] for each in read["tables"])
-    assert min(len(load.files(table)) for table in ("t", "ke%y", "bytes")) > 2
+    read = load.read()
+    assert read.position != read.until and len(load.loaded()) == sum(each.rows or 0 for each in read.tables)
+    assert all(len(each.files) > 2 for each in read.tables if each.name.table in ("t", "ke%y", "bytes"))
     cuts = sorted({row["checkpoint_ts"] for row in load.feed.lake.machinery("checkpoints")})
     assert cuts[0] == done.loaded.commit_ts and min(event["commit_ts"] for event in load.loaded()) < cuts[0]
     load.check_nothing_to_do()
@@ -257,7 +260,7 @@ def test_tables_that_change_are_loaded_true(
     load.land()
     if again.loaded.waits is not None:
         again = load.run(reload_tables=frozenset({"d.still"}))
-    assert [each["table"] for each in load.document(2)["tables"]] == ["still"] and again.loaded.commit_ts is not None
+    assert [each.name.table for each in load.read(2).tables] == ["still"] and again.loaded.commit_ts is not None
     load.check(load.run())
 
 
@@ -279,7 +282,8 @@ def test_statements_within_a_load_are_followed(load: Load, writer: Writer, monke
     monkeypatch.setattr(DatabaseDump, "_read_ranges", read)
     load.land()
     load.run()
-    positions = {each["table"]: each["position"]["log_offset"] for each in load.document()["tables"]}
+    at = {each.name.table: each.position for each in load.read().tables}
+    positions = {name: position.log_offset or 0 for name, position in at.items() if position is not None}
     assert positions["bare"] < positions["t"] < positions["moved"] and "gone" not in positions
     writer.run("INSERT INTO bare VALUES (1)", "ALTER TABLE t DROP COLUMN v", "UPDATE moved SET w = 4")
     load.check(load.catch_up())
@@ -292,7 +296,8 @@ def test_killed_load_reads_no_range_again(load: Load, writer: Writer) -> None:
         load.run()
     assert killed.happened and not load.loaded()
     # Of one range, what a task that died leaves.
-    directory = next(each.parent for each in load.root.glob("*/*/schema.sql") if "TABLE `t`" in each.read_text())
+    plan = read_document(load.store, 1, Plan)
+    directory = load.root / directory_of(1, plan.tables["d.t"].directory)
     lost = next(directory.glob("000000003-*.done"))
     lost.unlink()
     names = {path.relative_to(load.root) for path in load.root.rglob("*.done")}

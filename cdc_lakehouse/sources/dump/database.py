@@ -1,8 +1,7 @@
 """The dump of a database that was read directly, in a directory of the lake.
 
     {number}/plan.json                         which tables are read, from which positions on, in which ranges
-    {number}/dump.json                         written last: the tables, their files, and how far the log was by then
-    {number}/{table}/schema.sql                CREATE TABLE
+    {number}/dump.json                         written last: how far the log was by then, and which ranges count
     {number}/{table}/{range}-{token}-{part}.rows
     {number}/{table}/{range}-{token}.{rows}.done       written when all parts of a range are
 
@@ -14,38 +13,92 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
 
-from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.changelog.stored import Json, stored_fields, stored_text
+from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump import contents
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
-from cdc_lakehouse.sources.dump.flat_files import StatementError, read_create_table
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
-
-if TYPE_CHECKING:
-    from cdc_lakehouse.sources.database.reading import TableDefinition
 
 PLAN, DUMP = "plan.json", "dump.json"
 
 _FORMAT: Final = 1
 """The form of both files. Without a number it is 1."""
-_POSITION: Final = TypeAdapter(DumpPosition)
 _DONE: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)\.(?P<rows>\d+)\.done")
 _PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.rows")
 
 
-def notation_of(columns: Iterable[str], encoded: Iterable[str]) -> contents.TextNotation:
-    """Return the notation of rows; `encoded` columns are hexadecimal digits."""
-    return contents.TextNotation(
-        tuple(columns), terminator=b"\n", backslash_escapes=False, encoded=dict.fromkeys(encoded, "hex")
-    )
+# --- The content of the JSON files: the names of fields are keys ---
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """The plan for one table: `directory` is its own within the dump's, `position` the log position before it is
+    read."""
+
+    definition: TableDefinition
+    directory: str
+    position: DumpPosition
+    ranges: tuple[KeyRange, ...]
+
+
+@dataclass
+class Plan:
+    """The plan of a dump. `wanted` are names of tables, or `*`; `begun` is the number of directories assigned to
+    tables, `tables` are by the identities of their names."""
+
+    wanted: list[str]
+    started: str
+    position: DumpPosition | None = None
+    begun: int = 0
+    tables: dict[str, PlannedTable] = field(default_factory=dict[str, PlannedTable])
+
+
+@dataclass
+class End:
+    """The end of a dump: the position after the last range was read, `done` the marks of the ranges that count (a task
+    of a run that died may still end), and by the tables' identities why some could not be read."""
+
+    until: DumpPosition
+    done: list[str]
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+
+
+_T = TypeVar("_T", Plan, End)
+
+
+def stored_document(document: Plan | End) -> str:
+    """Return the text of `plan.json` or `dump.json`."""
+    return stored_text(_FORMAT, TypeAdapter(type(document)).dump_python(document, mode="json", exclude_none=True))
+
+
+def read_document(store: ObjectStore, number: int, kind: type[_T]) -> _T:
+    """Read a JSON file of a dump. Raises `ObjectMissingError` where it does not exist, `SourceError` where it is
+    damaged, and `StoredFormError` when newer code wrote it."""
+    path = directory_of(number, PLAN if kind is Plan else DUMP)
+    try:
+        content = store.read(path, limit=SMALL_FILE_LIMIT)
+        return TypeAdapter(kind).validate_python(stored_fields(content, _FORMAT, "what was read of the database"))
+    except ValueError as error:
+        raise SourceError(
+            f"what was read of the database cannot be used: {error}",
+            segment=path,
+            advice=_read_again(store, number),
+        ) from None
+
+
+def _read_again(store: ObjectStore, number: int) -> str:
+    return f"remove {store.uri}/{directory_of(number)}, and it is read again"
+
+
+# --- The directory ---
 
 
 def directory_of(number: int, name: str = "") -> str:
@@ -63,11 +116,15 @@ def done_name(number: int, token: str, rows: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompletedRange:
-    """A range that was read completely: its files in order, the number of their rows, and the time when that ended."""
+    """A range that was read completely: its mark, its files in order, and the number of their rows."""
 
+    mark: StoredObject
     files: tuple[StoredObject, ...]
     rows: int
-    ended: datetime.datetime
+
+    @property
+    def ended(self) -> datetime.datetime:
+        return self.mark.modified
 
 
 def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredObject]]:
@@ -88,14 +145,17 @@ def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredOb
 def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, CompletedRange]:
     """Return the ranges of a table that have been read, by number, from the objects in its directory."""
     parts: dict[tuple[str, str], list[StoredObject]] = {}
-    done: dict[int, tuple[tuple[str, str], int, datetime.datetime]] = {}
+    marks: dict[int, tuple[re.Match[str], StoredObject]] = {}
     for found in objects:
         name = found.path.rpartition("/")[2]
         if match := _DONE.fullmatch(name):
-            done[int(match["range"])] = (match["range"], match["token"]), int(match["rows"]), found.modified
+            marks[int(match["range"])] = match, found
         elif match := _PART.fullmatch(name):
             parts.setdefault((match["range"], match["token"]), []).append(found)
-    return {number: CompletedRange(tuple(parts.get(of, ())), rows, ended) for number, (of, rows, ended) in done.items()}
+    return {
+        number: CompletedRange(mark, tuple(parts.get((of["range"], of["token"]), ())), int(of["rows"]))
+        for number, (of, mark) in sorted(marks.items())
+    }
 
 
 def has_document(store: ObjectStore, number: int, name: str) -> bool:
@@ -115,107 +175,42 @@ def last_number(store: ObjectStore) -> int:
     return number
 
 
-def read_document(
-    store: ObjectStore, number: int, name: str, parse: Callable[[dict[str, Any]], Any] = lambda fields: fields
-) -> Any:
-    """Read a JSON file of a dump, and parse its fields, with `ValueError` for others. Raises `ObjectMissingError` where
-    it does not exist, `SourceError` where it is damaged, and `StoredFormError` when newer code wrote it."""
-    path = directory_of(number, name)
-    try:
-        content = store.read(path, limit=SMALL_FILE_LIMIT)
-        return parse(stored_fields(content, _FORMAT, "what was read of the database"))
-    except ValueError as error:
-        raise SourceError(
-            f"what was read of the database cannot be used: {error}",
-            segment=path,
-            advice=_read_again(store, number),
-        ) from None
-
-
-def _read_again(store: ObjectStore, number: int) -> str:
-    return f"remove {store.uri}/{directory_of(number)}, and it is read again"
-
-
-# --- The content of the JSON files ---
-
-
-def stored_document(fields: Json) -> str:
-    return stored_text(_FORMAT, fields)
-
-
-def stored_table(
-    definition: TableDefinition,
-    position: DumpPosition,
-    directory: str,
-    ranges: Mapping[int, CompletedRange],
-    unread: str | None,
-) -> dict[str, Any]:
-    """Return a table's entry in `dump.json`, for a table that was read into a directory; `unread` is the reason where
-    it could not be."""
-    files = [file for _, each in sorted(ranges.items()) for file in each.files]
-    return {
-        "database": definition.name.database,
-        "table": definition.name.table,
-        "position": _POSITION.dump_python(position, exclude_none=True),
-        "schema": f"{directory}schema.sql",
-        "columns": list(definition.types) if files else [],
-        "encoded": sorted(definition.encoded) if files else [],
-        "files": [[file.path, file.size] for file in files],
-        "rows": sum(each.rows for each in ranges.values()),
-        "unread": unread,
-    }
-
-
-def stored_dump(position: DumpPosition, until: DumpPosition, started: str, tables: Sequence[Json]) -> str:
-    """Return the text of `dump.json`."""
-    positions = {"position": position, "until": until}
-    stored = {name: _POSITION.dump_python(each, exclude_none=True) for name, each in positions.items()}
-    return stored_document({**stored, "started": started, "tables": tables})
+def notation_of(definition: TableDefinition) -> contents.TextNotation:
+    """Return the notation of a table's rows."""
+    return contents.TextNotation(
+        tuple(definition.types), terminator=b"\n", backslash_escapes=False,
+        encoded=dict.fromkeys(sorted(definition.encoded), "hex"),
+    )  # fmt: skip
 
 
 def read_database_dump(store: ObjectStore, number: int) -> Dump:
-    """Read a finished dump. Raises `SourceError` where one of its files does not exist, or has another size, and as
-    `read_document` does."""
-    document = read_document(store, number, DUMP)
-    objects = {found.path: found for directory in list_dump(store, number).values() for found in directory}
+    """Read a finished dump. Raises as `read_document` and `list_dump` do, and `SourceError` where a range is not there.
+    Where a part of one is not, the table's rows are fewer than it says."""
+    plan, end = read_document(store, number, Plan), read_document(store, number, End)
+    marks, objects = set(end.done), list_dump(store, number)
 
-    def the(path: str) -> StoredObject:
-        if path not in objects:
-            raise SourceError(
-                "a file of what was read of the database is not there", segment=path, advice=_read_again(store, number)
-            )
-        return objects[path]
-
-    def table(of: Mapping[str, Any]) -> contents.DumpedTable | contents.UnreadTable:
-        schema = the(of["schema"])
-        if (reason := of.get("unread")) is not None:
-            name = TableName(of["database"], of["table"])
+    def table(of: PlannedTable) -> contents.DumpedTable | contents.UnreadTable:
+        name, directory = of.definition.name, directory_of(number, of.directory)
+        if (reason := end.failed.get(name.identity)) is not None:
             reason = f"{reason}; `cdc-lakehouse load --table {name}` reads it again"
-            return contents.UnreadTable(name, schema.path, reason)
+            return contents.UnreadTable(name, directory, reason)
         try:
-            statement = read_create_table(store, schema)
-        except StatementError as error:
-            return contents.UnreadTable(TableName(of["database"], of["table"]), schema.path, error.message)
-        notation = notation_of(of["columns"], of["encoded"])
-        files: list[contents.DumpFile] = []
-        for path, size in of["files"]:
-            found = the(path)
-            if found.size != size:
-                raise SourceError(
-                    f"a file that was read of the database had {size} bytes, not {found.size}",
-                    segment=path,
-                    advice=_read_again(store, number),
-                )
-            files.append(contents.DumpFile(path, size, found.etag, found.modified, "zstd", notation))
-        return contents.DumpedTable(
-            TableName(of["database"], of["table"]), schema.path, statement.text, statement.definition, tuple(files),
-            of["rows"], _POSITION.validate_python(of["position"]),
+            definition = of.definition.parsed
+        except SourceError as error:
+            return contents.UnreadTable(name, directory, error.message)
+        found = objects.get(directory, ())
+        ranges = read_ranges(each for each in found if not _DONE.search(each.path) or each.path in marks)
+        if len(ranges) < len(of.ranges) or any(each.rows and not each.files for each in ranges.values()):
+            raise SourceError(
+                f"a part of what was read of {name} is not there", segment=directory, advice=_read_again(store, number)
+            )
+        notation = notation_of(of.definition)
+        files = tuple(
+            contents.DumpFile(file.path, file.size, file.etag, file.modified, "zstd", notation)
+            for each in ranges.values() for file in each.files
         )  # fmt: skip
+        rows = sum(each.rows for each in ranges.values())
+        return contents.DumpedTable(name, directory, of.definition.statement, definition, files, rows, of.position)
 
-    return Dump(
-        _POSITION.validate_python(document["position"]),
-        *contents.sorted_tables(map(table, document["tables"])),
-        (),
-        document["started"],
-        _POSITION.validate_python(document["until"]),
-    )
+    tables, unread = contents.sorted_tables(map(table, plan.tables.values()))
+    return Dump(plan.position or end.until, tables, unread, (), plan.started, end.until)
