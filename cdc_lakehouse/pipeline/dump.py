@@ -100,8 +100,6 @@ class DumpSource(Source):
                 segment=error.segment,
                 advice=_WAY_OUT,
             ) from error
-        for sentence in dump.left_out:
-            self._run.log.info("the dump: %s", sentence)
         if not (dump.tables or dump.unread):
             raise DumpError(
                 f"the dump at {self._store.uri} has no table",

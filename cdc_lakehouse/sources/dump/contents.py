@@ -123,8 +123,7 @@ class UnreadTable:
 class Dump:
     """A whole dump that is known to be finished.
 
-    `tables` and `unread` are sorted by name; rows of the latter cannot be loaded. `left_out` lists what it holds
-    besides tables (views, triggers, users), and the tables of which rows are missing. `started` is the time as the tool
+    `tables` and `unread` are sorted by name; rows of the latter cannot be loaded. `started` is the time as the tool
     wrote it, in the time zone of the machine that it ran on.
 
     `until` is the position up to which rows were read, for a dump that is not of one position: they may include changes
@@ -134,7 +133,6 @@ class Dump:
     position: DumpPosition
     tables: tuple[DumpedTable, ...]
     unread: tuple[UnreadTable, ...]
-    left_out: tuple[str, ...]
     started: str | None
     until: DumpPosition | None = None
 

@@ -213,4 +213,4 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
         return contents.DumpedTable(name, directory, of.definition.statement, definition, files, rows, of.position)
 
     tables, unread = contents.sorted_tables(map(table, plan.tables.values()))
-    return Dump(plan.position or end.until, tables, unread, (), plan.started, end.until)
+    return Dump(plan.position or end.until, tables, unread, plan.started, end.until)

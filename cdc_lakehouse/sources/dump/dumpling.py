@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cdc_lakehouse.changelog.schema import TableName, quoted
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DumpCsv, InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump import contents, flat_files
@@ -25,7 +25,7 @@ from cdc_lakehouse.sources.dump.reading import without_suffix
 from cdc_lakehouse.sources.object_store import ObjectStore
 
 _OF_QUERY: Final = re.compile(r"result\.\d+\.(?:sql|csv|parquet)")
-_POLICY: Final = re.compile(r"(?P<policy>[^/]+)-placement-policy-create\.sql")
+_POLICY: Final = re.compile(r"[^/]+-placement-policy-create\.sql")
 _ESCAPE: Final = re.compile(r"%(.{0,2})", re.DOTALL)
 _HEXADECIMAL: Final = re.compile(r"[0-9A-Fa-f]{2}")
 _CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
@@ -37,13 +37,7 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     position, started = flat_files.parse_status(flat_files.read_metadata(store))
     objects = contents.list_objects(store)
     files = flat_files.classify(found for found in objects if found.path != flat_files.METADATA)
-    policies: list[str] = []
-    unknown: list[str] = []
-    for path in files.unknown:
-        if policy := _POLICY.fullmatch(without_suffix(path)[0]):
-            policies.append(f"the placement policy {quoted(decode_name(policy['policy']))}")
-        else:
-            unknown.append(path)
+    unknown = [path for path in files.unknown if not _POLICY.fullmatch(without_suffix(path)[0])]
     # All of Dumpling's names for files of rows have one number.
     unknown += (rows.object.path for table in files.tables.values() for rows in table.rows if len(rows.numbers) != 1)
     for path in unknown:
@@ -57,13 +51,7 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     tables, unread = contents.sorted_tables(
         _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
     )
-    return contents.Dump(
-        position=position,
-        tables=tables,
-        unread=unread,
-        left_out=(*flat_files.left_out(files, decode_name), *policies),
-        started=started,
-    )
+    return contents.Dump(position, tables, unread, started)
 
 
 def decode_name(name: str) -> str:

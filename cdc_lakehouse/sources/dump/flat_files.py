@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
@@ -41,7 +41,7 @@ from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError, Token, name_value, tokenize
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.positions import is_commit_ts
-from cdc_lakehouse.changelog.schema import TableName, quoted
+from cdc_lakehouse.changelog.schema import quoted
 from cdc_lakehouse.errors import DumpError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.dump.contents import DumpFile, DumpPosition, Notation
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT, read_text, without_suffix
@@ -85,23 +85,17 @@ class TableFiles:
     table: str
     schemas: list[StoredObject] = field(default_factory=list[StoredObject])
     rows: list[RowFile] = field(default_factory=list[RowFile])
-    others: dict[str, StoredObject] = field(default_factory=dict[str, StoredObject])
-    """Objects besides the table, or in its place, by kind."""
+    is_stand_in: bool = False
+    """Whether the schema file represents a view or a sequence, which have no rows."""
 
     @property
     def shown(self) -> str:
         return f"{quoted(self.database)}.{quoted(self.table)}"
 
     @property
-    def stand_in(self) -> str | None:
-        """The kind of object that the schema file represents: a view or a sequence, which have no rows; None for a
-        table."""
-        return None if self.rows else next((kind for kind in ("view", "sequence") if kind in self.others), None)
-
-    @property
     def is_table(self) -> bool:
         """Whether it is a table of which the dump has more than its triggers."""
-        return self.stand_in is None and bool(self.schemas or self.rows)
+        return bool(self.rows or (self.schemas and not self.is_stand_in))
 
     def only_schema(self) -> StoredObject:
         """Return the only schema file. Raises `SourceError` when there is none, or several."""
@@ -139,8 +133,6 @@ class FlatFiles:
 
     tables: dict[tuple[str, str], TableFiles] = field(default_factory=dict[tuple[str, str], TableFiles])
     databases: dict[str, StoredObject] = field(default_factory=dict[str, StoredObject])
-    beside_tables: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Other objects of databases: kind, and the database in paths."""
     unknown: list[str] = field(default_factory=list[str])
     """Paths that match no rule."""
 
@@ -152,37 +144,16 @@ def classify(objects: Iterable[StoredObject]) -> FlatFiles:
         name, _ = without_suffix(found.path)
         if match := _OF_TABLE.fullmatch(name):
             table = _table(files, match)
-            if match["kind"] is None:
-                table.schemas.append(found)
-            else:
-                table.others[match["kind"]] = found
+            table.is_stand_in |= match["kind"] in ("view", "sequence")
+            table.schemas += [found] * (match["kind"] is None)
         elif match := _ROWS.fullmatch(name):
             numbers = tuple(match["numbers"].split(".")[1:])
             _table(files, match).rows.append(RowFile(found, numbers, cast("RowFormat", match["format"])))
         elif match := _OF_DATABASE.fullmatch(name):
-            if match["kind"] == "create":
-                files.databases[match["database"]] = found
-            else:
-                files.beside_tables.append((match["kind"], match["database"]))
+            files.databases |= {match["database"]: found} if match["kind"] == "create" else {}
         else:
             files.unknown.append(found.path)
     return files
-
-
-def left_out(files: FlatFiles, decode: Callable[[str], str]) -> list[str]:
-    """Return descriptions of everything that is not a table, sorted. `decode` returns the name for one in a path."""
-    sentences = [
-        f"{_WORDS[kind]} {TableName(decode(table.database), decode(table.table)).quoted}"
-        for table in files.tables.values()
-        for kind in table.others
-    ]
-    sentences += (f"{_WORDS[kind]} the database {quoted(decode(database))}" for kind, database in files.beside_tables)
-    return sorted(sentences)
-
-
-_WORDS: Final = {
-    "view": "the view", "sequence": "the sequence", "triggers": "triggers of", "post": "routines and events of",
-}  # fmt: skip
 
 
 def _table(files: FlatFiles, match: re.Match[str]) -> TableFiles:

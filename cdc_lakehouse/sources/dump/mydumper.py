@@ -206,13 +206,7 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
         if table.is_table
     )
     _require_all_tables(metadata, tables, files, databases)
-    return contents.Dump(
-        position=metadata.position,
-        tables=tables,
-        unread=unread,
-        left_out=tuple(flat_files.left_out(files, lambda name: databases.get(name, name))),
-        started=metadata.started,
-    )
+    return contents.Dump(metadata.position, tables, unread, metadata.started)
 
 
 # --- Metadata ---

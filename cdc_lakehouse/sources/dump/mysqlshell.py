@@ -16,6 +16,7 @@ were added in later releases."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, Sta
 from cdc_lakehouse.sources.dump.reading import read_small
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
+_LOG: Final = logging.getLogger("cdc_lakehouse")
 _START, _DONE = "@.json", "@.done.json"
 _UNFINISHED: Final = ".dumping"
 # Of the whole dump: statements before and after, users, checksums, the manifest of a bucket, and what a load did.
@@ -40,9 +42,6 @@ _NO_ROWS: Final = re.compile(
 )
 _COMPRESSIONS: Final[dict[str, contents.Compression | None]] = {"none": None, "gzip": "gzip", "zstd": "zstd"}
 _DECODED: Final[dict[str, contents.BinaryNotation]] = {"FROM_BASE64": "base64", "UNHEX": "hex"}
-_OTHERS: Final = {
-    "views": "the view", "events": "the event", "functions": "the function", "procedures": "the procedure",
-}  # fmt: skip
 _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
@@ -58,30 +57,20 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     start, done = files.document(_START), files.document(_DONE)
     _require_usable(start, initial)
     tables: list[DumpedTable | UnreadTable] = []
-    left_out: list[str] = []
     for schema in start.names("schemas"):
         basename = _basename(start, schema)
         document = files.document(f"{basename}.json")
         files.known |= {f"{basename}.json", f"{basename}.sql"}
         tables += _tables(files, document, schema, done)
-        left_out += [
-            f"{words} {TableName(schema, each).quoted}"
-            for key, words in _OTHERS.items()
-            for each in document.names(key)
-        ]
         for view in document.names("views"):
             name = _basename(document, view)
             files.known |= {f"{name}.sql", f"{name}.pre.sql"}
-    left_out += files.left_out
-    if start.names("users"):
-        left_out.append("users")
     for path in done.within("chunkFileBytes").values:
         if path not in files.objects:
             raise DumpError("a file of the dump is not there", segment=path)
     unknown = [path for path in files.objects if path not in files.known and not _NO_ROWS.fullmatch(path)]
     contents.refuse_unknown(unknown, "MySQL Shell")
-    found = contents.sorted_tables(tables)
-    return contents.Dump(_position(start), *found, tuple(sorted(left_out)), start.text("begin"))
+    return contents.Dump(_position(start), *contents.sorted_tables(tables), start.text("begin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +116,6 @@ class _Files:
         self.store = store
         self.objects = objects
         self.known: set[str] = set()
-        self.left_out: list[str] = []
 
     def required(self, path: str) -> StoredObject:
         """Return an object that must exist. Raises `SourceError` when it does not."""
@@ -228,12 +216,9 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
             f"the dump says the table {name.table!r}, its statement {statement.definition.table.name!r}",
             segment=schema.path,
         )
-    triggers = f"{basename}.triggers.sql"
-    if triggers in files.objects:
-        files.known.add(triggers)
-        files.left_out.append(f"triggers of {name.quoted}")
+    files.known.add(f"{basename}.triggers.sql")
     if where := document.text("where"):
-        files.left_out.append(f"rows of {name.quoted} other than where {where}")
+        _LOG.warning("the dump lacks rows of %s: it has those where %s", name.quoted, where)
     compression = document.text("compression") or "none"
     extension = document.text("extension")
     if compression not in _COMPRESSIONS or not extension:

@@ -102,7 +102,6 @@ def shown(found: Dump) -> Iterator[str]:
         yield from (f"  as {notation}" for notation in notations)
         yield from (f"  from {text_of(file.path)}" for file in table.files)
     yield from (f"unread {table.name}, {table.schema_path}: {table.reason}" for table in found.unread)
-    yield from (f"left out: {name}" for name in found.left_out)
 
 
 def position(at: DumpPosition) -> str:
