@@ -18,14 +18,21 @@ from typing import Final, Literal
 from cdc_lakehouse.errors import PermanentError
 
 # Synonyms of the MySQL reference manual ("Numeric Type Syntax", "Using Data Types from Other Database Engines").
-_SYNONYMS: Final = {
+SYNONYMS: Final = {
     "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
     "int4": "int", "int8": "bigint", "bool": "tinyint", "boolean": "tinyint", "dec": "decimal",
     "numeric": "decimal", "fixed": "decimal", "real": "double", "double precision": "double",
-    "float4": "float", "float8": "double", "character": "char", "nchar": "char", "national char": "char",
-    "character varying": "varchar", "nvarchar": "varchar", "national varchar": "varchar",
-    "varcharacter": "varchar", "long varchar": "mediumtext", "long": "mediumtext",
-    "long varbinary": "mediumblob", "char byte": "binary",
+    "float4": "float", "float8": "double", "character": "char", "char byte": "binary",
+    **dict.fromkeys(("char varying", "character varying", "varcharacter"), "varchar"),
+    **dict.fromkeys(("nchar", "national char", "national character"), "char"),
+    **dict.fromkeys(
+        ("nvarchar", "national varchar", "national varcharacter", "national char varying", "national character varying",
+         "nchar varying", "nchar varchar", "nchar varcharacter"), "varchar",
+    ),
+    **dict.fromkeys(
+        ("long", "long varchar", "long varcharacter", "long char varying", "long character varying"), "mediumtext"
+    ),
+    "long varbinary": "mediumblob",
 }  # fmt: skip
 
 INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
@@ -94,7 +101,7 @@ class ColumnType:
         name = " ".join(word for word in words if word not in flags)
         if name in ("bool", "boolean"):
             length = 1
-        name = _SYNONYMS.get(name, name)
+        name = SYNONYMS.get(name, name)
         # Schema files may give BIT and YEAR an UNSIGNED without a meaning: neither has a sign.
         unsigned = bool(flags & {"unsigned", "zerofill"}) and name not in ("bit", "year")
         return ColumnType(name, unsigned, length, scale, elements, "zerofill" in flags, charset)

@@ -3,7 +3,7 @@
 A type is kept as it is written: FLOAT(30) stays a float of length 30. Only a type that the server itself replaces at
 once is returned as the replacement (text types with the character set binary).
 
-To add a type, add its words to `_NAMES`. To add an attribute, add its first word to `_ATTRIBUTES`, or to `_SKIPPED`
+To add a type, add its name to `_NAMES`. To add an attribute, add its first word to `_ATTRIBUTES`, or to `_SKIPPED`
 where it does not affect rows.
 
 Table options in DDL text: MySQL reference manual, "CREATE TABLE Statement"; TiDB's and MariaDB's own.
@@ -33,6 +33,7 @@ from cdc_lakehouse.changelog.mysql_types import (
     GEOMETRIES,
     INTEGERS,
     LABELS,
+    SYNONYMS,
     TEMPORALS,
     TEXTS,
     ColumnType,
@@ -430,29 +431,14 @@ _SKIPPED: Final[dict[str, Callable[[Cursor], object]]] = {
 _REALS: Final = frozenset({"decimal", "float", "double"})
 _PLAIN: Final = frozenset({"json", "uuid", "inet4", "inet6"}) | GEOMETRIES
 
-_SYNONYMS: Final = frozenset({
-    "integer", "int1", "int2", "int3", "middleint", "int4", "int8", "bool", "boolean", "dec", "numeric",
-    "fixed", "real", "float4", "float8", "character", "varcharacter", "long", "nchar", "nvarchar",
-})  # fmt: skip
-
 # The words of a type -> the name that `ColumnType.of` takes.
 _NAMES: Final[dict[tuple[str, ...], str]] = {
-    **{
-        (name.upper(),): name
-        for name in (
-            *INTEGERS, *TEXTS, *BLOBS, *LABELS, *TEMPORALS, *_REALS, *_PLAIN, *_SYNONYMS, "bit", "year",
-            "vector",
-        )
-    },
-    ("CHAR", "VARYING"): "varchar", ("CHARACTER", "VARYING"): "varchar", ("DOUBLE", "PRECISION"): "double",
-    ("NATIONAL", "CHAR"): "nchar", ("NATIONAL", "CHARACTER"): "nchar",
-    ("NATIONAL", "VARCHAR"): "nvarchar", ("NATIONAL", "VARCHARACTER"): "nvarchar",
-    ("NATIONAL", "CHAR", "VARYING"): "nvarchar", ("NATIONAL", "CHARACTER", "VARYING"): "nvarchar",
-    ("NCHAR", "VARYING"): "nvarchar", ("NCHAR", "VARCHAR"): "nvarchar", ("NCHAR", "VARCHARACTER"): "nvarchar",
-    ("LONG", "VARCHAR"): "long", ("LONG", "VARCHARACTER"): "long", ("LONG", "CHAR", "VARYING"): "long",
-    ("LONG", "CHARACTER", "VARYING"): "long", ("LONG", "VARBINARY"): "long varbinary",
+    tuple(name.upper().split()): name
+    for name in (
+        *INTEGERS, *TEXTS, *BLOBS, *LABELS, *TEMPORALS, *_REALS, *_PLAIN, *SYNONYMS, "bit", "year", "vector",
+    )
 }  # fmt: skip
-_NATIONAL: Final = frozenset({"nchar", "nvarchar"})
+_NATIONAL: Final = ("nchar", "nvarchar", "national")
 
 _NUMBER_FLAGS: Final = frozenset({"UNSIGNED", "SIGNED", "ZEROFILL"})
 _NUMBERS: Final = INTEGERS | _REALS | {"bit", "year"}
@@ -476,7 +462,7 @@ def _read_type(cursor: Cursor) -> ColumnType:
     flags: list[str] = []
     while base.name in _NUMBERS and (flag := cursor.accept_any(_NUMBER_FLAGS)):
         flags.append(flag.lower())
-    charset = "utf8" if declared in _NATIONAL else None
+    charset = "utf8" if declared.startswith(_NATIONAL) else None
     if base.name in _OF_BYTES or base.name in LABELS:
         charset = _read_charset_attributes(cursor) or charset
     words = " ".join((declared, *flags))
