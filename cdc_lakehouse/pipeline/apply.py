@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
@@ -332,7 +332,6 @@ def converted_columns(target: Target, applied: TableVersion) -> frozenset[int]:
     return frozenset(column.id for column in target.columns if converts(target.types_since(column.id, applied)))
 
 
-_Item = TypeVar("_Item", TableChanges, PlannedUpdate)
 _AT_ONCE: Final = 2
 """The number of tables that are planned or committed at the same time."""
 _TRIES: Final = 3
@@ -406,6 +405,22 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     return Applied(upto, lives, tuple(done), holds.reasons, left, waiting)
 
 
+@dataclass
+class _Turn:
+    """One table's turn, and what has come of it so far: its plan, what the job made of it, and why it has failed.
+    `fault` is the engine's, which says nothing about the table; `failure` is the reason to hold it."""
+
+    changes: TableChanges
+    planned: PlannedUpdate | None = None
+    updated: UpdatedTable | None = None
+    failure: str | None = None
+    fault: CdcError | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        return self.failure is None and self.fault is None and not (self.updated and self.updated.collides)
+
+
 def _update_tables(
     run: FeedRun,
     tables: CurrentTables,
@@ -415,44 +430,19 @@ def _update_tables(
 ) -> tuple[list[AppliedTable], Holds]:
     """Update tables; return what was applied, and all holds, including those of tables that could not be updated."""
     run.events.ensure()
-    io = run.lake.catalog.properties
-    job = UpdateJob(run.spark, io)
-    updated: dict[int, UpdatedTable] = {}
-    committed: list[PlannedUpdate] = []
+    done: list[_Turn] = []
+    failed: list[_Turn] = []
     left, tries = list(changed), _TRIES
     while left:
-        counts, tries = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts), tries - 1
-        left = [replace(each, events=counts.of(each)) for each in left]
-        run.require_lease()
-        # New tables are made in order: two of them may want one name.
-        at_once = 1 if any(each.state is None for each in left) else _AT_ONCE
-        planned, failed, away = _each(run.log, left, lambda changes: plan_update(run, tables, changes), at_once)
-        spans = [span for each in planned for span in each.table.spans]
-        # In the current state, and from before segments were decoded again.
-        earlier = {id for each in planned for id in each.changes.earlier}
-        reader = run.events.reader(*commit_ts_range(spans), earlier)
-        found = job.run([each.table for each in planned], reader) if planned else {}
-        updated.update(found)
-        changes = [each.changes for each in planned]
-        collide = [replace(each, keys_may_collide=True) for each in changes if found[each.number].collides]
-        audited, unsound = _audit(run, planned, updated)
-        run.require_lease()
-        progress = Progress(run.log, "tables are committed", len(audited))
-
-        def one(each: PlannedUpdate, progress: Progress = progress) -> PlannedUpdate:
-            files = load_file_io(dict(io), each.update.location)
-            commit(run.iceberg, files, run.segments.batch, each, updated[each.changes.number])
-            progress.add()
-            return each
-
-        done_now, uncommitted, lost = _each(run.log, audited, one, _AT_ONCE)
-        committed += done_now
-        failed |= uncommitted
-        again = _again(tables, left, failed, {**away, **lost}, tries)
-        holds |= unsound | failed.without([each.life.id for each in again])
-        if again:
-            run.log.info("tables to be updated again, as another writer or the engine came between: %d", len(again))
-        left = [*again, *collide]
+        turns, tries = _try(run, tables, left), max(tries - 1, 0)
+        left = [again for turn in turns if (again := _again(tables, turn, tries)) is not None]
+        numbers = {each.number for each in left}
+        over = [turn for turn in turns if turn.changes.number not in numbers]
+        done += [turn for turn in over if turn.goes_on]
+        failed += [turn for turn in over if not turn.goes_on]
+        if left:
+            run.log.info("tables to be updated again: %d", len(left))
+    holds |= Holds({turn.changes.life.id: turn.failure for turn in failed if turn.failure is not None})
     holds = _close_dropped(run, tables, lives, holds)
 
     def rename(now: Identifier, wanted: Identifier) -> None:
@@ -460,116 +450,140 @@ def _update_tables(
         run.lake.ensure_namespace(wanted.namespace)
         run.iceberg.rename(now, wanted)
 
-    locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
+    locations = [location_of(tables, each.changes, each.planned.state.identifier) for each in done if each.planned]
     blocked = rename_to_source_names(tables, locations, lives, rename)
-    done: list[AppliedTable] = []
-    for each in committed:
-        life = each.changes.life
+    applied: list[AppliedTable] = []
+    for turn in done:
+        life = turn.changes.life
         try:
             state = tables.find(life)
             if state is None:
-                raise UnreadableTableError(f"the table {each.state.identifier} no longer exists", advice="run again")
+                raise UnreadableTableError(f"the table {life.last.name} no longer exists", advice="run again")
         except UnreadableTableError as error:
             blocked |= Holds({life.id: str(error)})
             continue
-        if life.id not in blocked:
-            counts = updated[each.changes.number].counts
-            key = tuple(lake_name(column) for column in each.changes.key)
-            numbers = (counts.rows, counts.deletes, counts.zero_dates, counts.older)
-            done.append(AppliedTable(life, state, key, *numbers, each.changes.is_rebuilt))
-    return done, holds | blocked
+        if life.id not in blocked and turn.updated is not None:
+            counts = turn.updated.counts
+            key = tuple(lake_name(column) for column in turn.changes.key)
+            numbers_of_rows = (counts.rows, counts.deletes, counts.zero_dates, counts.older)
+            applied.append(AppliedTable(life, state, key, *numbers_of_rows, turn.changes.is_rebuilt))
+    return applied, holds | blocked
 
 
-def _again(
-    tables: CurrentTables, changed: Sequence[TableChanges], failed: Holds, away: Mapping[str, CdcError], tries: int
-) -> list[TableChanges]:
-    """Return the tables to be updated again, with their state: failed ones whose files another writer has replaced by
-    others with the same rows, and those at which the engine failed. Raises the engine's error when no tries are left or
-    the table has changed: the next run continues from what is committed, and no table is held."""
-    found: list[TableChanges] = []
-    for each in changed:
-        before, now, fault = each.state, None, away.get(each.life.id)
-        if fault is None and each.life.id not in failed:
-            continue
-        with contextlib.suppress(UnreadableTableError):
-            now = tables.find(each.life) if tries else None
-        if fault is not None:
-            again = now == before or (before is None and now is not None and not now.schema_fingerprint)
-        elif before is None or now is None or now == before:
-            continue
-        else:
-            again = replace(now, snapshot_id=before.snapshot_id) == before
-        if again and tries:
-            found.append(replace(each, state=now))
-        elif fault is not None:
-            raise fault
-    return found
+def _try(run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges]) -> list[_Turn]:
+    """Plan the updates of tables, carry them out in one job, and commit each that succeeds."""
+    counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
+    turns = [_Turn(replace(each, events=counts.of(each))) for each in changed]
+    io, batch = run.lake.catalog.properties, run.segments.batch
+    run.require_lease()
+
+    def plan(turn: _Turn) -> None:
+        turn.planned = plan_update(run, tables, turn.changes)
+
+    # New tables are made in order: two of them may want one name.
+    _each(run.log, turns, plan, 1 if any(turn.changes.state is None for turn in turns) else _AT_ONCE)
+    planned = [turn.planned for turn in turns if turn.planned is not None]
+    if planned:
+        spans = [span for each in planned for span in each.table.spans]
+        # In the current state, and from before segments were decoded again.
+        reader = run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
+        found = UpdateJob(run.spark, io).run([each.table for each in planned], reader)
+        for turn in turns:
+            turn.updated = found.get(turn.changes.number)
+    _audit(run, [turn for turn in turns if turn.goes_on])
+    run.require_lease()
+    sound = [turn for turn in turns if turn.goes_on]
+    progress = Progress(run.log, "tables are committed", len(sound))
+
+    def one(turn: _Turn) -> None:
+        if turn.planned is not None and turn.updated is not None:
+            commit(run.iceberg, load_file_io(dict(io), turn.planned.update.location), batch, turn.planned, turn.updated)
+        progress.add()
+
+    _each(run.log, sound, one, _AT_ONCE)
+    return turns
 
 
-def _each(
-    log: logging.Logger, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate], at_once: int
-) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
-    """Do the work for each table, for some at once; return the results in order, holds for tables that failed, and the
-    engine's errors by the table at which they occurred. Raises the engine's error when it occurs at more tables in a
-    row than are worked on at once: others would fail too."""
-    done: list[PlannedUpdate] = []
-    reasons: dict[str, str] = {}
-    away: dict[str, CdcError] = {}
+def _again(tables: CurrentTables, turn: _Turn, tries: int) -> TableChanges | None:
+    """Return what to apply to a table that is updated again, with its state: where its keys may collide, where it has
+    failed and another writer has replaced its files by others with the same rows, and where the engine has failed.
+    Raises the engine's error when no `tries` are left or the table has changed: the next run continues from what is
+    committed, and no table is held."""
+    changes, before, now = turn.changes, turn.changes.state, None
+    if turn.goes_on:
+        return None
+    if turn.failure is None and turn.fault is None:
+        return replace(changes, keys_may_collide=True)
+    with contextlib.suppress(UnreadableTableError):
+        now = tables.find(changes.life) if tries else None
+    if turn.fault is None:
+        is_same = before is not None and now is not None and replace(now, snapshot_id=before.snapshot_id) == before
+        return replace(changes, state=now) if is_same and now != before else None
+    if tries and (now == before or (before is None and now is not None and not now.schema_fingerprint)):
+        return replace(changes, state=now)
+    raise turn.fault
+
+
+def _each(log: logging.Logger, turns: Sequence[_Turn], work: Callable[[_Turn], None], at_once: int) -> None:
+    """Do the work for each table, for some at once; those at which it fails say why. Raises the engine's error when it
+    occurs at more tables in a row than are worked on at once: others would fail too."""
     in_a_row = 0
     with ThreadPoolExecutor(at_once) as pool:
         try:
-            for item, future in [(item, pool.submit(work, item)) for item in items]:
-                changes = item.changes if isinstance(item, PlannedUpdate) else item
+            for turn, future in [(turn, pool.submit(work, turn)) for turn in turns]:
+                life = turn.changes.life
                 try:
-                    done.append(future.result())
+                    future.result()
                     in_a_row = 0
                 except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-                    fault = engine_fault(error)
-                    if fault is None:
-                        life = changes.life
-                        reasons[life.id] = hold_reason(error, "be written", life.last.name)
-                        log.warning("table %s: %s", changes.target.name, reasons[life.id], exc_info=error)
+                    turn.fault = engine_fault(error)
+                    if turn.fault is None:
+                        turn.failure = hold_reason(error, "be written", life.last.name)
+                        log.warning("table %s: %s", life.last.name, turn.failure, exc_info=error)
                         continue
-                    log.warning("while table %s was written: %s", changes.target.name, fault)
+                    log.warning("while table %s was written: %s", life.last.name, turn.fault)
                     in_a_row += 1
                     if in_a_row > at_once:
-                        raise fault from error
-                    away[changes.life.id] = fault
+                        raise turn.fault from error
         finally:
             pool.shutdown(cancel_futures=True)
-    return done, Holds(reasons), away
 
 
-def _audit(
-    run: FeedRun, planned: Sequence[PlannedUpdate], updated: Mapping[int, UpdatedTable]
-) -> tuple[list[PlannedUpdate], Holds]:
-    """Return the tables that can be committed and holds for the others. A table with unusable rows can be committed
-    when the policy skips them, or a person discarded each of them."""
-    sound: list[PlannedUpdate] = []
+def _audit(run: FeedRun, turns: Sequence[_Turn]) -> None:
+    """Find the tables that cannot be committed. One with unusable rows can be when the policy skips them, or a person
+    discarded each of them.
+
+    Rows that their tables cannot take are quarantined, before anything is committed: a row that its table skips must
+    not be lost when the run ends. Earlier ones that are taken now or no longer exist are resolved."""
     rejected: list[Rejected] = []
-    reasons: dict[str, str] = {}
-    is_discarded = discards(run.quarantine.rows)
-    for each in planned:
-        changes, found = each.changes, updated[each.changes.number]
-        if found.collides:
-            continue  # It is planned again.
-        if found.failure is not None:
-            run.log.error("table %s could not be updated: %s", changes.target.name, found.failure)
-            reasons[changes.life.id] = found.failure
-            continue
-        if found.rejected:
+    is_discarded, skips = discards(run.quarantine.rows), run.feed.policy.quarantine == "skip"
+    for turn in turns:
+        found, name = turn.updated, turn.changes.target.name
+        if found is None or found.failure is not None:
+            turn.failure = "it was not updated" if found is None else found.failure
+            run.log.error("table %s could not be updated: %s", name, turn.failure)
+        elif found.rejected:
             rejected += found.rejected
             count, first = sum(row.count for row in found.rejected), found.rejected[0]
             reason = f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
             reason += f": {found.misfit}" if found.misfit else ""
-            skips = run.feed.policy.quarantine == "skip"
-            if not skips and not all(is_discarded(row) for row in found.rejected):
-                reasons[changes.life.id] = reason
-                continue
-            run.log.warning("table %s goes on without rows: %s", changes.target.name, reason)
-        sound.append(each)
-    _quarantine_rows(run, sound, rejected)
-    return sound, Holds(reasons)
+            if skips or all(is_discarded(row) for row in found.rejected):
+                run.log.warning("table %s goes on without rows: %s", name, reason)
+            else:
+                turn.failure = reason
+    sound = {
+        (turn.changes.target.name.database, turn.changes.target.name.table): turn for turn in turns if turn.goes_on
+    }
+
+    def tried_again(row: Quarantined) -> bool:
+        turn = sound.get((row.database or "", row.table or ""))
+        if row.error_class != BAD_VALUE or turn is None:
+            return False
+        # A table that continues without its bad rows has skipped them.
+        redecoded = row.segment in {segment.segment for segment in turn.changes.redecoded}
+        return redecoded or turn.changes.is_rebuilt or not (skips or row.state == "discarded")
+
+    run.quarantine.replace(tried_again, rejected, run.clock())
 
 
 def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
@@ -610,21 +624,3 @@ def _mark_dropped(
     except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
         return hold_reason(error, "be marked as dropped", life.last.name)
     return None
-
-
-def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Sequence[Rejected]) -> None:
-    """Quarantine rows that their tables cannot take, and resolve earlier ones that are taken now or no longer exist.
-
-    This must be called before anything is committed: a row that its table skips must not be lost when the run ends."""
-    of_table = {(each.changes.target.name.database, each.changes.target.name.table): each for each in sound}
-
-    def tried_again(row: Quarantined) -> bool:
-        found = of_table.get((row.database or "", row.table or ""))
-        if row.error_class != BAD_VALUE or found is None:
-            return False
-        # A table that continues without its bad rows has skipped them.
-        redecoded = row.segment in {segment.segment for segment in found.changes.redecoded}
-        passed_by = run.feed.policy.quarantine == "skip" or row.state == "discarded"
-        return redecoded or found.changes.is_rebuilt or not passed_by
-
-    run.quarantine.replace(tried_again, rejected, run.clock())

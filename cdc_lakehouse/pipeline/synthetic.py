@@ -17,9 +17,9 @@ import datetime
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -31,20 +31,11 @@ from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text, spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
 from cdc_lakehouse.decoders.event_schema import row_images as images_of_columns
-from cdc_lakehouse.decoders.tasks import errors_of_tasks, errors_to_driver, results_of
 from cdc_lakehouse.errors import PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import (
-    EventShuffle,
-    KeyedSpan,
-    TableKey,
-    all_keyed_events,
-    commit_ts_range,
-    events_of_blocks,
-    latest_changes,
-)
+from cdc_lakehouse.lake.current.keyed_events import TableKey, commit_ts_range, latest_changes, work_by_key
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import (
     PartitionRows,
@@ -61,7 +52,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import run_isolated
-from cdc_lakehouse.lake.tables.events import EventReader
+from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,
     MOVED_ROWS,
@@ -79,9 +70,6 @@ from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 from cdc_lakehouse.pipeline.source import value_format
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 LIVE_ROWS: Final = pa.schema([
     ("commit_ts", pa.int64()),
     ("before", pa.string()),
@@ -97,38 +85,11 @@ _LINE_BITS: Final = 33
 _ROWS_OF_A_BATCH: Final = 1000
 
 
-def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan], reader: LiveRows) -> DataFrame:
-    """Return the rows that are live after the events of one table's spans, without those of emptied partitions, with
-    the columns of `LIVE_ROWS`. Tasks raise `TableHeldError` for events without their key."""
-    tasks = spark.sparkContext.defaultParallelism
-    # The frame is computed later, when a directory of this process would be gone.
-    shuffle = EventShuffle(tuple(spans), frozenset(), {span.table_no: (0, tasks) for span in spans}, None)
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for_task = list(batches)
-        if for_task:
-            with errors_to_driver():
-                yield from reader(events_of_blocks(pa.Table.from_batches(for_task)).to_batches())
-
-    blocks = shuffle.blocks(spark, events)
-    return blocks.repartitionById(tasks, blocks["task"]).mapInArrow(read, spark_columns(LIVE_ROWS))
-
-
-def read_rows_at(events: EventReader, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> list[pa.Table]:
-    """Like `rows_at`, in this process, for several tables, which are numbered as their readers."""
-    with sql.database() as connection:
-        keyed = all_keyed_events(events, connection, spans)
-    own = (keyed.filter(pc.field("table_no") == number) for number in range(len(readers)))
-    return [
-        pa.Table.from_batches(reader(rows.to_batches()), LIVE_ROWS) for reader, rows in zip(readers, own, strict=True)
-    ]
-
-
 @dataclass(frozen=True)
 class LiveRows:
-    """Reads all keyed events of its keys as the rows that they leave, in tasks: see `rows_at`. `width` is the number of
-    the key's parts. `other` is the table that the rows go to, None when they stay: tables that exchange rows have the
-    same columns in the same order."""
+    """Reads all keyed events of its keys as the rows that they leave. `width` is the number of the key's parts. `other`
+    is the table that the rows go to, None when they stay: tables that exchange rows have the same columns in the same
+    order."""
 
     width: int
     target: Target
@@ -137,31 +98,33 @@ class LiveRows:
     exchanged: PartitionRows | None
     value_format: ValueFormat
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(self, events: pa.Table) -> pa.Table:
+        """Return the live rows, with the columns of `LIVE_ROWS`, without those of emptied partitions. Raises
+        `TableHeldError` for events without their key."""
         with sql.database() as connection:
-            read = list(batches)
-            if not read:
-                return
-            events = pa.Table.from_batches(read)
-            latest = events.take(pa.array(latest_changes(connection, events, self.width)))
-            live = without_emptied(
-                connection,
-                latest.filter(latest.column("upsert")),
-                self.emptied,
-                self.value_format,
-                lambda live, target: typed_rows(connection, events, live, target, self.value_format),
-            )
-            partial: list[pa.Table] = []
-            for number in pc.unique(live.column("version_no")).to_pylist():
-                version = self.target.versions[number]
-                for own in sql.slices(live.filter(pc.field("version_no") == number)):
-                    images = row_images(connection, own, version, {column.id for column in version.columns})
-                    if pc.any(images.absent).as_py():
-                        partial.append(own.select(["key"]).filter(images.absent))
-                    yield from self._rows(connection, version, own, images).to_batches()
-            if partial:
-                for found in self._folded(connection, events, pa.concat_tables(partial)):
-                    yield from found.to_batches()
+            return pa.concat_tables([LIVE_ROWS.empty_table(), *self._live(connection, events)])
+
+    def _live(self, connection: Any, events: pa.Table) -> Iterator[pa.Table]:
+        if not events.num_rows:
+            return
+        latest = events.take(pa.array(latest_changes(connection, events, self.width)))
+        live = without_emptied(
+            connection,
+            latest.filter(latest.column("upsert")),
+            self.emptied,
+            self.value_format,
+            lambda live, target: typed_rows(connection, events, live, target, self.value_format),
+        )
+        partial: list[pa.Table] = []
+        for number in pc.unique(live.column("version_no")).to_pylist():
+            version = self.target.versions[number]
+            for own in sql.slices(live.filter(pc.field("version_no") == number)):
+                images = row_images(connection, own, version, {column.id for column in version.columns})
+                if pc.any(images.absent).as_py():
+                    partial.append(own.select(["key"]).filter(images.absent))
+                yield self._rows(connection, version, own, images)
+        if partial:
+            yield from self._folded(connection, events, pa.concat_tables(partial))
 
     def _rows(self, connection: Any, version: TableVersion, events: pa.Table, images: RowImages) -> pa.Table:
         """Return the complete rows among events of one version."""
@@ -242,33 +205,6 @@ class LiveRows:
         return images_of_columns([column.name for column in columns], own, count)
 
 
-@dataclass(frozen=True)
-class SyntheticEvents:
-    """Makes events from live rows at a version's DDL, in tasks, with the columns of `SYNTHETIC_EVENTS`: INSERTs into
-    the table that they enter, DELETEs from the one that they leave. `only_exchanged` limits them to rows of the
-    exchanged partition. `part` numbers what is written for one DDL when no Spark task does."""
-
-    op: Literal["I", "D"]
-    version: TableVersion
-    segment: str
-    part: int
-    only_exchanged: bool = False
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext  # noqa: PLC0415 - A run without work imports no Spark.
-
-        task = TaskContext.get()
-        first = ((self.part if task is None else task.partitionId()) << _LINE_BITS) + 1
-        for batch in batches:
-            rows = batch.filter(batch.column("exchanged")) if self.only_exchanged else batch
-            yield self._events(rows, first)
-            first += rows.num_rows
-
-    def _events(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        images = {"before": rows.column("before")} if self.op == "D" else {"after": rows.column("after")}
-        return _events(self.version, self.version.commit_ts, self.segment, first, pa.repeat(self.op, len(rows)), images)
-
-
 def _events(
     version: TableVersion, commit_ts: int, segment: str, first: int, ops: pa.Array, images: Mapping[str, Any]
 ) -> pa.RecordBatch:
@@ -290,7 +226,10 @@ def _events(
 
 
 _DRIVER_EVENTS: Final = 50_000
-"""The most events, of all tables of a DDL that moves rows, that are read in the driver."""
+"""The most events, of all tables of a DDL that moves rows, that are read in the driver: a job takes longer than its
+work."""
+_TASK_EVENTS: Final = 500_000
+"""About as many go to one task otherwise."""
 
 
 @dataclass(frozen=True)
@@ -486,58 +425,32 @@ class SyntheticWriter:
                 row_stage(table.void_upto_ts), row_stage(table.upto_ts),
             )
         ]  # fmt: skip
-        readers = _readers(move)
-        names = {name for table in move for name in table.life.names}
-        is_small = EventEstimates(self._run.segments.rows).of_names(names)[0] <= _DRIVER_EVENTS
-        with errors_of_tasks():
-            (self._write_in_driver if is_small else self._write_in_tasks)(move, spans, readers)
-
-    def _write_in_driver(self, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
-        """Write the events of small tables in this process: a job takes longer than its work."""
-        rows = read_rows_at(self._run.events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
-        for number, each in enumerate(rows):
-            if pc.any(each.column("partial")).as_py():
-                raise _partial_rows(move)
-            _require_partition(move, readers[number], number, {*each.column("exchanged").unique().to_pylist()})
-        written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
-        self._commit_move(move, self._run.events.writer().write(written))
-
-    def _write_in_tasks(self, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
-        events = self._run.events.reader(*commit_ts_range(spans))
-        own = [[span for span in spans if span.table_no == number] for number in range(len(readers))]
-        rows = [rows_at(self._run.spark, events, spans, reader) for spans, reader in zip(own, readers, strict=True)]
-        for frame in rows:
-            frame.persist()
-        try:
-            for number, frame in enumerate(rows):
-                if frame.where("partial").limit(1).count():
-                    raise _partial_rows(move)
-                exchanged = {row["exchanged"] for row in frame.select("exchanged").distinct().collect()}
-                _require_partition(move, readers[number], number, exchanged)
-            columns = spark_columns(SYNTHETIC_EVENTS)
-            made = [rows[number].mapInArrow(each, columns) for number, each in _parts(move)]
-            union = functools.reduce(lambda left, right: left.unionAll(right), made)
-            self._commit_move(move, results_of(union, self._run.events.writer().write))
-        finally:
-            for frame in rows:
-                frame.unpersist()
+        readers, writer = _readers(move), self._run.events.writer()
+        count, _ = EventEstimates(self._run.segments.rows).of_names({n for table in move for n in table.life.names})
+        spark, tasks = None, 1
+        if count > _DRIVER_EVENTS:
+            spark = self._run.spark
+            tasks = max(spark.sparkContext.defaultParallelism, count // _TASK_EVENTS)
+        plans = [[_MovedRows(move, readers, writer, task)] for task in range(tasks)]
+        places = dict.fromkeys(range(len(move)), (0, tasks))
+        reader = self._run.events.reader(*commit_ts_range(spans))
+        self._commit_move(move, work_by_key(spark, reader, spans, places, plans, _written) if spans else [])
 
     def _require_known_rows(self, table: _Table) -> None:
         """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
         if self._run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
             return
-        from pyspark.sql import functions as F  # noqa: PLC0415
-
-        events = self._run.events.frame()
         for span in table.life.spans():
             above, upto = max(span.above, table.void_upto_ts), span.upto
             if span.version.key or upto is None or above >= upto:
                 continue
-            name = span.name
-            own = (F.col("schema_name") == name.database) & (F.col("table_name") == name.table)
+            name, events = span.name, self._run.events.reader(above + 1, upto)
+            columns = ("schema_name", "table_name", "commit_ts", SYNTHETIC)
+            own = (pc.field("schema_name") == name.database) & (pc.field("table_name") == name.table)
             # Synthetic events at the time of the statement come after it: among them are those of an earlier run.
-            before = (F.col("commit_ts") < upto) | ((F.col("commit_ts") == upto) & ~F.coalesce(SYNTHETIC, F.lit(False)))
-            if events.where(own & (F.col("commit_ts") > above) & before).limit(1).count():
+            before = (pc.field("commit_ts") < upto) | ((pc.field("commit_ts") == upto) & ~pc.field(SYNTHETIC))
+            read = events.read({(name.database, name.table)}, above + 1, upto, columns)
+            if any(rows.filter(own & (pc.field("commit_ts") > above) & before).num_rows for rows in read):
                 raise TableHeldError(
                     "rows were written while the table had no key",
                     advice=f'set tables.settings."{name}".primary_key in the configuration',
@@ -580,13 +493,6 @@ class SyntheticWriter:
             self._commit((), new)
 
 
-def _partial_rows(move: _RowMove) -> TableHeldError:
-    return TableHeldError(
-        "the log lacks columns of the rows before it, or a value cannot be converted as the source does it",
-        advice=ddl_advice(move[0].version.name),
-    )
-
-
 def _require_partition(move: _RowMove, reader: LiveRows, number: int, exchanged: set[bool | None]) -> None:
     """Raises `TableHeldError` where it is uncertain which rows of the partitioned table (0) are exchanged, and where
     rows of the plain one may not fit into the partition: later statements would empty it of them, and not of rows that
@@ -601,18 +507,49 @@ def _require_partition(move: _RowMove, reader: LiveRows, number: int, exchanged:
         raise TableHeldError(partition.doubt, advice=ddl_advice(name))
 
 
-def _parts(move: _RowMove) -> list[tuple[int, SyntheticEvents]]:
-    """Return the events to write, by the number of the table whose rows they are made from."""
-    if len(move) == 1:
-        (table,) = move
-        return [(0, SyntheticEvents("I", table.version, table.segment, 0))]
-    partitioned, plain = move
-    return [
-        (0, SyntheticEvents("D", partitioned.version, partitioned.segment, 0, only_exchanged=True)),
-        (1, SyntheticEvents("I", partitioned.version, partitioned.segment, 1)),
-        (1, SyntheticEvents("D", plain.version, plain.segment, 2)),
-        (0, SyntheticEvents("I", plain.version, plain.segment, 3, only_exchanged=True)),
-    ]
+@dataclass(frozen=True)
+class _MovedRows:
+    """What one task does for a move: it makes and writes the events of the rows of its keys, INSERTs into the table
+    that they enter and DELETEs from the one that they leave. `task` numbers what is written for one DDL."""
+
+    move: _RowMove
+    readers: Sequence[LiveRows]
+    writer: EventWriter
+    task: int
+
+    def written(self, events: pa.Table) -> list[str]:
+        """Return the data files. Raises `TableHeldError` where a row, or where it belongs, is not known."""
+        own = (events.filter(pc.field("table_no") == number) for number in range(len(self.readers)))
+        rows = [reader.read(each) for reader, each in zip(self.readers, own, strict=True)]
+        for number, found in enumerate(rows):
+            if pc.any(found.column("partial")).as_py():
+                raise TableHeldError(
+                    "the log lacks columns of the rows before it, or a value cannot be converted as the source does it",
+                    advice=ddl_advice(self.move[0].version.name),
+                )
+            _require_partition(
+                self.move, self.readers[number], number, {*found.column("exchanged").unique().to_pylist()}
+            )
+        return self.writer.write(self._events(rows))
+
+    def _events(self, rows: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+        into, exchanged = self.move[0], rows[0].filter(rows[0].column("exchanged"))
+        parts = [("I", into, rows[0])]
+        if len(self.move) == 2:
+            plain = self.move[1]
+            parts = [("D", into, exchanged), ("I", into, rows[1]), ("D", plain, rows[1]), ("I", plain, exchanged)]
+        for number, (op, table, moved) in enumerate(parts, self.task * len(parts)):
+            first = (number << _LINE_BITS) + 1
+            for batch in moved.to_batches():
+                images = {"before": batch.column("before")} if op == "D" else {"after": batch.column("after")}
+                ops = pa.repeat(op, batch.num_rows)
+                yield _events(table.version, table.version.commit_ts, table.segment, first, ops, images)
+                first += batch.num_rows
+
+
+def _written(plans: Sequence[_MovedRows], events: pa.Table) -> Iterator[str]:
+    for plan in plans:
+        yield from plan.written(events)
 
 
 def _segment(

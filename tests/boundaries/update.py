@@ -9,6 +9,7 @@ from cdc_lakehouse.decoders.tasks import errors_of_tasks
 from cdc_lakehouse.lake.current import keyed_events, update_tasks
 from cdc_lakehouse.lake.current.keyed_events import (
     KEYED_EVENTS,
+    TASK_ROWS,
     EventShuffle,
     KeyedSpan,
     KeyedSpans,
@@ -16,10 +17,10 @@ from cdc_lakehouse.lake.current.keyed_events import (
     commit_ts_range,
     events_of_blocks,
     read_keyed_events,
+    work_in_task,
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, image_of, initial_value, lake_name, row_images
 from cdc_lakehouse.lake.current.update_tasks import (
-    TASK_ROWS,
     FileRewrite,
     PlannedTable,
     RecomputedKeys,
@@ -31,7 +32,6 @@ from cdc_lakehouse.lake.current.update_tasks import (
     summarized,
     update_by_share,
     update_tables,
-    update_with_blocks,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.files import StoredFile, write_file

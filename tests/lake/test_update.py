@@ -13,6 +13,7 @@ With `@ moves = COLUMNS` results are the rows that are live, as images of the ta
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import re
@@ -67,7 +68,7 @@ from tests.boundaries.update import (
     update_by_share,
     update_tables,
     update_tasks,
-    update_with_blocks,
+    work_in_task,
     write_file,
 )
 from tests.changelog.statements import declared
@@ -128,7 +129,8 @@ def event(line: str, number: int) -> tuple[bool, dict[str, Any]]:
 def task_results(plan: TableUpdate | FileRewrite, *blocks: pa.Table) -> list[UpdatedTable]:
     planned = pa.Table.from_pylist([{"plan": pickle.dumps(plan)}], TASK_ROWS)
     rows = pa.concat_tables([planned, *blocks], promote_options="default")
-    return pickle.loads(pickle.dumps([*update_with_blocks({}, rows.combine_chunks().to_batches())]))
+    work = functools.partial(update_tables, {})
+    return pickle.loads(pickle.dumps([*work_in_task(work, rows.combine_chunks().to_batches())]))
 
 
 @dataclass
@@ -286,12 +288,7 @@ class Play:
         keyed = pa.concat_tables(read_keyed_events(reader, connection(), self.spans(key)))
         target, other = Target(now.columns, dict(enumerate(self.versions))), version_of(1, self.settings["moves"])
         stay, moved = (
-            [
-                row
-                for rows in LiveRows(len(own), target, to, (), None, self.format)(keyed.to_batches())
-                for row in rows.to_pylist()
-            ]
-            for to in (None, other)
+            LiveRows(len(own), target, to, (), None, self.format).read(keyed).to_pylist() for to in (None, other)
         )
         assert [{**row, "before": row["after"]} for row in stay] == [{**row, "after": row["before"]} for row in moved]
         for row in sorted(moved, key=lambda row: row["before"]):

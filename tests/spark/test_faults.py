@@ -61,13 +61,12 @@ def test_what_ends_the_worker_holds_its_table_alone(
     for table in ("large", "other"):
         put(sink, table, 1, ("I", 12, 2, 2), index=2)
     sink.checkpoint(19)
-    work, form = update_tasks.update_with_blocks, FILE_FORMATS["csv"]
+    work, form = update_tasks.update_tables, FILE_FORMATS["csv"]
 
-    def update(properties: Any, batches: Any) -> Any:
-        kept = list(batches)
-        if any(b"d.large" in plan for batch in kept for plan in batch.column("plan").drop_null().to_pylist()):
+    def update(properties: Any, plans: Any, events: Any) -> Any:
+        if any(plan.name == "d.large" for plan in plans):
             os.kill(os.getpid(), signal.SIGKILL)
-        return work(properties, iter(kept))
+        return work(properties, plans, events)
 
     def decode(connection: Any, content: Any, context: Any) -> Any:
         if context.table == "large":
@@ -77,7 +76,7 @@ def test_what_ends_the_worker_holds_its_table_alone(
     with monkeypatch.context() as patch:
         let_spark_do_all(patch)
         if of == "rows":
-            patch.setattr(update_tasks, "update_with_blocks", update)
+            patch.setattr(update_tasks, "update_tables", update)
         else:
             patch.setitem(FILE_FORMATS, "csv", replace(form, decode=decode))  # pyright: ignore[reportArgumentType]
         done = run_all(lake.run())

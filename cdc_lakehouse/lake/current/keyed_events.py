@@ -17,14 +17,16 @@ applying them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
+import pickle
 import tempfile
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,7 +38,7 @@ from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, image_of, spark_columns
-from cdc_lakehouse.decoders.tasks import errors_to_driver
+from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
 from cdc_lakehouse.duckdb_sql import cast, in_zone, query, text_literal
 from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.catalog import Lake
@@ -498,6 +500,13 @@ BLOCKS: Final = pa.schema(
 )
 """A block for a task: the task's number, and either the block itself (`events`), or its file, offset and size in
 bytes."""
+TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
+"""The input of tasks, by their number: rows with a pickled `plan`, and blocks."""
+
+_Plan = TypeVar("_Plan")
+_Result = TypeVar("_Result")
+Work = Callable[[Sequence[_Plan], pa.Table], Iterable[_Result]]
+"""Takes the plans of a task and its events, with the columns of `KEYED_EVENTS`."""
 
 _IN_FILE: Final = ("file", "start", "size")
 _SHARE_BYTES: Final = 64 * 1024 * 1024
@@ -589,6 +598,38 @@ class EventShuffle:
         if (buckets == 1).all():
             return first
         return first + (key_hashes(connection, keyed) % buckets.astype(np.uint64)).astype(np.int64)
+
+
+def work_by_key(
+    spark: SparkSession | None,
+    reader: EventReader,
+    spans: Sequence[KeyedSpan],
+    places: Mapping[int, tuple[int, int]],
+    plans: Sequence[Sequence[_Plan]],
+    work: Work[_Plan, _Result],
+    decoded_again: Collection[str] = (),
+) -> list[_Result]:
+    """Do work on the events of some spans, in tasks that get all events of their keys (see `EventShuffle`), or in this
+    process without Spark; return what it yields. `plans` are those of each task."""
+    if spark is None:
+        with sql.database() as connection:
+            events = all_keyed_events(reader, connection, spans, decoded_again)
+        return [*work([plan for own in plans for plan in own], events)]
+    rows = [{"task": task, "plan": pickle.dumps(plan)} for task, own in enumerate(plans) for plan in own]
+    with block_directory(spark) as directory:
+        blocks = EventShuffle(tuple(spans), frozenset(decoded_again), places, directory).blocks(spark, reader)
+        planned = spark.createDataFrame(pa.Table.from_pylist(rows, TASK_ROWS))
+        both = planned.unionByName(blocks, allowMissingColumns=True)
+        return results_of(both.repartitionById(len(plans), both["task"]), functools.partial(work_in_task, work))
+
+
+def work_in_task(work: Work[Any, _Result], batches: Iterable[pa.RecordBatch]) -> Iterator[_Result]:
+    """Do the work of one task, which gets rows of `TASK_ROWS`."""
+    read = list(batches)
+    if read:
+        rows = pa.Table.from_batches(read)
+        plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
+        yield from work(plans, events_of_blocks(rows))
 
 
 @contextlib.contextmanager

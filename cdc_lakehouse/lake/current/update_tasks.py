@@ -12,7 +12,6 @@ import itertools
 import json
 import math
 import operator
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -30,21 +29,17 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
-from cdc_lakehouse.decoders.tasks import results_of, run_tasks
+from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.keyed_events import (
     BEFORE_ALL,
-    BLOCKS,
     KEYED_EVENTS,
-    EventShuffle,
     KeyedSpan,
     all_differ,
     all_keyed_events,
-    block_directory,
     different,
-    events_of_blocks,
     key_deletes,
     key_hashes,
     key_part,
@@ -53,6 +48,7 @@ from cdc_lakehouse.lake.current.keyed_events import (
     read_keyed_events,
     shares_of,
     together,
+    work_by_key,
 )
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
@@ -91,10 +87,6 @@ if TYPE_CHECKING:
 
 REJECTED_LISTED: Final = 1000
 """The number of unusable rows of an update that are listed one by one; further ones are counted by segment."""
-
-TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
-"""The input of tasks, by their number: a row with a pickled `plan` for each table, and blocks of events (see
-`keyed_events`)."""
 
 _BATCH_ROWS: Final = 131_072
 _DOES_NOT_FIT: Final = (
@@ -251,19 +243,11 @@ class FileRewrite:
     deleted: BitMap64
 
 
-def update_with_blocks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[UpdatedTable]:
-    """Carry out the updates of one task: takes rows of `TASK_ROWS`. `properties` are those of PyIceberg's FileIO."""
-    read = list(batches)
-    if read:
-        rows = pa.Table.from_batches(read)
-        plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
-        yield from update_tables(properties, plans, events_of_blocks(rows))
-
-
 def update_tables(
     properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table
 ) -> Iterator[UpdatedTable]:
-    """Carry out plans with keyed events (columns of `KEYED_EVENTS`)."""
+    """Carry out the plans of one task with its keyed events (columns of `KEYED_EVENTS`). `properties` are those of
+    PyIceberg's FileIO."""
     with sql.database() as connection:
         for plan in plans:
             yield _updated(plan, connection, properties, changes)
@@ -801,25 +785,17 @@ class UpdateJob:
             parts = parts_apart(self._properties, run_tasks(self._spark, shares_of(self._spark, reader), work))
             left = [t for t in tables if t.update.table_no not in {part.table_no for part in parts}]
             places, tasks = _places(left, parallelism)
-        spans = tuple(span for table in left for span in table.spans)
-        redecoded = frozenset(name for table in left if (keys := table.update.recomputed) for name in keys.segments)
-        if tasks == 1 and _fits_driver(left):
-            with sql.database() as connection:
-                events = all_keyed_events(reader, connection, spans, redecoded)
-            parts += update_tables(self._properties, [table.update for table in left], events)
-        elif left:
-            plans = [
-                {"task": first + bucket, "plan": pickle.dumps(table.update)}
-                for table in left
-                for first, buckets in [places[table.update.table_no]]
-                for bucket in range(buckets)
-            ]
-            with block_directory(self._spark) as directory:
-                blocks = EventShuffle(spans, redecoded, places, directory).blocks(self._spark, reader)
-                rows = self._spark.createDataFrame(pa.Table.from_pylist(plans, TASK_ROWS))
-                rows = rows.unionByName(blocks, allowMissingColumns=True)
-                rows = rows.repartitionById(tasks, rows["task"])
-                parts += results_of(rows, functools.partial(update_with_blocks, self._properties))
+        spans = [span for table in left for span in table.spans]
+        redecoded = {name for table in left if (keys := table.update.recomputed) for name in keys.segments}
+        if left:
+            plans: list[list[TableUpdate | FileRewrite]] = [[] for _ in range(tasks)]
+            for table in left:
+                first, buckets = places[table.update.table_no]
+                for task in range(first, first + buckets):
+                    plans[task].append(table.update)
+            spark = None if tasks == 1 and _fits_driver(left) else self._spark
+            work = functools.partial(update_tables, self._properties)
+            parts += work_by_key(spark, reader, spans, places, plans, work, redecoded)
         for part in parts:
             found[part.table_no].add(part)
         rewrites = [
@@ -831,8 +807,7 @@ class UpdateJob:
             for file in table.update.stored.files
         ]
         spark = None if sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS else self._spark
-        work = functools.partial(_rewritten, self._properties)
-        for part in run_tasks(spark, rewrites, work):
+        for part in run_tasks(spark, rewrites, functools.partial(_rewritten, self._properties)):
             found[part.table_no].add(part)
         return found
 

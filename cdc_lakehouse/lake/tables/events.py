@@ -47,7 +47,7 @@ from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _PLAIN: Final = ("before", "after", "commit_ts", "line")
 """Columns whose values hardly repeat."""
@@ -295,10 +295,6 @@ class Events:
             f"CREATE TABLE IF NOT EXISTS {self.identifier.sql} ({spark_columns(EVENTS)}) USING iceberg "
             f"PARTITIONED BY (feed_date) TBLPROPERTIES ({properties})"
         )
-
-    def frame(self) -> DataFrame:
-        """Return all events, with the columns of `EVENTS`."""
-        return self._spark().read.format("iceberg").load(self.identifier.sql).select(*EVENTS.names)
 
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
         """Return a reader, for tasks, of the current events with a commit-ts in [lowest, highest], and of those in the
