@@ -18,7 +18,7 @@ import json
 import pickle
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -313,11 +313,11 @@ def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update
 # --- Much of it ---
 
 
-def feed(play: Play, op: str, *images: dict[str, str | None], at: int = 1) -> Play:
+def feed(play: Play, op: str, *images: Mapping[str, str | None], at: int = 1) -> Play:
     """Changes, each at a later commit-ts, whose texts are too long for lines."""
     for number, each in enumerate(images, at):
         _, made = event(f"{number} {op}", number)
-        play.events.append({**made, "after": image_text(each)})
+        play.events.append({**made, "after": image_text(dict(each))})
     return play
 
 
@@ -408,6 +408,7 @@ def test_many_long_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length
 
 def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keyed, plans = list[pa.Table](), list[TableUpdate]()
+    play = Play(tmp_path, {})
     for number, (count, length) in enumerate([(1, 1), (1500, 26_000), (1, 2)]):
         play = Play(tmp_path / str(number), {"table": "id int key, v longtext"})
         play.directory.mkdir()
