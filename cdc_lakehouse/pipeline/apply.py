@@ -38,7 +38,7 @@ from cdc_lakehouse.lake.current.tables import (
     tags_of,
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, Target, lake_columns, lake_name, plan_evolution
-from cdc_lakehouse.lake.current.update_tasks import PlannedTable, StoredTable, TableUpdate, UpdatedTable, UpdateJob
+from cdc_lakehouse.lake.current.update_tasks import PlannedTable, StoredTable, TableUpdate, UpdatedTable, update_in_job
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
@@ -487,7 +487,7 @@ def _try(run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges]) -
         spans = [span for each in planned for span in each.table.spans]
         # In the current state, and from before segments were decoded again.
         reader = run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
-        found = UpdateJob(run.spark, io).run([each.table for each in planned], reader)
+        found = update_in_job(run.spark, io, [each.table for each in planned], reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
     _audit(run, [turn for turn in turns if turn.goes_on])

@@ -27,10 +27,10 @@ from cdc_lakehouse.lake.current.update_tasks import (
     StoredTable,
     TableUpdate,
     UpdatedTable,
-    UpdateJob,
     parts_apart,
     summarized,
     update_by_share,
+    update_in_job,
     update_tables,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat

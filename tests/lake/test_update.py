@@ -56,7 +56,6 @@ from tests.boundaries.update import (
     TableVersion,
     Target,
     UpdatedTable,
-    UpdateJob,
     ValueFormat,
     duckdb_sql,
     image_text,
@@ -66,6 +65,7 @@ from tests.boundaries.update import (
     row_stage,
     summarized,
     update_by_share,
+    update_in_job,
     update_tables,
     update_tasks,
     work_in_task,
@@ -254,7 +254,7 @@ class Play:
 
     def by_driver(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
         session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
-        return UpdateJob(session, {}).run([table], reader)[0]
+        return update_in_job(session, {}, [table], reader)[0]
 
     def by_tasks(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
         """Two tasks: each has a share of the events where no key is in both; otherwise events come in blocks, through

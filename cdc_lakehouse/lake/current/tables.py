@@ -24,7 +24,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from pyiceberg.table import Table
@@ -33,7 +33,6 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.types import ListType
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import commit_time, tso
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import CutsConfig, FeedConfig
@@ -318,37 +317,20 @@ def schema_fingerprint(life: Incarnation, value_format: ValueFormat) -> str:
     """Return a digest of a table's history and of how its values are read.
 
     When it differs from the one that the table was written with, earlier DDL was found, or the configuration has
-    another time zone or policy: the table must be recomputed.
+    another time zone or policy: the table must be recomputed. Lakes hold these digests: with another field of
+    `ValueFormat` or `ColumnType` every table is recomputed.
     """
     versions = [
         (
             version.commit_ts,
             str(version.name),
             version.effect,
-            [(column.id, column.name, _type_text(column.type), column.carried) for column in version.columns],
+            [(column.id, column.name, astuple(column.type), column.carried) for column in version.columns],
         )
         for version in life.versions
         if version.effect != "none"
     ]
-    return _digest(json.dumps([_reading_text(value_format), versions], ensure_ascii=False))
-
-
-# Lakes hold digests of these texts: other words would recompute every table. They were once the `repr` of the values.
-
-
-def _reading_text(value_format: ValueFormat) -> str:
-    return (
-        f"Reading(zone={value_format.zone!r}, zero_dates={value_format.zero_dates!r}, labels={value_format.labels!r}, "
-        f"perhaps_labels={value_format.labels_uncertain!r}, binary={value_format.binary!r}, "
-        f"cut_fractions={value_format.trailing_zeros_cut!r})"
-    )
-
-
-def _type_text(type: ColumnType) -> str:
-    return (
-        f"ColumnType(name={type.name!r}, unsigned={type.unsigned!r}, length={type.length!r}, scale={type.scale!r}, "
-        f"elements={type.elements!r}, zerofill={type.zerofill!r}, charset={type.charset!r})"
-    )
+    return _digest(json.dumps([astuple(value_format), versions], ensure_ascii=False))
 
 
 def column_names(names: Mapping[int, str]) -> str:

@@ -750,70 +750,66 @@ class PlannedTable:
     rewrites: bool = False
 
 
-class UpdateJob:
-    """Updates current-state tables. `properties` are those of PyIceberg's FileIO for the warehouse."""
+def update_in_job(
+    spark: SparkSession, properties: Mapping[str, str], tables: Sequence[PlannedTable], reader: EventReader
+) -> dict[int, UpdatedTable]:
+    """Update tables with the events that the reader has; return what was made of each, by its number. `properties` are
+    those of PyIceberg's FileIO for the warehouse.
 
-    def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
-        self._spark = spark
-        self._properties = dict(properties)
-
-    def run(self, tables: Sequence[PlannedTable], reader: EventReader) -> dict[int, UpdatedTable]:
-        """Update tables with the events that the reader has; return what was made of each, by its number.
-
-        A table at which Spark fails has a `failure`, and the others go on. Raise what tasks raise of the project's
-        errors, and Spark's own where no table is to blame.
-        """
-        found: dict[int, UpdatedTable] = {}
-        failed = run_isolated(self._spark, tables, lambda part: found.update(self._run(part, reader)))
-        for index, reason in failed.items():
-            update = tables[index].update
-            found[update.table_no] = update.updated(f"{_SPARK_FAILS} ({reason})")
-        return found
-
-    def _run(self, tables: Sequence[PlannedTable], reader: EventReader) -> dict[int, UpdatedTable]:
-        found = {table.update.table_no: table.update.updated() for table in tables}
-        parallelism = self._spark.sparkContext.defaultParallelism
-        left, (places, tasks), parts = tables, _places(tables, parallelism), list[UpdatedTable]()
-        large = [
-            table for table in tables
-            if table.inserts and not table.update.recomputed and places[table.update.table_no][1] > 1
-        ]  # fmt: skip
-        while sum(table.events for table in large) > _COMPARED_EVENTS:
-            large.remove(max(large, key=lambda table: table.events))
-        if large:
-            work = functools.partial(update_by_share, self._properties, large)
-            parts = parts_apart(self._properties, run_tasks(self._spark, shares_of(self._spark, reader), work))
-            left = [t for t in tables if t.update.table_no not in {part.table_no for part in parts}]
-            places, tasks = _places(left, parallelism)
-        spans = [span for table in left for span in table.spans]
-        redecoded = {name for table in left if (keys := table.update.recomputed) for name in keys.segments}
-        if left:
-            plans: list[list[TableUpdate | FileRewrite]] = [[] for _ in range(tasks)]
-            for table in left:
-                first, buckets = places[table.update.table_no]
-                for task in range(first, first + buckets):
-                    plans[task].append(table.update)
-            spark = None if tasks == 1 and _fits_driver(left) else self._spark
-            work = functools.partial(update_tables, self._properties)
-            parts += work_by_key(spark, reader, spans, places, plans, work, redecoded)
-        for part in parts:
-            found[part.table_no].add(part)
-        rewrites = [
-            FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()))
-            for table in tables
-            for updated in [found[table.update.table_no]]
-            if table.rewrites and table.update.stored is not None
-            if updated.failure is None and not updated.collides
-            for file in table.update.stored.files
-        ]
-        spark = None if sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS else self._spark
-        for part in run_tasks(spark, rewrites, functools.partial(_rewritten, self._properties)):
-            found[part.table_no].add(part)
-        return found
+    A table at which Spark fails has a `failure`, and the others go on. Raise what tasks raise of the project's errors,
+    and Spark's own where no table is to blame.
+    """
+    found: dict[int, UpdatedTable] = {}
+    failed = run_isolated(spark, tables, lambda part: found.update(_updated_in_job(spark, properties, part, reader)))
+    for index, reason in failed.items():
+        update = tables[index].update
+        found[update.table_no] = update.updated(f"{_SPARK_FAILS} ({reason})")
+    return found
 
 
-def _rewritten(properties: Mapping[str, str], rewrite: FileRewrite) -> Iterable[UpdatedTable]:
-    return update_tables(properties, [rewrite], KEYED_EVENTS.empty_table())
+def _updated_in_job(
+    spark: SparkSession, properties: Mapping[str, str], tables: Sequence[PlannedTable], reader: EventReader
+) -> dict[int, UpdatedTable]:
+    found = {table.update.table_no: table.update.updated() for table in tables}
+    parallelism = spark.sparkContext.defaultParallelism
+    left, (places, tasks), parts = tables, _places(tables, parallelism), list[UpdatedTable]()
+    large = [
+        table for table in tables
+        if table.inserts and not table.update.recomputed and places[table.update.table_no][1] > 1
+    ]  # fmt: skip
+    while sum(table.events for table in large) > _COMPARED_EVENTS:
+        large.remove(max(large, key=lambda table: table.events))
+    if large:
+        work = functools.partial(update_by_share, properties, large)
+        parts = parts_apart(properties, run_tasks(spark, shares_of(spark, reader), work))
+        left = [t for t in tables if t.update.table_no not in {part.table_no for part in parts}]
+        places, tasks = _places(left, parallelism)
+    spans = [span for table in left for span in table.spans]
+    redecoded = {name for table in left if (keys := table.update.recomputed) for name in keys.segments}
+    if left:
+        plans: list[list[TableUpdate | FileRewrite]] = [[] for _ in range(tasks)]
+        for table in left:
+            first, buckets = places[table.update.table_no]
+            for task in range(first, first + buckets):
+                plans[task].append(table.update)
+        session = None if tasks == 1 and _fits_driver(left) else spark
+        work = functools.partial(update_tables, properties)
+        parts += work_by_key(session, reader, spans, places, plans, work, redecoded)
+    for part in parts:
+        found[part.table_no].add(part)
+    rewrites = [
+        FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()))
+        for table in tables
+        for updated in [found[table.update.table_no]]
+        if table.rewrites and table.update.stored is not None
+        if updated.failure is None and not updated.collides
+        for file in table.update.stored.files
+    ]
+    session = None if sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS else spark
+    nothing = KEYED_EVENTS.empty_table()
+    for part in run_tasks(session, rewrites, lambda rewrite: update_tables(properties, [rewrite], nothing)):
+        found[part.table_no].add(part)
+    return found
 
 
 def _fits_driver(tables: Sequence[PlannedTable]) -> bool:
