@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from cdc_lakehouse.changelog.ddl.clauses import CreateDatabase, DropDatabase, UseDatabase
-from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.lexer import SCANNERS, DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.mysql_types import server_type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
@@ -162,16 +162,6 @@ def _cells(name: str, type: str, nullable: bool, default: str | None, key: bool)
 
 # --- Scripts ---
 
-# Unterminated text extends to the end of the script: the parser reports what is wrong with it. A doubled quote is the
-# end of a string and the start of the next one.
-_OPAQUE: Final = (
-    r"'[^'\\]*+(?:\\.[^'\\]*+)*(?:'|\Z)"
-    r'|"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\Z)'
-    r"|`[^`]*+(?:`|\Z)"
-    r"|(?P<special>/\*(?:!|T!).*?(?:\*/|\Z))"
-    r"|(?P<comment>/\*.*?(?:\*/|\Z)|(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
-    r"|(?P<space>\s++)"
-)
 _COMMAND: Final = re.compile(r"DELIMITER[ \t]++(\S++)[^\n]*+(?:\n|\Z)", re.IGNORECASE)
 
 
@@ -189,38 +179,36 @@ class ScriptStatement:
 
 
 def split(script: str) -> Iterator[ScriptStatement]:
-    """Yield all statements in order, without empty ones and without comments between them."""
-    scanner = _scanner(";")
-    position, start, line, counted = 0, -1, 1, 0
-    end = 0
+    """Yield all statements in order, without empty ones and without comments between them. Text that is not closed
+    extends to the end of the script: the parser says what is wrong with it."""
+    scan, delimiter, opened = SCANNERS[True].match, ";", 0
+    position, start, end, line, counted = 0, -1, 0, 1, 0
     while position < len(script):
-        command = _COMMAND.match(script, position) if start < 0 else None
-        if command is not None:
-            scanner, position = _scanner(command[1]), command.end()
+        if start < 0 and (command := _COMMAND.match(script, position)) is not None:
+            delimiter, position = command[1], command.end()
             continue
-        found = scanner.match(script, position)
-        after = position + 1 if found is None else found.end()
-        kind = "" if found is None else found.lastgroup or ""
-        if kind == "delimiter":
+        if not opened and script.startswith(delimiter, position):
             if start >= 0:
                 line, counted = line + script.count("\n", counted, start), start
                 yield ScriptStatement(script[start:end], line, _column(script, start))
-            start = -1
-        elif kind not in ("space", "comment"):
-            start, end = position if start < 0 else start, after
-        elif kind == "comment" and start >= 0:
+            start, position = -1, position + len(delimiter)
+            continue
+        found = scan(script, position)
+        kind, after = ("symbol", position + 1) if found is None else (found.lastgroup, found.end())
+        if kind in ("block", "unclosed"):
+            after = script.find("*/", after) + 2 if kind == "block" else 0
+            after = after if after > position else len(script)
+        elif kind == "word" and (inside := script.find(delimiter, position, after)) > 0:
+            after = inside
+        opened = max(0, opened + (kind == "special") - (kind == "close"))
+        if start < 0 and kind not in ("spaces", "line", "block"):
+            start = position
+        if start >= 0 and kind != "spaces":
             end = after
         position = after
     if start >= 0:
-        line += script.count("\n", counted, start)
-        yield ScriptStatement(script[start:end], line, _column(script, start))
+        yield ScriptStatement(script[start:end], line + script.count("\n", counted, start), _column(script, start))
 
 
 def _column(script: str, place: int) -> int:
     return place - script.rfind("\n", 0, place)
-
-
-def _scanner(delimiter: str) -> re.Pattern[str]:
-    # Words are matched as a whole, as far as no delimiter begins in them.
-    first = re.escape(delimiter[0])
-    return re.compile(rf"(?P<delimiter>{re.escape(delimiter)})|{_OPAQUE}|[^\s'\"`/#\-{first}]++", re.DOTALL)

@@ -93,7 +93,7 @@ def _scanner(backslash_escapes: bool) -> re.Pattern[str]:
     )
 
 
-_SCANNERS: Final = {escapes: _scanner(escapes) for escapes in (False, True)}
+SCANNERS: Final = {escapes: _scanner(escapes) for escapes in (False, True)}
 _TOKENS: Final = frozenset({"word", "name", "string", "number", "hex", "bit", "symbol"})
 
 # By convention, no server reaches these versions: the content is never run.
@@ -106,7 +106,7 @@ def tokenize(statement: str, *, backslash_escapes: bool = True) -> tuple[str, li
 
     Raises DdlSyntaxError.
     """
-    scan = _SCANNERS[backslash_escapes].match
+    scan = SCANNERS[backslash_escapes].match
     tokens: list[Token] = []
     pieces: list[str] = []
     open_marks: list[int] = []
