@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import dagster as dg
+from pydantic import TypeAdapter, ValidationError
 
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.checks import WITH_OWN_ALERTS
 from cdc_lakehouse.assets.runs import failed_checks, find_unfinished, last_runs
 from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig, ProblemKind
-from cdc_lakehouse.errors import AlertNotSentError, CdcError, StoredFormError
+from cdc_lakehouse.errors import AlertNotSentError, CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.alerts import receiver_label, send
 from cdc_lakehouse.operate.signals import Notification, NotifiedProblem, Problem, find_problems, plan_notifications
@@ -86,8 +86,6 @@ def _overdue_maintenance(
 
 SENSOR: Final = "cdc_alerts"
 _INTERVAL_SECONDS: Final = 60
-_FORMAT: Final = 1
-"""The format of the cursor. A cursor without a number has format 1."""
 
 
 @dataclass
@@ -100,21 +98,17 @@ class _CursorState:
 
     @classmethod
     def of(cls, cursor: str | None) -> _CursorState:
-        """Parse a cursor; empty when this release does not know its format, so that open problems are sent once
-        more."""
+        """Parse a cursor; empty for one of another form, so that open problems are sent once more."""
         try:
-            stored = stored_fields(cursor or "{}", _FORMAT, "the cursor of the alerts")
-            notified = {
-                receiver: {each.problem.key: each for each in map(NotifiedProblem.of_stored, problems)}
-                for receiver, problems in stored.get("told", {}).items()
-            }
-            return cls(dict(stored.get("watched", {})), notified)
-        except (AttributeError, KeyError, TypeError, ValueError, StoredFormError):
+            return _CURSOR.validate_json(cursor or "{}")
+        except ValidationError:
             return cls()
 
     def cursor(self) -> str:
-        notified = {receiver: [each.stored() for each in found.values()] for receiver, found in self.notified.items()}
-        return stored_text(_FORMAT, {"watched": self.watched, "told": notified})
+        return _CURSOR.dump_json(self).decode()
+
+
+_CURSOR: Final = TypeAdapter(_CursorState)
 
 
 def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:

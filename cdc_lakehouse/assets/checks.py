@@ -142,35 +142,28 @@ def _quarantined(state: FeedState, concerns: Callable[[Quarantined], bool]) -> F
 
 def _event_counts(state: FeedState) -> Found:
     """The table holds as many events as its segments gave, but for those that later ones have superseded."""
-    counts = event_counts(state)
-    return counts.of_segments == counts.in_table + counts.superseded, {
-        "events_of_segments": counts.of_segments,
-        "events_in_table": counts.in_table,
-        "superseded_events_removed": counts.superseded,
-    }
+    of_segments, in_table, superseded = event_counts(state)
+    numbers = {"events_of_segments": of_segments, "events_in_table": in_table, "superseded_events_removed": superseded}
+    return of_segments == in_table + superseded, numbers
 
 
 def _lines(state: FeedState) -> Found:
     """Every line of a decoded file and every record is an event, in the quarantine, or without a row for the feed."""
     wrong = uncounted_lines(state.lake, state.feed.name)
-    lines = (
-        f"{each.segment}: {each.lines} lines, {each.events} events, {each.rejected} rejected, "
-        f"{each.in_quarantine} in the quarantine, {each.others} others"
-        for each in wrong
-    )
-    return not wrong, {"segments": len(wrong), "where": _where(lines)}
+    return not wrong, {"segments": len(wrong), "where": _where(wrong)}
 
 
 def _cut_rows(state: FeedState) -> Found:
     """Every table of the cut has the snapshot that the cut names, with as many rows as it says."""
     tables = cut_tables(state.lake, state.feed)
-    wrong = [table for table in tables if table.rows != table.in_snapshot]
-    lines = (
-        f"{table.name}: {table.rows} rows in the cut, "
-        + ("its snapshot is gone" if table.in_snapshot is None else f"{table.in_snapshot} in the snapshot")
-        for table in wrong
-    )
-    return not wrong, {"tables": len(tables), "rows": sum(table.rows for table in tables), "where": _where(lines)}
+    wrong = [
+        f"{row.database}.{row.table}: {row.row_count} rows in the cut, "
+        + ("its snapshot is gone" if there is None else f"{there} in the snapshot")
+        for row, there in tables
+        if row.row_count != there
+    ]
+    rows = sum(row.row_count for row, _ in tables)
+    return not wrong, {"tables": len(tables), "rows": rows, "where": _where(wrong)}
 
 
 def _option_conflicts(state: FeedState) -> Found:
@@ -328,13 +321,9 @@ def table_evaluations(
     """Evaluate the checks of the rows of a current-state table. With `of_batch` only keys that the last batch wrote are
     searched for duplicates, so that a large table is not read completely."""
     asset = keys.current_key(feed.name, name)
-    duplicates = duplicate_keys_written(table) if of_batch else duplicate_keys(table)
+    read, double, examples = duplicate_keys_written(table) if of_batch else duplicate_keys(table)
     rows = conservation(table)
-    found = {
-        "rows": duplicates.rows,
-        "duplicate_keys": duplicates.keys,
-        "examples": ", ".join(duplicates.examples) or "none",
-    }
+    found = {"rows": read, "duplicate_keys": double, "examples": ", ".join(examples) or "none"}
     counted = {
         "rows_before": rows.before,
         "rows_deleted": rows.deleted,
@@ -344,7 +333,7 @@ def table_evaluations(
         "expected": "unknown" if rows.expected is None else "{} written, {} deleted".format(*rows.expected),
     }
     return [
-        dg.AssetCheckResult(passed=duplicates.keys == 0, asset_key=asset, check_name=NO_DUPLICATE_KEYS, metadata=found),
+        dg.AssetCheckResult(passed=double == 0, asset_key=asset, check_name=NO_DUPLICATE_KEYS, metadata=found),
         dg.AssetCheckResult(passed=rows.holds, asset_key=asset, check_name=ROWS_CONSERVED, metadata=counted),
     ]
 

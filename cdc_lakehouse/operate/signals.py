@@ -34,7 +34,7 @@ class Problem:
         return f"{self.feed} {self.kind} {self.subject}"
 
     def document(self) -> dict[str, Any]:
-        """Return the problem as a document, in which it is sent to receivers and stored."""
+        """Return the problem as a document, in which it is sent to receivers."""
         return {"feed": self.feed, "kind": self.kind, "subject": self.subject, "text": self.text}
 
 
@@ -46,15 +46,6 @@ class NotifiedProblem:
     problem: Problem
     since: float
     notified_at: float
-
-    def stored(self) -> dict[str, Any]:
-        return {**self.problem.document(), "since": self.since, "told_at": self.notified_at}
-
-    @classmethod
-    def of_stored(cls, stored: Mapping[str, Any]) -> NotifiedProblem:
-        """Parse a stored document. Raises `KeyError`, `TypeError` or `ValueError` when it is something else."""
-        problem = Problem(feed=stored["feed"], kind=stored["kind"], subject=stored["subject"], text=stored["text"])
-        return cls(problem, since=float(stored["since"]), notified_at=float(stored["told_at"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,20 +59,15 @@ _at_least: Any = GreaterThanOrEqual
 _at_most: Any = LessThanOrEqual
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicates:
-    """The keys that occur more than once in a table, with a few examples; `rows` is the number of rows read."""
-
-    rows: int
-    keys: int
-    examples: tuple[str, ...]
+Duplicates = tuple[int, int, tuple[str, ...]]
+"""The number of rows that were read, of the keys that occur more than once among them, and a few of these."""
 
 
 def duplicate_keys(table: Table) -> Duplicates:
     """Find duplicate keys among all rows of a table; reads the key columns only."""
     key = _key(table)
     if not key or table.current_snapshot() is None:
-        return Duplicates(0, 0, ())
+        return 0, 0, ()
     return _duplicates(table.scan(selected_fields=key).to_arrow().select(list(key)))
 
 
@@ -81,7 +76,7 @@ def duplicate_keys_written(table: Table) -> Duplicates:
     rows with these keys are held in memory, and files whose minimum and maximum exclude them are not read."""
     key, batch = _key(table), conservation(table)
     if not key or not batch.written:
-        return Duplicates(0, 0, ())
+        return 0, 0, ()
     if batch.written > batch.after * _LARGE_BATCH:
         return duplicate_keys(table)
     written = _written_keys(table, key)
@@ -130,7 +125,7 @@ def _duplicates(keys: pa.Table) -> Duplicates:
     counts = plain.group_by(plain.column_names).aggregate([([], "count_all")])
     double = counts.filter(pc.field("count_all") > 1)
     examples = tuple(str(tuple(row.values())[: keys.num_columns]) for row in double.slice(0, 5).to_pylist())
-    return Duplicates(keys.num_rows, double.num_rows, examples)
+    return keys.num_rows, double.num_rows, examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,39 +207,10 @@ def _batch(snapshot: Snapshot | None) -> tuple[str | None, str | None]:
     return summary.get(BATCH), summary.get(CHECKPOINT_TS)
 
 
-@dataclass(frozen=True, slots=True)
-class EventCounts:
-    """The numbers of events that the segments gave, that are in `events`, and that were removed because later events
-    supersede them."""
-
-    of_segments: int
-    in_table: int
-    superseded: int
-
-
-@dataclass(frozen=True, slots=True)
-class UncountedLines:
-    """A segment with lines or records that are not accounted for: each must be an event, be in the quarantine or be one
-    of `others`.
-
-    lines: what the decoder read; for records, what landed. events: the events that it gave. others: as in `Segment`.
-    rejected: what the decoder could not use. in_quarantine: what the quarantine holds of that."""
-
-    segment: str
-    lines: int
-    events: int
-    others: int
-    rejected: int
-    in_quarantine: int
-
-    @property
-    def is_accounted(self) -> bool:
-        return self.lines == self.events + self.others + self.rejected and self.rejected == self.in_quarantine
-
-
-def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
-    """Find decoded segments whose lines or records are not all accounted for, sorted by path; segments that were not
-    counted are left out. Reads `segments` and `quarantine` only.
+def uncounted_lines(lake: Lake, feed: str) -> list[str]:
+    """Describe the decoded segments with lines or records that are not accounted for, sorted by path: each must be an
+    event, be in the quarantine, or be one without a row for the feed (`others`). Segments that were not counted are
+    left out. Reads `segments` and `quarantine` only.
 
     It detects records that landed and were not read or were read twice, and events that were not committed or were
     committed twice. It does not detect a record that the decoder wrongly takes for one without a row, nor a record that
@@ -262,40 +228,30 @@ def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
     given = pc.field("events") + pc.field("others") + pc.field("quarantined")
     wrong = (pc.field("lines") != given) | (pc.field("quarantined") != 0)
     suspects = rows.filter(wrong | pc.field("segment").isin(pa.array(kept, pa.string())))
-    cells = (suspects.column(name).to_pylist() for name in columns)
-    found = [
-        UncountedLines(segment, lines, events, others, rejected, kept[segment])
-        for segment, lines, events, others, rejected in zip(*cells, strict=True)
+    return [
+        f"{segment}: {lines} lines, {events} events, {rejected} rejected, {kept[segment]} in the quarantine, "
+        f"{others} others"
+        for segment, lines, events, others, rejected in sorted(tuple(row.values()) for row in suspects.to_pylist())
+        if lines != events + others + rejected or rejected != kept[segment]
     ]
-    return sorted((each for each in found if not each.is_accounted), key=lambda each: each.segment)
 
 
-@dataclass(frozen=True, slots=True)
-class CutTable:
-    """A table of a cut: the rows that the cut recorded, and the rows of the snapshot that it names; `in_snapshot` is
-    None when that snapshot does not exist or cannot be read."""
-
-    name: TableName
-    rows: int
-    in_snapshot: int | None
-
-
-def cut_tables(lake: Lake, feed: FeedConfig) -> list[CutTable]:
-    """Return the tables of the last cut, with row counts from metadata: of a snapshot that was written for this cut,
-    the rows of its files; of other snapshots, what the snapshot itself states."""
+def cut_tables(lake: Lake, feed: FeedConfig) -> list[tuple[CutRow, int | None]]:
+    """Return the tables of the last cut, each with the rows of the snapshot that it names, None where that does not
+    exist or cannot be read. The counts are metadata: of a snapshot that was written for this cut, the rows of its
+    files; of other snapshots, what the snapshot itself states."""
     checkpoints, tables = Checkpoints(lake, feed.name), CurrentTables(lake, feed)
     cut = checkpoints.last().checkpoint_ts
-    found: list[CutTable] = []
+    found: list[tuple[CutRow, int | None]] = []
     for row in checkpoints.rows(cut):
-        name = TableName(row.database, row.table)
         try:
+            name = TableName(row.database, row.table)
             table = None if row.snapshot_id is None else tables.load(tables.identifier(name))
-            count = 0 if row.snapshot_id is None else _rows_of(table, row.snapshot_id, cut)
+            found.append((row, 0 if row.snapshot_id is None else _rows_of(table, row.snapshot_id, cut)))
         except Exception as error:
             if engine_fault(error) is not None:
                 raise
-            count = None
-        found.append(CutTable(name, row.row_count, count))
+            found.append((row, None))
     return found
 
 
@@ -308,9 +264,11 @@ def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
     return sum(file.live_rows for file in live_files(table, (), snapshot=snapshot))
 
 
-def event_counts(state: FeedState) -> EventCounts:
+def event_counts(state: FeedState) -> tuple[int, int, int]:
+    """Return the numbers of events that the segments gave, that are in `events`, and that were removed because later
+    events supersede them."""
     of_segments = totals(state.segments.rows.filter(pc.field("state") == DECODED)).events
-    return EventCounts(of_segments, state.events, removal_of(state.lake, state.feed.name).removed)
+    return of_segments, state.events, removal_of(state.lake, state.feed.name).removed
 
 
 # Measure how well a table can be read, by its files, deleted rows, manifests and snapshots. No JVM is started.
