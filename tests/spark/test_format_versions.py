@@ -24,8 +24,8 @@ WIDE = (*COLUMNS, SEVEN)
 
 
 def check_counts(lake: TestLake) -> None:
-    for row, in_snapshot in cut_tables(lake.lake, lake.feed):
-        assert row.row_count == in_snapshot, row
+    for of_cut, in_snapshot in cut_tables(lake.lake, lake.feed):
+        assert of_cut.row_count == in_snapshot, of_cut
     for name, table in lake.tables().items():
         assert conservation(table).holds, (name, conservation(table))
 
