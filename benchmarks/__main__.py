@@ -18,7 +18,7 @@ from benchmarks.report import as_json, as_markdown
 from cdc_lakehouse.config import Protocol
 from cdc_lakehouse.lake.spark import build_session
 
-CACHE: Final = Path(os.environ.get("XDGCACHE_HOME") or Path.home() / ".cache") / "cdc-lakehouse" / "benchmarks"
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdc-lakehouse" / "benchmarks"
 _COUNT: Final = click.IntRange(min=1)
 
 

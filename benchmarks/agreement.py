@@ -17,9 +17,11 @@ class Disagreement(click.ClickException):
     """The figures are worth nothing: two results that must be equal are not."""
 
 
-def check_current(ours: pa.RecordBatchReader, theirs: str, rows: int, what: str) -> None:
+def check_current(
+    ours: pa.RecordBatchReader, theirs: str, rows: int, what: str, columns: tuple[str, ...] = _CURRENT
+) -> None:
     """Both hold the same rows, as many as the workload left."""
-    _check(ours, theirs, _CURRENT, {"rows": rows}, what)
+    _check(ours, theirs, columns, {"rows": rows}, what)
 
 
 def check_events(ours: pa.RecordBatchReader, theirs: str, events: Mapping[str, int], what: str) -> None:
@@ -39,11 +41,11 @@ def _check(
     with duckdb.connect() as connection:
         connection.register("ours", ours)
         seen = [_row(connection, f"SELECT {', '.join(aggregates)} FROM {source}") for source in ("ours", theirs)]
-    for name, found in zip(("cdc_lakehouse", "DuckDB"), seen, strict=True):
+    for name, found in zip(("cdc_lakehouse", "the other"), seen, strict=True):
         if any(found[key] != count for key, count in expected.items()):
             raise Disagreement(f"{what}: {name} has {found}, the workload {dict(expected)}")
     if seen[0] != seen[1]:
-        raise Disagreement(f"{what}: cdc_lakehouse has {seen[0]}, DuckDB {seen[1]}")
+        raise Disagreement(f"{what}: cdc_lakehouse has {seen[0]}, the other {seen[1]}")
 
 
 def _row(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:

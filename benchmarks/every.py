@@ -11,6 +11,7 @@ import click
 
 SECTIONS: Final[dict[str, list[list[str]]]] = {
     "files": [["benchmarks"], ["benchmarks", "--protocol", "csv"]],
+    "flink": [["benchmarks.flink"]],
     "topics": [["benchmarks.kafka"]],
     "load": [["benchmarks.load"]],
     "lines": [["benchmarks.lines"]],

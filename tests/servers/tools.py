@@ -77,6 +77,7 @@ _SHA256: Final = {
     "mysql-8.0.12-5": "5c8de761baa957d689bc691d78f6a12dcf23604ef985eec4dd13fe004ec5985b",
     "ecj-3.33.0": "ee635cbc17bd95c43348184f23a438858e322961c045d5174f934648f1edc554",
     f"canal-{_CANAL}": "591710bdc8b1e57a1717acecf89ae9bee7ca100d5acf35688e86c74935569dfa",
+    "flink-2.1.1": "82838e787bd7ccc58c81f79ffc1886af924e0f92d569688b8ff47721ce85011c",
     "kafka-4.0.0": "e5891f7e8ceb5aca9fbdc6a73b7ce0ada3778bdac0f99005b40e4a46f53c36a6",
     f"tidb-{_TIDB}": "5d73d96ec1258b6577c58a0450244e5de41b97ac44a781794a72564fef2915ea",
     "postgres-17.6.0": "82c0ace777b4f06ea89e4d4589415e537d2b80affd845218b59bc7d59c00c480",
@@ -200,7 +201,7 @@ def rest_catalog(jars: Path) -> Sequence[str]:
     source = _JAVA / "rest" / "RestCatalog.java"
     spark = Path(pyspark.__file__).parent / "jars"
     path = os.pathsep.join([*map(str, sorted(jars.glob("*.jar"))), *map(str, sorted(spark.glob("hadoop-*.jar")))])
-    classes = _compiled(f"rest-catalog-{zlib.crc32(source.read_bytes() + path.encode()):08x}", path, [source])
+    classes = compiled("rest-catalog", path, [source])
     return [*_JVM, os.pathsep.join([str(classes), path, f"{spark}/*"]), "RestCatalog"]
 
 
@@ -211,43 +212,46 @@ def canal(program: str) -> Sequence[str]:
     compiler, as a machine may have a Java that can only run.
     """
     name = f"canal-{_CANAL}"
-
-    def fill(part: Path) -> None:
-        (part / "ivy.xml").write_text(_CANAL_IVY.format(version=_CANAL))
-        options = ["-ivy", str(part / "ivy.xml"), "-types", "jar", "bundle"]
-        _run([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
-        _require_jars(part, name)
-
-    libraries, sources = _installed(name, fill), sorted(_JAVA.glob("*.java"))
-    state = zlib.crc32(b"".join(source.read_bytes() for source in sources))
-    path = os.pathsep.join(map(str, libraries.glob("*.jar")))
-    classes = _compiled(f"{name}-classes-{state:08x}", path, sources)
+    wanted = [(f"com.alibaba.otter {each}", _CANAL) for each in ("canal.server", "connector.core")]
+    # Of the two backends of its logging one must go; that of log4j does not fit the version of slf4j.
+    libraries, sources = from_ivy(name, wanted, "org.slf4j slf4j-log4j12"), sorted(_JAVA.glob("*.java"))
+    classes = compiled(f"{name}-classes", os.pathsep.join(map(str, sorted(libraries.glob("*.jar")))), sources)
     return [*_JVM, os.pathsep.join([f"{libraries}/*", str(classes)]), program]
 
 
-def _compiled(name: str, path: str, sources: Sequence[Path]) -> Path:
-    """The classes of our own programs, by a compiler from Maven."""
+def compiled(name: str, path: str, sources: Sequence[Path]) -> Path:
+    """The classes of programs of our own, by a compiler from Maven."""
+    state = zlib.crc32(b"".join(source.read_bytes() for source in sources) + path.encode())
 
     def fill(part: Path) -> None:
         options = ["-17", "-proc:none", "-nowarn", "-cp", path, "-d", str(part)]
         compiler = ["java", "-jar", str(_from_maven("ecj") / "ecj.jar")]
         _run([*compiler, *options, *map(str, sources)])
 
+    return _installed(f"{name}-{state:08x}", fill)
+
+
+def from_ivy(name: str, wanted: Sequence[tuple[str, str]], *excluded: str) -> Path:
+    """The folder of jars of these modules (`group module`, version) and of all that they need."""
+
+    def fill(part: Path) -> None:
+        modules = [(*module.split(), version) for module, version in wanted]
+        lines = [
+            '<ivy-module version="2.0">',
+            f'<info organisation="cdc_lakehouse" module="{name}"/>',
+            '<configurations defaultconfmapping="default->runtime,master"><conf name="default"/></configurations>',
+            "<dependencies>",
+            *(f'<dependency org="{group}" name="{module}" rev="{version}"/>' for group, module, version in modules),
+            *(f'<exclude org="{group}" module="{module}"/>' for group, module in map(str.split, excluded)),
+            "</dependencies>",
+            "</ivy-module>",
+        ]
+        (part / "ivy.xml").write_text("\n".join(lines), encoding="utf-8")
+        options = ["-ivy", str(part / "ivy.xml"), "-types", "jar", "bundle"]
+        _run([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
+        _require_jars(part, name)
+
     return _installed(name, fill)
-
-
-# Of the two backends of its logging one must go; that of log4j does not fit the version of slf4j.
-_CANAL_IVY: Final = """\
-<ivy-module version="2.0">
-  <info organisation="cdc_lakehouse" module="canal"/>
-  <configurations defaultconfmapping="default->runtime,master"><conf name="default"/></configurations>
-  <dependencies>
-    <dependency org="com.alibaba.otter" name="canal.server" rev="{version}"/>
-    <dependency org="com.alibaba.otter" name="connector.core" rev="{version}"/>
-    <exclude org="org.slf4j" module="slf4j-log4j12"/>
-  </dependencies>
-</ivy-module>
-"""
 
 
 def _installed(name: str, fill: Callable[[Path], None]) -> Path:
