@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (833, 3),
     "cdc_lakehouse/sources": (6_381, 29),
     "cdc_lakehouse/*.py": (912, 6),
-    "tests": (35_114, 253),
+    "tests": (35_118, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
