@@ -19,6 +19,8 @@ from cdc_lakehouse.lake.names import CATALOG, Identifier
 from cdc_lakehouse.lake.spark import catalog_settings, jar_packages
 
 _PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^@]*@")
+_TRINO_FILES: Final = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "azure": "azure"}
+"""What Trino calls the stores, by the schemes of URIs."""
 
 
 def snippet(lake: Lake, engine: str, identifier: Identifier, snapshot_id: int | None) -> str:
@@ -53,18 +55,27 @@ def _pyiceberg(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> s
 
 
 def _duckdb(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
-    lines = ["INSTALL iceberg;", "LOAD iceberg;"]
+    lines, s3 = ["INSTALL iceberg;", "LOAD iceberg;"], lake.storage.s3
     if lake.config.warehouse.startswith("s3:"):
-        endpoint = lake.storage.s3.endpoint
-        host = sql.text_literal((endpoint or "").partition("://")[2])
-        host = "" if endpoint is None else f", ENDPOINT {host}, URL_STYLE 'path'"
-        lines.append(f"CREATE SECRET (TYPE s3, PROVIDER credential_chain{host});")
+        scheme, _, host = (s3.endpoint or "").partition("://")
+        region = "" if s3.region is None else f", REGION {sql.text_literal(s3.region)}"
+        at = f", ENDPOINT {sql.text_literal(host)}, URL_STYLE 'path', USE_SSL {str(scheme == 'https').lower()}"
+        lines.append(f"CREATE SECRET (TYPE s3, PROVIDER credential_chain{region}{at if host else ''});")
     if lake.config.catalog.type == "rest":
         properties = _without_secrets(lake.config.catalog.properties)
-        lines.append(
-            f"ATTACH {sql.text_literal(properties.get('warehouse', lake.config.warehouse))} AS {CATALOG} "
-            f"(TYPE iceberg, ENDPOINT {sql.text_literal(properties['uri'])});"
-        )
+        warehouse = properties.get("warehouse", lake.config.warehouse)
+        options = f"TYPE iceberg, ENDPOINT {sql.text_literal(properties['uri'])}"
+        if "token" in properties:
+            lines.append(f"CREATE SECRET (TYPE iceberg, TOKEN '{HIDDEN}');")
+        elif "credential" in properties:
+            server = sql.text_literal(
+                properties.get("oauth2-server-uri", f"{properties['uri'].rstrip('/')}/v1/oauth/tokens")
+            )
+            login = f"CLIENT_ID '{HIDDEN}', CLIENT_SECRET '{HIDDEN}', OAUTH2_SERVER_URI {server}"
+            lines.append(f"CREATE SECRET (TYPE iceberg, {login});")
+        else:
+            options = f"{options}, AUTHORIZATION_TYPE 'none'"
+        lines.append(f"ATTACH {sql.text_literal(warehouse)} AS {CATALOG} ({options});")
         at = "" if snapshot_id is None else f" AT (VERSION => {snapshot_id})"
         return "\n".join([*lines, f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"])
     metadata = lake.existing(identifier).metadata_location
@@ -89,10 +100,12 @@ def _spark(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
 
 def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
     lines = [f"# etc/catalog/{CATALOG}.properties", "connector.name=iceberg", *_trino_catalog(lake)]
-    if lake.config.warehouse.startswith("s3:"):
+    scheme = lake.config.warehouse.partition(":")[0]
+    lines += [f"fs.native-{_TRINO_FILES[scheme]}.enabled=true"] if scheme in _TRINO_FILES else []
+    if scheme == "s3":
         s3 = lake.storage.s3
         settings = {"endpoint": s3.endpoint, "region": s3.region, "path-style-access": s3.path_style and "true"}
-        lines += ["fs.native-s3.enabled=true", *(f"s3.{key}={value}" for key, value in settings.items() if value)]
+        lines += [f"s3.{key}={value}" for key, value in settings.items() if value]
     at = "" if snapshot_id is None else f" FOR VERSION AS OF {snapshot_id}"
     return "\n".join([*lines, "", f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"])
 
@@ -102,8 +115,13 @@ def _trino_catalog(lake: Lake) -> list[str]:
     match config.catalog.type:
         case "rest":
             warehouse = config.catalog.properties.get("warehouse", config.warehouse)
-            return ["iceberg.catalog.type=rest", f"iceberg.rest-catalog.uri={uri}",
-                    f"iceberg.rest-catalog.warehouse={warehouse}"]  # fmt: skip
+            login = [key for key in ("token", "credential") if key in config.catalog.properties][:1]
+            return [
+                "iceberg.catalog.type=rest", f"iceberg.rest-catalog.uri={uri}",
+                f"iceberg.rest-catalog.warehouse={warehouse}",
+                *(["iceberg.rest-catalog.security=OAUTH2"] if login else []),
+                *(f"iceberg.rest-catalog.oauth2.{key}={HIDDEN}" for key in login),
+            ]  # fmt: skip
         case "glue":
             return ["iceberg.catalog.type=glue"]
         case "hive":

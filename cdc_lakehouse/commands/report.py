@@ -10,14 +10,18 @@ import datetime
 import hashlib
 import html
 import itertools
+import math
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import numpy as np
+import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
@@ -30,13 +34,12 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, totals
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, totals
 from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, changes_by_table
 
 _MOST_ROWS: Final = 200
 """The most rows of the quarantine, and of each lane of the timeline, that are shown, newest first."""
-_MOST_BARS: Final = 60
 _TOOLTIP: Final = 200
 """The most characters of an event in the drawing; the list below it has all of them."""
 _ON_TIME: Final = "on time"
@@ -45,6 +48,11 @@ _DATES_OF_CHANGES: Final = 7
 _Event = tuple[datetime.datetime, str, str, str]
 """When, of which lane of the timeline, of which table, and what."""
 _LANES: Final = ("run", "DDL", "hold")
+_Units = Sequence[tuple[int, str]]
+"""The sizes of units and their names, ascending."""
+_SPANS: Final[_Units] = ((1, "s"), (60, "min"), (3600, "h"), (86400, "d"))
+_COUNTS: Final[_Units] = ((1, ""), (10**3, "thousand"), (10**6, "million"), (10**9, "billion"))
+_BYTES: Final[_Units] = ((1, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
 _STYLE: Final = """
 :root{color-scheme:light dark;--line:#8884;--accent:#3b76c4;--bad:#c0392b;--good:#2e7d4f}
 body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
@@ -55,9 +63,11 @@ h1{font-size:1.5rem}h2{font-size:1.25rem;margin-top:3rem;border-bottom:2px solid
 th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td:first-child{white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}code{word-break:break-word;font-size:.8125rem}
-svg{width:100%;max-height:9rem}svg rect{fill:var(--accent)}svg text{font-size:11px;fill:currentColor}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:1rem}figure{margin:0}
+svg{width:100%;max-height:11rem}svg polyline{fill:none;stroke:var(--accent)}svg rect,svg circle{fill:var(--accent)}
+svg text{font-size:11px;fill:currentColor}
 svg line{stroke:var(--line)}tr.bad td{color:var(--bad)}input{font:inherit;width:100%;max-width:24rem;margin:.5rem 0}
-@media print{h2{break-before:page}}@media(max-width:40rem){svg text{font-size:22px}}
+@media print{h2{break-before:page}}@media(max-width:40rem){.lanes text{font-size:22px}}
 """
 
 
@@ -187,11 +197,8 @@ def page(states: Sequence[FeedState], failed: FailedRuns, now: datetime.datetime
 
 def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> str:
     cuts, decoded = _cuts(state), state.segments.rows.filter(pc.field("state") == DECODED)
-    dated = decoded.filter(pc.field("kind") != SUMMARY)
-    dates: list[str | None] = sorted(pc.unique(dated["feed_date"]).to_pylist(), key=lambda date: date or "")
-    since = next(iter([date for date in dates if date is not None][-_DATES_OF_CHANGES:]), None)
-    by_date = [(date or "no date", totals(dated.filter(_is(date))).events) for date in dates[-_MOST_BARS:]]
-    lags = [(_time(cut[1]), round(lag_seconds(cut[0], cut[1]))) for cut in reversed(cuts[:_MOST_BARS])]
+    dates = pc.unique(decoded.filter(pc.field("kind") != SUMMARY)["feed_date"]).to_pylist()
+    since = next(iter(sorted(filter(None, dates))[-_DATES_OF_CHANGES:]), None)
     every = sorted(_events(state, cuts, failed), reverse=True)
     by_lane = ([event for event in every if event[1] == lane][:_MOST_ROWS] for lane in _LANES)
     events = sorted(itertools.chain(*by_lane), reverse=True)
@@ -202,11 +209,12 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
         _notes(state, failed),
         "<h3>Timeline</h3>",
         _lanes(events),
-        "<h3>Changes by date</h3>",
-        _bars(by_date, "changes on one date"),
-        "<h3>Lag of cuts when they were published</h3>",
-        _bars(lags, "seconds"),
-        "<h3>Tables</h3>",
+        '<h3>Cuts, by when they were published</h3><div class="plots">',
+        _plot("Lag", _SPANS, [(cut.published_at, cut.lag_seconds) for cut in cuts]),
+        _plot("Changes a minute", _COUNTS, [(cut.published_at, cut.changes_a_minute) for cut in cuts]),
+        _plot("Rows of all tables", _COUNTS, [(cut.published_at, cut.rows) for cut in cuts]),
+        _plot("Bytes of all tables", _BYTES, [(cut.published_at, cut.size) for cut in cuts]),
+        "</div><h3>Tables</h3>",
         _tables(state, since),
         "<h3>Quarantine</h3>",
         _quarantine(state.quarantine.open()),
@@ -214,10 +222,6 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
         _grid(["time", "what", "table", ""], shown, code=frozenset({3})) + _more(len(every) - len(events)),
         "</section>",
     ])  # fmt: skip
-
-
-def _is(date: str | None) -> Any:
-    return pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
 
 
 def _tiles(state: FeedState, decoded: int) -> str:
@@ -310,23 +314,60 @@ def _quarantine(open_rows: Sequence[Quarantined]) -> str:
     return _grid(header, rows, frozenset({2}), frozenset({5, 6})) + _more(len(found) - _MOST_ROWS)
 
 
-def _cuts(state: FeedState) -> list[tuple[int, datetime.datetime, int, int]]:
-    """Return the published cuts, the newest first: the commit-ts, when they were published, and how many tables and
-    rows they show."""
-    found: dict[int, tuple[datetime.datetime, int, int]] = {}
-    for row in state.checkpoints.all_rows():
-        _, tables, rows = found.get(row.checkpoint_ts, (None, 0, 0))
-        found[row.checkpoint_ts] = row.published_at, tables + 1, rows + row.row_count
-    return [(ts, *found[ts]) for ts in sorted(found, reverse=True)]
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A published cut. rows, size: of all its tables; size is in bytes, None when one of their snapshots is gone.
+    changes_a_minute: those since the cut before, by the minutes between both; None for the first."""
+
+    checkpoint_ts: int
+    published_at: datetime.datetime
+    tables: int
+    rows: int
+    size: int | None
+    changes_a_minute: float | None
+
+    @property
+    def lag_seconds(self) -> float:
+        return lag_seconds(self.checkpoint_ts, self.published_at)
 
 
-def _events(
-    state: FeedState, cuts: Iterable[tuple[int, datetime.datetime, int, int]], failed: Iterable[dict[str, Any]]
-) -> Iterator[_Event]:
+def _cuts(state: FeedState) -> list[_Cut]:
+    """Return the newest cuts, oldest first, from the rows of `checkpoints`, the segments, and the summaries of the
+    tables' snapshots."""
+    rows = state.checkpoints.newest(_MOST_ROWS)
+    known = [health.sizes for health in state.health.values() if health is not None]
+    sizes: dict[int | None, int] = {None: 0, **{id: size for each in known for id, size in each}}
+    of_cut: dict[int, list[int | None]] = {}
+    for commit_ts, snapshot in zip(rows["checkpoint_ts"].to_pylist(), rows["snapshot_id"].to_pylist(), strict=True):
+        of_cut.setdefault(commit_ts, []).append(sizes.get(snapshot))
+    columns = [("published_at", "max"), ("row_count", "count"), ("row_count", "sum")]
+    found = sorted(zip(*rows.group_by("checkpoint_ts").aggregate(columns).to_pydict().values(), strict=True))
+    changed = _changes([commit_ts for commit_ts, *_ in found], state.segments.rows)
+    cuts: list[_Cut] = []
+    for (commit_ts, published_at, tables, row_count), changes in zip(found, changed, strict=True):
+        minutes = (published_at - cuts[-1].published_at).total_seconds() / 60 if cuts else 0
+        bytes_of = of_cut[commit_ts]
+        size = None if None in bytes_of else sum(each or 0 for each in bytes_of)
+        rate = changes / minutes if minutes > 0 else None
+        cuts.append(_Cut(commit_ts, published_at, tables, row_count, size, rate))
+    return cuts
+
+
+def _changes(cuts: Sequence[int], segments: pa.Table) -> list[int]:
+    """Return for each cut, of commit-ts that ascend, the events of the segments that end after the cut before."""
+    of_log = (
+        pc.field("kind").isin([FILE, OFFSETS]) & pc.field("events").is_valid() & pc.field("max_commit_ts").is_valid()
+    )
+    rows = segments.filter(of_log)
+    places = np.searchsorted(np.array(cuts, np.int64), rows["max_commit_ts"].to_numpy())
+    return np.bincount(places, rows["events"].to_numpy(), len(cuts) + 1)[: len(cuts)].astype(int).tolist()
+
+
+def _events(state: FeedState, cuts: Iterable[_Cut], failed: Iterable[dict[str, Any]]) -> Iterator[_Event]:
     """Yield what happened to a feed: runs that published or failed, DDL, and what holds tables."""
-    for commit_ts, published, tables, rows in cuts:
-        lag = _span(lag_seconds(commit_ts, published))
-        yield published, "run", "", f"published {commit_ts}: {_count(tables)} tables, {_count(rows)} rows, {lag} behind"
+    for cut in cuts:
+        numbers = f"{_count(cut.tables)} tables, {_count(cut.rows)} rows, {_span(cut.lag_seconds)} behind"
+        yield cut.published_at, "run", "", f"published {cut.checkpoint_ts}: {numbers}"
     for run in failed:
         yield datetime.datetime.fromisoformat(run["ended_at"]), "run", "", f"failed{of_job(run)}: {run['error']}"
     for version in state.history.versions:
@@ -374,18 +415,31 @@ def _grid(
     return f'<div class="wide"><table><thead><tr>{cells("th", header)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _bars(values: Sequence[tuple[str, int]], unit: str) -> str:
-    """Draw a bar for each value, with its name and number as a tooltip."""
-    if not values:
-        return "<p>None.</p>"
-    most, width = max(1, *(value for _, value in values)), min(60.0, 900 / len(values))
-    bars = "".join(
-        _bar(place * width + 1, 110 - 100 * value / most, max(1.0, width - 2), 100 * value / most,
-             f"{name}: {_count(value)}")
-        for place, (name, value) in enumerate(values)
-    )  # fmt: skip
-    marks = f'<text x="0" y="8">{_count(most)} {unit}</text><text x="892" y="108">0</text>'
-    return _chart((10, 110), bars + marks, values[0][0], values[-1][0])
+def _plot(title: str, units: _Units, points: Sequence[tuple[datetime.datetime, float | None]]) -> str:
+    """Draw a value over time, with axes; each point has its number as a tooltip. Times without a value are left out."""
+    known = [(at, value) for at, value in points if value is not None]
+    if len(known) < 2:
+        return f"<figure><figcaption>{title}</figcaption><p>Two cuts draw a line.</p></figure>"
+    first, last, most = known[0][0], known[-1][0], max(value for _, value in known)
+    size, unit = next(((size, unit) for size, unit in reversed(units) if most >= size), units[0])
+    power = 10 ** math.floor(math.log10(max(most / size, 1)))
+    top = next(step * power for step in (1, 2, 5, 10) if step * power >= most / size)
+    scale = 370 / max(1.0, (last - first).total_seconds())
+    placed = [(60 + (at - first).total_seconds() * scale, 130 - 110 * value / size / top) for at, value in known]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+    marks = "".join(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{_time(at)}: {value / size:,.1f} {unit}</title></circle>'
+        for (x, y), (at, value) in zip(placed, known, strict=True)
+    )
+    ticks = "".join(
+        f'<line x1="60" x2="430" y1="{y}" y2="{y}"/><text x="54" y="{y + 4}" text-anchor="end">{value:,g}</text>'
+        for y, value in ((130, 0), (75, top / 2), (20, top))
+    )
+    form = "%H:%M" if (last - first).days < 1 else "%m-%d %H:%M"
+    ends = f'<text x="60" y="150">{first:{form}}</text><text x="430" y="150" text-anchor="end">{last:{form}} UTC</text>'
+    caption = f"<figcaption>{title}{unit and f', {unit}'}</figcaption>"
+    drawing = f'{ticks}{ends}<polyline points="{line}"/>{marks}'
+    return f'<figure>{caption}<svg viewBox="0 0 440 156" role="img" aria-label="{title}">{drawing}</svg></figure>'
 
 
 def _lanes(events: Sequence[_Event]) -> str:
@@ -413,7 +467,8 @@ def _chart(lines: Sequence[int], content: str, first: str, last: str) -> str:
     axes = "".join(f'<line x1="0" y1="{y}" x2="900" y2="{y}"/>' for y in lines)
     ends = _text(first) if first == last else f"{_text(first)} to {_text(last)}"
     note = f'<text x="0" y="130">{ends}</text>'
-    return f'<svg viewBox="0 0 900 136" role="img" preserveAspectRatio="xMinYMid meet">{axes}{content}{note}</svg>'
+    form = 'class="lanes" viewBox="0 0 900 136" role="img" preserveAspectRatio="xMinYMid meet"'
+    return f"<svg {form}>{axes}{content}{note}</svg>"
 
 
 def _more(left_out: int) -> str:

@@ -282,7 +282,7 @@ class TableHealth:
     """The health of a table, from its metadata only.
 
     bytes: of data files and deletes. rows: in data files, including deleted rows. compacted_at: in UTC, None when
-    maintenance never rewrote files."""
+    maintenance never rewrote files. sizes: `bytes` by snapshot."""
 
     files: int = 0
     bytes: int = 0
@@ -290,6 +290,7 @@ class TableHealth:
     deleted_rows: int = 0
     snapshots: int = 0
     compacted_at: datetime.datetime | None = None
+    sizes: tuple[tuple[int, int], ...] = ()
 
     @property
     def average_bytes(self) -> int:
@@ -320,6 +321,7 @@ def table_health(table: Table) -> TableHealth:
         *(int(totals.get(name, "0")) for name in names),
         snapshots=len(table.snapshots()),
         compacted_at=None if at is None else datetime.datetime.fromisoformat(at),
+        sizes=tuple((each.snapshot_id, _total(each, "total-files-size")) for each in table.snapshots()),
     )
 
 

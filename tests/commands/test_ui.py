@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import hashlib
 import os
 import re
@@ -20,7 +21,7 @@ import pytest
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.report import page_handler
 from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import Rejected, before, publish, quarantine
+from tests.kit.scripted_lake import Rejected, before, land, publish, quarantine, segment
 from tests.pipeline import Sink
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -63,6 +64,26 @@ def test_page_shows_first_what_needs_attention(lake: TestLake) -> None:
     assert "d.&lt;x&gt; is held: it&#x27;s bad" in page and 'http-equiv="refresh"' in page
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}" in page
+
+
+def test_page_has_charts_of_cuts_with_units(lake: TestLake) -> None:
+    now = utc_now()
+    for minutes, rows, events in ((40, 1000, 7), (30, 1500, 60), (10, 2_000_000, 4000)):
+        at, name = before(now, minutes), f"d/t/1/CDC{minutes}.json"
+        land(lake, segment(name, events=events, min_commit_ts=at, max_commit_ts=at))
+        publish(lake, {"t": rows}, at=at, published=now - datetime.timedelta(minutes=minutes - 3))
+    with served(lake) as url, urllib.request.urlopen(url, timeout=60) as answer:
+        page = answer.read().decode()
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for caption, drawing in re.findall(r"<figcaption>(.*?)</figcaption>(.*?)</figure>", page):
+        ticks = re.findall(r'"end">([\d.,]+)</text>', drawing)
+        found[caption] = ticks, re.findall(r"<circle.*?UTC: ([^<]*?) ?</title>", drawing)
+    assert found == {
+        "Lag, min": (["0", "2.5", "5"], ["3.0 min"] * 3),
+        "Changes a minute": (["0", "100", "200"], ["6.0", "200.0"]),
+        "Rows of all tables, million": (["0", "1", "2"], ["0.0 million", "0.0 million", "2.0 million"]),
+        "Bytes of all tables, B": (["0", "0.5", "1"], ["0.0 B"] * 3),
+    }
 
 
 def test_page_of_a_broken_catalog_says_why(lake: TestLake, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tests.kit.shop import shop_of
 from tests.kit.waiting import until
 from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
+from tests.servers.duck import rows_in_duckdb
 from tests.servers.installed import ROOT, Installed, build_wheel, install, interpreter
 from tests.servers.postgres import PASSWORD, postgres_server
 from tests.servers.process import free_port, running
@@ -234,6 +235,10 @@ def test_feed_in_a_rest_catalog_on_s3_is_true(installed: Installed, s3: S3Server
     mirror.sync()
     with running(server, port, tmp_path / "rest.log"):
         run_and_check()
+        printed = installed.run("cdc-lakehouse", "connect", "duckdb", "shop.orders", env=env)
+        keys = {"AWS_ACCESS_KEY_ID": S3Bucket.ACCESS, "AWS_SECRET_ACCESS_KEY": S3Bucket.SECRET}
+        rows = rows_in_duckdb(printed.replace("(not shown)", TOKEN).replace("SELECT *", "SELECT count(*)"), keys)
+        assert rows == [(tables(installed, env)["shop.orders"],)]
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
 
 

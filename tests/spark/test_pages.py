@@ -176,7 +176,7 @@ def tell(story: Story) -> None:
     page = re.sub(r"\n<g><title>[^<]* failed[^<]*</title>[^<]*<rect[^>]*>\s*</g>", "", page)
     page = re.sub(r"\n<tr><td>[^<]*</td><td>run</td><td></td><td><code>failed.*?</tr>", "", page, flags=re.DOTALL)
     page = re.sub(r'(<rect x=")[\d.]+(" y="[\d.]+" width="4.0")', r"\1<number>\2", page)
-    page = re.sub(r'(<text x="0" y="130">)[^<]*( UTC</text>\n?</svg>\n<h3>Changes)', r"\1<times>\2", page)
+    page = re.sub(r'(<text x="0" y="130">)[^<]*( UTC</text>\n?</svg>\n<h3>Cuts)', r"\1<times>\2", page)
     story.add("report", page)
     tick(story)
     story.show("run_held_json", "run", "--json")

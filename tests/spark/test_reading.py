@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import ast
 import datetime
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +24,7 @@ from tests.kit.changefeed import Changefeed
 from tests.kit.lakes import TestLake
 from tests.kit.log import Column, Ddl, Entry, RowChange, fold
 from tests.kit.log import values as seen
+from tests.servers.duck import rows_in_duckdb
 
 # In one worker, which makes the cuts once.
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("reading")]
@@ -187,10 +184,6 @@ def test_pyiceberg_and_duckdb_as_printed_read_tags(any_cuts: TestLake) -> None:
         assert found == sorted(row for row in expected if row[0] > 1), (name, tag)
         by_ref = names["catalog"].load_table(f"{any_cuts.name}__{DATABASE}.{name}").scan()
         assert tag is None or seen(by_ref.use_ref(tag).to_arrow()) == expected
-        path = any_cuts.tables()[DATABASE, name].metadata_location
-        assert f"iceberg_scan('{path}'{', snapshot_from_id => ' if tag else ''}" in connected(
-            any_cuts, "duckdb", name, *words
-        )
 
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -249,38 +242,7 @@ def test_the_programs_of_the_documentation_read_what_it_says(cuts: TestLake, spa
     assert sorted(map(tuple, spark.sql(at_snapshot).collect())) == sorted(rows["D"])
 
 
-_EXTENSION = """
-import json, sys, duckdb
-asked = json.load(sys.stdin)
-with duckdb.connect() as connection:
-    try:
-        try:
-            import duckdb_extension_avro, duckdb_extension_iceberg
-        except ImportError:
-            connection.execute("INSTALL iceberg; LOAD iceberg")
-        else:
-            from pathlib import Path
-            for module in (duckdb_extension_avro, duckdb_extension_iceberg):
-                for file in Path(module.__file__).parent.rglob("*.duckdb_extension"):
-                    connection.execute(f"LOAD '{file}'")
-    except duckdb.Error as error:
-        print(json.dumps({"missing": str(error)})); sys.exit()
-    rows = []
-    for path, snapshot in asked:
-        version = "" if snapshot is None else f", snapshot_from_id => {snapshot}"
-        rows.append(connection.execute(f"SELECT * FROM iceberg_scan('{path}'{version}) ORDER BY 1").fetchall())
-    print(json.dumps({"rows": rows, "version": duckdb.__version__}))
-"""
-
-
-def test_duckdbs_own_extension_reads_tags(any_cuts: TestLake) -> None:
-    """CDC_TESTS_DUCKDB: an interpreter whose DuckDB has the extension, where it cannot be fetched."""
-    tables = {name: any_cuts.tables()[DATABASE, name] for name in ("busy", "quiet")}
-    asked = [(tables[n].metadata_location, None if tag is None else tags(any_cuts, n)[tag]) for n, tag, _ in PLAIN]
-    python = os.environ.get("CDC_TESTS_DUCKDB", sys.executable)
-    done = subprocess.run([python, "-c", _EXTENSION], input=json.dumps(asked), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    if "missing" in (answer := json.loads(done.stdout)):
-        pytest.skip(f"DuckDB's extension iceberg cannot be had: {answer['missing'][-200:]}")
-    for (name, tag, commit_ts), rows in zip(PLAIN, answer["rows"], strict=True):
-        assert sorted(map(tuple, rows)) == sorted(rows_of(ENTRIES, name, commit_ts)), (name, tag)
+def test_duckdb_with_its_printed_statements_reads_tags(any_cuts: TestLake) -> None:
+    for name, tag, commit_ts in PLAIN:
+        printed = connected(any_cuts, "duckdb", name, *(["--as-of", tag] if tag else []))
+        assert sorted(rows_in_duckdb(printed)) == sorted(rows_of(ENTRIES, name, commit_ts)), (name, tag)

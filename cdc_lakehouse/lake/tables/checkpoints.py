@@ -83,12 +83,13 @@ class Checkpoints:
 
     def published(self) -> list[int]:
         """Return the checkpoint-ts of all cuts, oldest first."""
-        found = self._table.scan().column("checkpoint_ts").unique().to_pylist()
-        return sorted(found)
+        return sorted(self._table.scan().column("checkpoint_ts").unique().to_pylist())
 
-    def all_rows(self) -> list[CutRow]:
-        """Return the rows of all cuts, unordered."""
-        return [CutRow(**row) for row in self._table.read()]
+    def newest(self, cuts: int) -> pa.Table:
+        """Return the rows of the newest cuts, at most of so many, unordered."""
+        rows = self._table.scan()
+        found = sorted(rows["checkpoint_ts"].unique().to_pylist())[-cuts:]
+        return rows.filter(pc.field("checkpoint_ts") >= found[0]) if found else rows
 
     def rows_of(self, table: TableName) -> list[CutRow]:
         """Return the rows of the tables with that name in all cuts, oldest first."""
