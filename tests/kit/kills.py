@@ -186,20 +186,6 @@ def _visible(lake: TestLake) -> dict[str, Any]:
     return found
 
 
-def kill_further_and_further(lake: TestLake, run: Callable[[], Any]) -> list[str]:
-    """Runs of which each gets one commit further than the one before, until one gets through: with fewer runs than
-    `kill_everywhere`, and not after each commit. Gives the commits that kills came right after."""
-    hit: list[str] = []
-    for number in itertools.count(2):
-        with KillAtCommit(number)(lake) as killed:
-            run()
-        if not killed.happened:
-            assert len(hit) > 1, "a run of so few commits proves little"
-            return hit
-        hit.append(killed.commits[-1])
-    raise AssertionError
-
-
 @dataclass(frozen=True)
 class KillAtCall:
     """At the n-th call (from 1) of a method, before or after it did what it does."""

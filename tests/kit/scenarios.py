@@ -42,7 +42,7 @@ the next run, each date. As a run: `maintain DAYS` later, and `plan`, of which `
 After a run: `held t because TEXT`, `= t ROWS` (`shows t ROWS`: unlike the model), `fails TEXT` as a whole, `gone t`
 (`purged t`: with its Iceberg table), `same-files t` as before the run, `open t CLASS …`, `says t TEXT | …` of open
 rows, `states t STATE …`, `effect t EFFECT`, `note t TEXT`, `aside t ROWS` of a table that was dropped, `mark NAME`,
-`files t N`, `events t N`, `segments t KIND …`, `copies N` in the archive,
+`files t N`, `deletes t N` (its files with deleted rows), `events t N`, `segments t KIND …`, `copies N` in the archive,
 `warns TEXT`, `read t at NAME = ROWS` (`NAME-1`: just before it, from events), `… last-good = ROWS`, `… refused TEXT`.
 """
 
@@ -98,7 +98,7 @@ _KINDS: Final = {f"update {name}" for name in ("checkpoints", "events", "frontie
 _STOPS: Final = {"run", "maintain", "plan"}
 _AFTER_RUN: Final = {
     "held", "=", "shows", "fails", "gone", "purged", "same-files", "open", "says", "states", "effect", "note", "aside",
-    "mark", "read", "files", "events", "segments", "copies", "plans", "warns",
+    "mark", "read", "files", "deletes", "events", "segments", "copies", "plans", "warns",
 }  # fmt: skip
 
 
@@ -622,6 +622,8 @@ class Player:
                 assert table in self.held
             case "files":
                 _same("files", len(_files(lake.tables()[pair])), int(rest))
+            case "deletes":
+                _same(verb, int(lake.tables()[pair].current_snapshot().summary["total-delete-files"]), int(rest))
             case "events":
                 _same(verb, len(self._machinery(lake, "events", pair)), int(rest))
             case "segments":

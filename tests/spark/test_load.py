@@ -20,7 +20,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from tests.commands import call
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
-from tests.kit.kills import kill_further_and_further
+from tests.kit.kills import kill_everywhere
 from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 
@@ -167,7 +167,7 @@ def test_file_of_dump_that_cannot_be_used_holds_its_table_alone(
 
 def test_load_killed_after_any_commit_changes_nothing(load: Callable[..., Load]) -> None:
     found = load("canal-json/rename_chain", rows_per_file=2)
-    kill_further_and_further(found.lake, found.run)
+    kill_everywhere(found.lake, found.run)
     found.check(found.run())
     events = [(event["segment"], event["line"]) for event in found.lake.machinery("events")]
     assert len(set(events)) == len(events)

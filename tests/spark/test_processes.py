@@ -21,13 +21,10 @@ from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.lake.tables.lease import LEASE, Lease, last_holder
-from tests.kit.data_sets import apply_stage
-from tests.kit.dumped_truth import dump_of
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, PARTITIONED, T0, HandSink, put
 from tests.kit.kills import hold_commit, open_catalog
-from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.processes import command_of, descendants, in_session, is_stopped, started
-from tests.kit.truth import Truth
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -193,45 +190,3 @@ def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
         assert published(5) and lake.run().checkpoints.last().checkpoint_ts == T0 + 50, "the pass is whole"
         until(lambda: not in_session(process.pid))
         assert not in_session(process.pid), "the JVM outlives its run"
-
-
-def killed_at_each_commit(lake: TestLake, home: Path, *words: str) -> int:
-    """Run a command in processes of which the system kills each while it makes a commit, a later one each time, until
-    one ends; gives how many were killed. What a `finally` would mend stays."""
-    for number in itertools.count(1):
-        with hold_commit(lake, number) as is_there:
-            with started(lake.config_path, home, *words) as process:
-                until(lambda: is_there() or process.poll() is not None)
-                ended = process.poll()
-            until(lambda: not in_session(process.pid))
-        if ended is not None:
-            assert ended == 0, home.with_suffix(".log").read_text()
-            return number - 1
-    raise AssertionError
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["rename_swap", "random_3"])
-def test_processes_killed_at_each_commit_lose_nothing(
-    name: str, data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path
-) -> None:
-    """A dump is loaded, a log of DDL applied, then small files are compacted."""
-    truth = Truth(data_sets / "canal-json" / name)
-    last, middle = len(truth.stages) - 1, (len(truth.stages) - 1) // 2
-    dump_of(truth, middle, tmp_path / "dump", rows_per_file=3)
-    initial = {"type": "dumpling", "uri": str(tmp_path / "dump")}
-    lake = new_lake(
-        source={**truth.source, "initial": initial},
-        policy={"ddl": {"drop": "purge"}},
-        maintenance={"min_small_files": 2, "max_delete_ratio": 0.01},
-    )
-    apply_stage(truth.dataset, last, lake.sink)
-    assert killed_at_each_commit(lake, tmp_path / "runs", "run") > 6
-    lake.check(truth.tables(last))
-    check_events(lake)
-    assert killed_at_each_commit(lake, tmp_path / "maintenance", "maintain") > 0
-    lake.check(truth.tables(last))
-    check_events(lake)
-    before = lake.metadata()
-    lake.go_through()
-    assert lake.metadata() == before
