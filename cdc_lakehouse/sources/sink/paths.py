@@ -61,9 +61,13 @@ _BELOW_TABLE: Final = {
     for separator, date in _DATES.items()
 }
 _LARGEST: Final = (1 << 63) - 1
+# Whatever the options are. A year may be mistaken for a physical partition: what can be a date is one.
 _ANY_DATA_FILE: Final = re.compile(
-    r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.(?P<extension>\w+))"
+    r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:\d{1,20}/)??(?:(?P<date>\d{4}(?:-\d\d){0,2})/)?"
+    r"CDC(?:_\d+_)?\d{6,20}\.(?P<extension>\w+))"
 )
+_SEPARATORS: Final[dict[int, DateSeparator]] = {0: "none", 4: "year", 7: "month", 10: "day"}
+"""By the length of a date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +330,13 @@ def _refuse_other_layout(path: str, layout: SinkLayout) -> None:
                 segment=path,
                 advice=f"set source.protocol to {protocol}",
             )
-    # A year may be mistaken for a physical partition, so it is tried before no date at all.
-    for other, pattern in sorted(_BELOW_TABLE.items(), reverse=True):
-        if other != layout.separator and pattern.fullmatch(match["below"]):
-            raise SourceError(
-                f"the sink was written with date-separator {other}, the configuration says {layout.separator}",
-                segment=path,
-                advice=f"set source.date_separator to {other}",
-            )
+    separator = _SEPARATORS[len(match["date"] or "")]
+    if separator != layout.separator:
+        raise SourceError(
+            f"the sink was written with date-separator {separator}, the configuration says {layout.separator}",
+            segment=path,
+            advice=f"set source.date_separator to {separator}",
+        )
 
 
 # Detection of the options that a storage sink was written with, from the paths of its files.
@@ -343,12 +346,6 @@ LOOKED_AT: Final = 50_000
 _SAMPLES: Final = 8
 DEFAULT_SEPARATOR: Final[DateSeparator] = "day"
 """TiCDC's own default, for a sink without data files."""
-
-_DATA_FILE: Final = re.compile(
-    r"(?P<table>.+?)/\d{1,20}/(?:(?P<first>\d{1,20})/)??(?:(?P<date>\d{4}(?:-\d\d){0,2})/)?"
-    r"CDC(?:_\d+_)?\d{6,20}\.(?P<extension>\w+)"
-)
-_SEPARATORS: Final[dict[int, DateSeparator]] = {0: "none", 4: "year", 7: "month", 10: "day"}
 
 
 @dataclass(frozen=True)
@@ -385,7 +382,7 @@ def detect_sink(store: ObjectStore, extensions: Mapping[Protocol, str]) -> Detec
         if (schema := schema_file_at(found.path)) is not None:
             directories.add(schema[0])
             continue
-        match = _DATA_FILE.fullmatch(found.path)
+        match = _ANY_DATA_FILE.fullmatch(found.path)
         if match is None or match["extension"] not in known:
             continue
         date = match["date"] or ""
