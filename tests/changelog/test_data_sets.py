@@ -42,7 +42,12 @@ def test_numbers_name_what_statements_do(data_sets: Path) -> None:
 def test_logs_of_files_end_in_the_servers_own_tables(data_sets: Path, name: str) -> None:
     source = Truth(data_sets / "canal-json" / name)
     store, layout = LocalStore(source.dataset / "tree"), layout_with(cast("DateSeparator", source.date_separator))
-    found = history(*(read_schema_file(store, file) for file in list_sink(store, layout).schemas))
+    listing = list_sink(store, layout)
+    assert (listing.unknown, listing.unreadable) == ([], [])
+    for file in listing.data:
+        event = json.loads((source.dataset / "tree" / file.path).read_bytes().partition(b"\r\n")[0])
+        assert (file.database, file.table) == (event["database"], event["table"])
+    found = history(*(read_schema_file(store, file) for file in listing.schemas))
     lives = [life.last for life in found.incarnations().values() if life.dropped_ts is None]
     live = {(version.name.database, version.name.table): version for version in lives}
     expected = source.tables(-1)

@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
@@ -61,29 +62,12 @@ class DumpTable:
 # --- Compression ---
 
 
-def _after_byte(register: int) -> int:
-    for _ in range(8):
-        register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
-    return register
-
-
-_AFTER = [_after_byte(byte) for byte in range(256)]
-
-
-def crc32c(content: bytes) -> int:
-    """The checksum of framed snappy, a byte at a time."""
-    register = 0xFFFFFFFF
-    for byte in content:
-        register = _AFTER[(register ^ byte) & 0xFF] ^ (register >> 8)
-    return register ^ 0xFFFFFFFF
-
-
 SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"
 
 
 def snappy_chunk(content: bytes, kind: int = 0) -> bytes:
     """A chunk of framed snappy: compressed (0), or as it is (1)."""
-    crc = crc32c(content)
+    crc = google_crc32c.value(content)
     masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
     body = content if kind else pa.Codec("snappy").compress(content, asbytes=True)
     return bytes((kind,)) + (len(body) + 4).to_bytes(3, "little") + masked.to_bytes(4, "little") + body

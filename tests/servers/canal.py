@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -89,10 +89,3 @@ def canal_server(
     command = [*canal("CanalServer"), *(f"{name}={value}" for name, value in said.items())]
     with running(command, port, directory / "log", {**os.environ, "TZ": zone}) as process:
         yield CanalServer(port, process)
-
-
-def flat_messages(entries: Sequence[bytes]) -> list[bytes]:
-    """What Canal itself makes of them for a topic with flatMessage=true."""
-    told = b"".join(len(entry).to_bytes(4, "big") + entry for entry in entries)
-    done = subprocess.run(canal("FlatMessages"), input=told, capture_output=True, check=True)
-    return done.stdout.splitlines()

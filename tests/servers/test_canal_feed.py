@@ -22,13 +22,12 @@ from tests.kit.kills import Kill, KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import DESTINATION, PASSWORD, USER, StartCanal
 from tests.servers.canal_reader import Writer, holds
-from tests.servers.canal_workload import STEPS, every_type
+from tests.servers.canal_workload import STEPS
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
 
 GEOMETRIES = ("p", "ge")
 VIRTUAL = ("vi",)
-DAMAGED = ("l", "g")
 
 
 class CanalFeed:
@@ -101,19 +100,6 @@ def kill_of_landing(chance: random.Random) -> Kill:
     if chance.random() < 0.6:
         return KillAtCommit(chance.randint(1, 2))
     return KillAtCall(CanalClient, "ack", 1, after=chance.random() < 0.5)
-
-
-@pytest.mark.in_turn
-def test_values_of_every_type_equal(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
-    feed = CanalFeed(new_lake, writer, start_canal().address)
-    writer.begin()
-    every_type(writer)
-    feed.catch_up(never())
-    done = run_all(feed.lake.run())
-    feed.check(done, left_out=(*DAMAGED, *GEOMETRIES, *VIRTUAL))
-    assert {str(table): set(columns) for table, columns in done.run.signals.damage().items()} == {
-        "d.types": set(DAMAGED)
-    }
 
 
 @pytest.mark.in_turn
