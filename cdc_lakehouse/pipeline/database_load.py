@@ -90,8 +90,7 @@ class DatabaseDump:
         return bool(pc.any(pc.match_substring(segments, f"/{dumped.directory_of(number)}")).as_py())
 
     def _make(self, number: int, wanted: list[str]) -> None:
-        now = self._run.clock().isoformat(sep=" ", timespec="seconds")
-        plan = Plan(wanted, now)
+        plan = Plan(wanted)
         if dumped.has_document(self._store, number, dumped.PLAN):
             plan = dumped.read_document(self._store, number, Plan)
         for _ in range(_MOST_ROUNDS):

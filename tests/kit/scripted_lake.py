@@ -144,7 +144,7 @@ def write_database_progress(lake: TestLake, *, rows: int = 0, estimated: int = 0
         return
     definition = TableDefinition(TableName("d", "t"), "CREATE TABLE t (a INT)", "", estimated)
     table = PlannedTable(definition, "t000001/", DumpPosition(tso=1), (KeyRange(), KeyRange()))
-    lake.lake.write(f"{root}/plan.json", stored_document(Plan(["*"], "", None, 1, {"d.t": table})).encode())
+    lake.lake.write(f"{root}/plan.json", stored_document(Plan(["*"], None, 1, {"d.t": table})).encode())
     lake.lake.write(f"{root}/t000001/000000000-aa.{rows}.done", b"done")
 
 

@@ -123,8 +123,7 @@ class UnreadTable:
 class Dump:
     """A whole dump that is known to be finished.
 
-    `tables` and `unread` are sorted by name; rows of the latter cannot be loaded. `started` is the time as the tool
-    wrote it, in the time zone of the machine that it ran on.
+    `tables` and `unread` are sorted by name; rows of the latter cannot be loaded.
 
     `until` is the position up to which rows were read, for a dump that is not of one position: they may include changes
     of the log from `position` up to there, and are consistent with all of these changes applied.
@@ -133,7 +132,6 @@ class Dump:
     position: DumpPosition
     tables: tuple[DumpedTable, ...]
     unread: tuple[UnreadTable, ...]
-    started: str | None
     until: DumpPosition | None = None
 
 

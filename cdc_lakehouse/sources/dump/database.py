@@ -55,7 +55,6 @@ class Plan:
     tables, `tables` are by the identities of their names."""
 
     wanted: list[str]
-    started: str
     position: DumpPosition | None = None
     begun: int = 0
     tables: dict[str, PlannedTable] = field(default_factory=dict[str, PlannedTable])
@@ -213,4 +212,4 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
         return contents.DumpedTable(name, directory, of.definition.statement, definition, files, rows, of.position)
 
     tables, unread = contents.sorted_tables(map(table, plan.tables.values()))
-    return Dump(plan.position or end.until, tables, unread, plan.started, end.until)
+    return Dump(plan.position or end.until, tables, unread, end.until)

@@ -34,7 +34,7 @@ _CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
 def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     """Read a dump of Dumpling. Raises as `directory.read_dump` does."""
     # Before the listing: it is written last, so the listing then has everything.
-    position, started = flat_files.parse_status(flat_files.read_metadata(store))
+    position = flat_files.parse_status(flat_files.read_metadata(store))
     objects = contents.list_objects(store)
     files = flat_files.classify(found for found in objects if found.path != flat_files.METADATA)
     unknown = [path for path in files.unknown if not _POLICY.fullmatch(without_suffix(path)[0])]
@@ -51,7 +51,7 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     tables, unread = contents.sorted_tables(
         _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
     )
-    return contents.Dump(position, tables, unread, started)
+    return contents.Dump(position, tables, unread)
 
 
 def decode_name(name: str) -> str:
@@ -69,22 +69,14 @@ def decode_name(name: str) -> str:
 
 
 def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:
-    schema = table.only_schema()
-    name = TableName(decode_name(table.database), decode_name(table.table))
-    try:
-        statement = flat_files.read_create_table(store, schema)
-    except flat_files.StatementError as error:
-        return UnreadTable(name, schema.path, error.message)
-    if statement.definition.table.name != name.table:
-        raise SourceError(
-            f"the file's name says the table {name.table!r}, its statement {statement.definition.table.name!r}",
-            segment=schema.path,
-            advice="dump with the default names of files (no --output-filename-template)",
-        )
     rows = table.ordered(table.rows)
     _require_all_files(table, rows)
-    files = tuple(file.with_notation(_notation(file, statement, csv)) for file in rows)
-    return DumpedTable(name, schema.path, statement.text, statement.definition, files, None)
+
+    def files(statement: CreateStatement) -> tuple[contents.DumpFile, ...]:
+        return tuple(file.with_notation(_notation(file, statement, csv)) for file in rows)
+
+    name = TableName(decode_name(table.database), decode_name(table.table))
+    return flat_files.read_table(store, table.only_schema(), name, files)
 
 
 def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> contents.Notation:

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
@@ -41,9 +41,9 @@ from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError, Token, name_value, tokenize
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.positions import is_commit_ts
-from cdc_lakehouse.changelog.schema import quoted
+from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.errors import DumpError, ObjectMissingError, SourceError
-from cdc_lakehouse.sources.dump.contents import DumpFile, DumpPosition, Notation
+from cdc_lakehouse.sources.dump.contents import DumpedTable, DumpFile, DumpPosition, Notation, UnreadTable
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT, read_text, without_suffix
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -201,6 +201,28 @@ def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement
     return CreateStatement(found[0], clause)
 
 
+def read_table(
+    store: ObjectStore,
+    schema: StoredObject,
+    name: TableName,
+    files: Callable[[CreateStatement], tuple[DumpFile, ...]],
+    rows: int | None = None,
+) -> DumpedTable | UnreadTable:
+    """Read a table's schema file, and return the table with its `files` of rows. Raises `SourceError` where the file
+    is of another table, and as `read_text` does."""
+    try:
+        statement = read_create_table(store, schema)
+    except StatementError as error:
+        return UnreadTable(name, schema.path, error.message)
+    if (stated := statement.definition.table.name) != name.table:
+        raise SourceError(
+            f"the dump says the table {name.table!r}, its statement {stated!r}",
+            segment=schema.path,
+            advice="dump with the default names of files into an empty directory",
+        )
+    return DumpedTable(name, schema.path, statement.text, statement.definition, files(statement), rows)
+
+
 def read_database_name(store: ObjectStore, file: StoredObject) -> str:
     """Return the database that a file's CREATE DATABASE statement names. Raises `SourceError` when there is none that
     can be parsed, and as `read_text` does."""
@@ -234,7 +256,6 @@ METADATA: Final = "metadata"
 TIDB_LOG: Final = "tidb-binlog"
 """TiDB's name for its binlog; the offset in it is a TSO."""
 
-_STARTED: Final = "Started dump at: "
 _FINISHED: Final = "Finished dump at: "
 _HEADER: Final = re.compile(
     r"SHOW (?P<of>MASTER|BINARY LOG|SLAVE|REPLICA|ALL SLAVES|ALL REPLICAS) STATUS:"
@@ -257,8 +278,8 @@ def read_metadata(store: ObjectStore) -> str:
     return content.decode("utf-8", "replace")
 
 
-def parse_status(text: str) -> tuple[DumpPosition, str | None]:
-    """Return the position in a metadata file of the form above, and when the dump began, as the tool wrote it.
+def parse_status(text: str) -> DumpPosition:
+    """Return the position in a metadata file of the form above.
 
     Raises `SourceError` when the dump is not finished, and when the file has no position, two different ones, or one
     that is not a number.
@@ -276,8 +297,7 @@ def parse_status(text: str) -> tuple[DumpPosition, str | None]:
                 segment=METADATA,
                 advice="dump again with --consistency flush, lock or snapshot",
             )
-    started = next((line.removeprefix(_STARTED).strip() for line in lines if line.startswith(_STARTED)), None)
-    return positions[0], started
+    return positions[0]
 
 
 def _blocks(lines: list[str]) -> list[dict[str, str]]:

@@ -44,7 +44,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, DdlSyntaxError
@@ -170,26 +171,20 @@ _SECTION: Final = re.compile(r"\[(?P<name>.+)\]")
 _TABLE_SECTION: Final = re.compile(r"`(?P<database>(?:[^`]|``)+)`\.`(?P<table>(?:[^`]|``)+)`")
 _ANSI_TABLE_SECTION: Final = re.compile(r'"(?P<database>(?:[^"]|"")+)"\."(?P<table>(?:[^"]|"")+)"')
 _PAIR: Final = re.compile(r"(?:#\s*)?(?P<key>[A-Za-z_]+)\s*=\s*(?P<value>.*)")
-_STARTED: Final = "# Started dump at: "
 _FINISHED: Final = "# Finished dump at: "
 _LOG_KEYS: Final = ("file", "source_log_file", "master_log_file")
 _OFFSET_KEYS: Final = ("position", "source_log_pos", "master_log_pos")
 
 
-@dataclass
-class _Metadata:
-    """The metadata about tables: `rows` by database and table, under each name that a table has there."""
-
-    position: contents.DumpPosition
-    started: str | None
-    rows: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+_Rows = dict[tuple[str, str], int]
+"""The numbers of rows by database and table, under each name that a table has in the metadata."""
 
 
 def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     """Read a dump of mydumper. Raises as `directory.read_dump` does."""
     del initial  # The files say all.
     # Before the listing: it gets its final name last, so the listing then has everything.
-    metadata = _parse_metadata(flat_files.read_metadata(store))
+    position, counted = _parse_metadata(flat_files.read_metadata(store))
     objects = contents.list_objects(store)
     if any(found.path == _PARTIAL for found in objects):
         raise SourceError(
@@ -201,38 +196,37 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     contents.refuse_unknown(files.unknown, "mydumper")
     databases = {name: _database_name(store, files, name) for name in {database for database, _ in files.tables}}
     tables, unread = contents.sorted_tables(
-        _read_table(store, table, databases[table.database], metadata)
+        _read_table(store, table, databases[table.database], counted, position)
         for table in files.tables.values()
         if table.is_table
     )
-    _require_all_tables(metadata, tables, files, databases)
-    return contents.Dump(metadata.position, tables, unread, metadata.started)
+    _require_all_tables(counted, tables, files, databases)
+    return contents.Dump(position, tables, unread)
 
 
 # --- Metadata ---
 
 
-def _parse_metadata(text: str) -> _Metadata:
+def _parse_metadata(text: str) -> tuple[contents.DumpPosition, _Rows]:
     """Parse the metadata. Raises `SourceError` as `parse_status` does."""
     lines = text.split("\n")
     if not any(_SECTION.fullmatch(line) for line in lines):
-        return _Metadata(*flat_files.parse_status(text))
+        return flat_files.parse_status(text), {}
     if not any(line.startswith(_FINISHED) for line in lines):
         raise flat_files.unfinished()
     sections = _sections(lines)
     source = sections.get("source") or sections.get("master") or {}
     log, offset = _first(source, _LOG_KEYS), _first(source, _OFFSET_KEYS)
     position = flat_files.position_of(log, offset, source.get("executed_gtid_set"))
-    started = next((line.removeprefix(_STARTED).strip() for line in lines if line.startswith(_STARTED)), None)
-    metadata = _Metadata(position, started)
+    counted: _Rows = {}
     for name, values in sections.items():
         if match := _TABLE_SECTION.fullmatch(name) or _ANSI_TABLE_SECTION.fullmatch(name):
             quote = name[0]
             database, table = (match[each].replace(quote * 2, quote) for each in ("database", "table"))
             rows = values.get("rows", "")
             if rows.isascii() and rows.isdigit() and len(rows) < 20:
-                metadata.rows[database, table] = int(rows)
-    return metadata
+                counted[database, table] = int(rows)
+    return position, counted
 
 
 def _sections(lines: list[str]) -> dict[str, dict[str, str]]:
@@ -271,23 +265,17 @@ def _database_name(store: ObjectStore, files: flat_files.FlatFiles, name: str) -
     return flat_files.read_database_name(store, files.databases[name])
 
 
-def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: _Metadata) -> DumpedTable | UnreadTable:
-    schema = table.only_schema()
-    try:
-        statement = flat_files.read_create_table(store, schema)
-    except flat_files.StatementError as error:
-        if _STAND_IN_NAME.fullmatch(table.table):
-            raise  # The statement alone says which table it is.
-        return UnreadTable(TableName(database, table.table), schema.path, error.message)
-    name = TableName(database, statement.definition.table.name)
-    if not _STAND_IN_NAME.fullmatch(table.table) and table.table != name.table:
-        raise DumpError(
-            f"the file's name says the table {table.table!r}, its statement {name.table!r}", segment=schema.path
-        )
-    rows = metadata.rows.get((database, name.table), metadata.rows.get((database, table.table)))
+def _read_table(
+    store: ObjectStore, table: TableFiles, database: str, counted: _Rows, position: contents.DumpPosition
+) -> DumpedTable | UnreadTable:
+    schema, name = table.only_schema(), TableName(database, table.table)
+    if _STAND_IN_NAME.fullmatch(table.table):
+        # The statement alone says which table it is.
+        name = TableName(database, flat_files.read_create_table(store, schema).definition.table.name)
+    rows = counted.get((database, name.table), counted.get((database, table.table)))
     # TiDB has UTF-8 whatever a column's character set is.
-    files = _files(store, table, statement, own_charsets=metadata.position.tso is None)
-    return DumpedTable(name, schema.path, statement.text, statement.definition, files, rows)
+    files = partial(_files, store, table, own_charsets=position.tso is None)
+    return flat_files.read_table(store, schema, name, files, rows)
 
 
 def _files(
@@ -335,12 +323,12 @@ def _text_notation(store: ObjectStore, file: RowFile, statement: CreateStatement
 
 
 def _require_all_tables(
-    metadata: _Metadata, tables: tuple[DumpedTable, ...], files: flat_files.FlatFiles, databases: Mapping[str, str]
+    counted: _Rows, tables: tuple[DumpedTable, ...], files: flat_files.FlatFiles, databases: Mapping[str, str]
 ) -> None:
     """Raise `SourceError` when the metadata counts rows of a table that has no files of rows."""
     with_rows = {(table.name.database, table.name.table) for table in tables if table.files}
     with_rows |= {(databases[table.database], table.table) for table in files.tables.values() if table.rows}
-    for (database, table), rows in metadata.rows.items():
+    for (database, table), rows in counted.items():
         if rows and (database, table) not in with_rows:
             raise DumpError(
                 f"the dump says that it has {rows} rows of {TableName(database, table).quoted}, and has no file of "

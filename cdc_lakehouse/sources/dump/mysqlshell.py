@@ -29,7 +29,7 @@ from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.dump import contents
 from cdc_lakehouse.sources.dump.contents import DumpedTable, UnreadTable
-from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, StatementError, read_create_table
+from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, read_table
 from cdc_lakehouse.sources.dump.reading import read_small
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -70,7 +70,7 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
             raise DumpError("a file of the dump is not there", segment=path)
     unknown = [path for path in files.objects if path not in files.known and not _NO_ROWS.fullmatch(path)]
     contents.refuse_unknown(unknown, "MySQL Shell")
-    return contents.Dump(_position(start), *contents.sorted_tables(tables), start.text("begin"))
+    return contents.Dump(_position(start), *contents.sorted_tables(tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +205,6 @@ def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Ite
 def _read_table(files: _Files, name: TableName, basename: str, rows: int | None) -> DumpedTable | UnreadTable:
     document = files.document(f"{basename}.json")
     schema = files.required(f"{basename}.sql")
-    try:
-        statement = read_create_table(files.store, schema)
-    except StatementError as error:
-        statement, reason = None, error.message
-    else:
-        reason = ""
-    if statement is not None and statement.definition.table.name != name.table:
-        raise DumpError(
-            f"the dump says the table {name.table!r}, its statement {statement.definition.table.name!r}",
-            segment=schema.path,
-        )
     files.known.add(f"{basename}.triggers.sql")
     if where := document.text("where"):
         _LOG.warning("the dump lacks rows of %s: it has those where %s", name.quoted, where)
@@ -228,21 +217,15 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
             segment=document.path,
             advice="dump again with compression none, gzip or zstd",
         )
-    stored: list[StoredObject] = []
     parts = [_basename(document, partition) for partition in document.names("partitions")]
-    for part in parts or [basename]:
-        for file in _chunks(files, part, extension, document.path):
-            index = f"{file.path}.idx"
-            files.known |= {file.path, index}
-            stored.append(file)
-    if statement is None:
-        return UnreadTable(name, schema.path, reason)
-    notation = _notation(document, statement)
-    found = tuple(
-        contents.DumpFile(file.path, file.size, file.etag, file.modified, _COMPRESSIONS[compression], notation)
-        for file in stored
-    )
-    return DumpedTable(name, schema.path, statement.text, statement.definition, found, rows)
+    stored = [file for part in parts or [basename] for file in _chunks(files, part, extension, document.path)]
+    files.known |= {f"{file.path}{ending}" for file in stored for ending in ("", ".idx")}
+
+    def dumped(statement: CreateStatement) -> tuple[contents.DumpFile, ...]:
+        notation, of = _notation(document, statement), _COMPRESSIONS[compression]
+        return tuple(contents.DumpFile(each.path, each.size, each.etag, each.modified, of, notation) for each in stored)
+
+    return read_table(files.store, schema, name, dumped, rows)
 
 
 def _basename(document: _Document, name: str) -> str:

@@ -94,7 +94,7 @@ def change(root: Path, line: str) -> None:
 
 
 def shown(found: Dump) -> Iterator[str]:
-    yield f"at {position(found.position)}{'' if found.started == '2026-06-10 01:02:03' else f', {found.started}'}"
+    yield f"at {position(found.position)}"
     for table in found.tables:
         counted = "" if table.rows is None else f" {table.rows} rows"
         yield text_of(f"{table.name}{counted}: {table.schema_path}")
