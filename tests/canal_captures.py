@@ -25,12 +25,6 @@ SOURCES: Final = ("mysql8.0.12", "mariadb10.11")
 class Capture:
     files: dict[str, bytes]
 
-    def connection(self, number: int) -> list[tuple[str, bytes]]:
-        """Who said what, in order: `c2s` or `s2c`, and the bytes."""
-        content = {side: self.files[f"conn{number}_{side}.bin"] for side in ("c2s", "s2c")}
-        index = json.loads(self.files[f"conn{number}_index.json"])
-        return [(side, content[side][start : start + length]) for _, side, start, length in index]
-
     def packets(self, number: int, side: str) -> list[wire.Packet]:
         return [wire.Packet.FromString(body) for body in framed(self.files[f"conn{number}_{side}.bin"])]
 

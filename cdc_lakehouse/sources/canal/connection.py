@@ -70,7 +70,7 @@ def _reason(error: OSError) -> str:
 def scrambled(password: str, seed: bytes) -> bytes:
     """Return `SHA1(password) XOR SHA1(seed + SHA1(SHA1(password)))` in 40 lower-case hexadecimal digits.
 
-    Source: captured sessions; that of `tests/data/canal` is reproduced by a test.
+    Source: captured sessions. A real server takes it in tests/servers/test_canal.py.
     """
     once = hashlib.sha1(password.encode("utf-8")).digest()
     mask = hashlib.sha1(seed + hashlib.sha1(once).digest()).digest()

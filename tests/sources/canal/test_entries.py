@@ -1,25 +1,21 @@
-"""Captured sessions, played back byte for byte; entries that come again; places of a dump among entries."""
+"""Entries that come again, and places of a dump among entries."""
 
 from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.json_format import MessageToDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.boundaries.sources import (
     BinlogPosition,
     BinlogSearch,
-    CanalClient,
     DumpPosition,
     EntryStream,
     KnownEntries,
@@ -27,86 +23,12 @@ from tests.boundaries.sources import (
     entries_pb2,
     placed,
 )
-from tests.boundaries.sources import packets_pb2 as wire
-from tests.canal_captures import SOURCES, Capture, capture
+from tests.canal_captures import SOURCES, capture
 from tests.kit.case_files import Case, evaluated, read_cases
 from tests.sources.canal.binlogs import Binlog, binlogs, number_of
-from tests.sources.canal.servers import Handler, canal_source, heard, serving
 
-PASSWORD, FILTER = "canal", r"cdc\..*,other\..*"
-BODIES = {
-    wire.CLIENT_AUTHENTICATION: wire.ClientAuth, wire.SUBSCRIPTION: wire.Sub, wire.UNSUBSCRIPTION: wire.Unsub,
-    wire.GET: wire.Get, wire.CLIENT_ACK: wire.ClientAck, wire.CLIENT_ROLLBACK: wire.ClientRollback,
-}  # fmt: skip
 WIRE = Path("cdc_lakehouse/sources/canal/wire")
 ROOT = Path(__file__).parents[3]
-
-# --- Captured sessions: the client says what Canal's own client said ---
-
-
-def _meaning(packet: wire.Packet) -> dict[str, Any]:
-    body: Any = BODIES[packet.type].FromString(packet.body)
-    if isinstance(body, wire.Get) and body.unit == 3:
-        body.timeout, body.unit = body.timeout * 1000, 2
-    fields = {"type": packet.type, **MessageToDict(body)}
-    if packet.type == wire.CLIENT_ROLLBACK:
-        fields.pop("batchId", None)  # Canal's client named the only one that was open.
-    return fields
-
-
-def _script(of: Capture, number: int) -> Iterator[wire.Packet | bytes]:
-    """Packets that the client must say, and bytes that it hears, in order."""
-    part, subscribed = b"", False
-    for side, content in of.connection(number):
-        if side == "s2c":
-            yield content
-            continue
-        part += content
-        while len(part) >= 4 and len(part) >= (end := 4 + int.from_bytes(part[:4], "big")):
-            packet, part = wire.Packet.FromString(part[4:end]), part[end:]
-            subscribed |= packet.type == wire.SUBSCRIPTION
-            # Canal's client rolls back before it subscribes, too.
-            if packet.type != wire.CLIENT_ROLLBACK or subscribed:
-                yield packet
-    assert not part
-
-
-def replay(source: str, number: int, *, leaving_out: str = "") -> Handler:
-    """Compare all but one key of the client's packets."""
-
-    def handler(connection: socket.socket) -> None:
-        for turn in _script(capture(source), number):
-            if isinstance(turn, bytes):
-                connection.sendall(turn)
-                continue
-            found, expected = _meaning(heard(connection)), _meaning(turn)
-            assert found.keys() == expected.keys()
-            assert {**found, leaving_out: ""} == {**expected, leaving_out: ""}
-
-    return handler
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_main_session_is_that_of_canals_client(source: str) -> None:
-    """The password is scrambled with the same seed, too."""
-    of = capture(source)
-    with serving(replay(source, 1)) as address:
-        options = canal_source(address, user="canal", password=PASSWORD, filter=FILTER, batch_size=7)
-        with CanalClient(options) as client:
-            assert client.get(batch_size=100, wait_seconds=0) is None
-            first = client.get(batch_size=5, wait_seconds=2)
-            client.rollback()
-            again = client.get(batch_size=5, wait_seconds=2)
-            assert first is not None and again is not None and first.entries == again.entries
-            assert (first.id, again.id) == (1, 2) and len(first.entries) >= 5
-            assert client.get(batch_size=3, wait_seconds=0) is not None
-            client.rollback()
-            found: list[wire.Messages] = []
-            while (batch := client.get(wait_seconds=0.5)) is not None:
-                found.append(wire.Messages(batch_id=batch.id, messages=batch.entries))
-                client.ack(batch)
-    assert found == of.batches
-
 
 # --- Entries that come again ---
 
