@@ -21,6 +21,7 @@ SECTIONS: Final[dict[str, list[list[str]]]] = {
         ["benchmarks.versions"],
         ["benchmarks.versions", "--versions", "2", "--columns", "100", "--columns", "1000"],
     ],
+    "scaling": [["benchmarks.scaling"]],
     "listing": [["benchmarks.listing"]],
     "growth": [["benchmarks.growth"]],
     "maintenance": [["benchmarks.maintenance", "--tables", "1"]],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Self
@@ -69,17 +70,27 @@ def _resident(pid: int) -> int:
 
 def cpu_seconds() -> float:
     """Of this process and all below it that live."""
-    parents: dict[int, tuple[int, int]] = {}
+    return sum(int(about[11]) + int(about[12]) for _, about in _processes()) / _TICKS
+
+
+def read_bytes() -> int:
+    """What this process and all below it that live have read from files, those that the system kept in memory too."""
+    return sum(int((place / "io").read_text(encoding="ascii").split()[1]) for place, _ in _processes())
+
+
+def _processes() -> Iterator[tuple[Path, list[str]]]:
+    """This process and all below it: the folder of each in /proc, and what its `stat` says behind the name."""
+    found: dict[int, tuple[Path, list[str]]] = {}
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             try:
                 about = (place / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             except OSError:
                 continue  # It has ended.
-            parents[int(place.name)] = int(about[1]), int(about[11]) + int(about[12])
-    wanted, ticks = [os.getpid()], 0
+            found[int(place.name)] = place, about
+    wanted = [os.getpid()]
     while wanted:
         number = wanted.pop()
-        ticks += parents.get(number, (0, 0))[1]
-        wanted += [child for child, (parent, _) in parents.items() if parent == number]
-    return ticks / _TICKS
+        if number in found:
+            yield found[number]
+        wanted += [child for child, (_, about) in found.items() if int(about[1]) == number]

@@ -79,9 +79,10 @@ def _opened() -> Any:
     import duckdb  # noqa: PLC0415
     from duckdb.func import FunctionNullHandling, PythonUDFType  # noqa: PLC0415
 
-    # DuckDB creates the directory when it needs it, and removes it.
-    directory = Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}"
-    config = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(directory)}
+    # DuckDB creates the directory when it needs it, and removes it. A join keeps its right side in memory: the optimizer
+    # would take a reader for empty, and keep all of its rows.
+    config = {"threads": 1, "memory_limit": _MEMORY, "disabled_optimizers": "build_side_probe_side"}
+    config["temp_directory"] = str(Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}")
     connection = duckdb.connect(config=config)
     connection.execute("SET TimeZone = 'UTC'")
     # The progress bar would be in the output of a command.

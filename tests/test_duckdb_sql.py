@@ -68,6 +68,16 @@ def test_a_database_is_used_again_but_for_one_that_failed() -> None:
         assert other is not failed
 
 
+def test_a_join_with_a_reader_keeps_its_right_side() -> None:
+    keys = pa.table({"key": [1, 2]})
+    with database() as own:
+        read = pa.RecordBatchReader.from_batches(keys.schema, iter(keys.to_batches()))
+        with named(own, stored=read, keys=keys):
+            ((_, plan),) = own.execute("EXPLAIN SELECT * FROM stored SEMI JOIN keys USING (key)").fetchall()
+    assert "Join Type: SEMI" in plan
+    assert "RIGHT_SEMI" not in plan
+
+
 def test_a_process_that_was_forked_has_databases_of_its_own() -> None:
     with database() as connection:
         pass
