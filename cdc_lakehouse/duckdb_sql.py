@@ -87,18 +87,9 @@ def _opened() -> Any:
     connection.execute("SET TimeZone = 'UTC'")
     # The progress bar would be in the output of a command.
     connection.execute("SET enable_progress_bar = false")
-    for name, function, takes, gives in (
-        ("encode_with", _encoded, "VARCHAR", "BLOB"),
-        ("decode_with", _decoded, "BLOB", "VARCHAR"),
-    ):
-        connection.create_function(
-            name,
-            function,
-            [takes, "VARCHAR"],
-            gives,
-            type=PythonUDFType.ARROW,
-            null_handling=FunctionNullHandling.SPECIAL,
-        )
+    by_arrow: Any = {"type": PythonUDFType.ARROW, "null_handling": FunctionNullHandling.SPECIAL}
+    connection.create_function("encode_with", _encoded, ["VARCHAR", "VARCHAR"], "BLOB", **by_arrow)
+    connection.create_function("decode_with", _decoded, ["BLOB", "VARCHAR"], "VARCHAR", **by_arrow)
     return connection
 
 
