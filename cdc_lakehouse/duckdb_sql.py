@@ -79,8 +79,8 @@ def _opened() -> Any:
     import duckdb  # noqa: PLC0415
     from duckdb.func import FunctionNullHandling, PythonUDFType  # noqa: PLC0415
 
-    # DuckDB creates the directory when it needs it, and removes it. A join keeps its right side in memory: the optimizer
-    # would take a reader for empty, and keep all of its rows.
+    # DuckDB creates the directory when it needs it, and removes it. A join keeps its right side in memory: the
+    # optimizer would take a reader for empty, and keep all of its rows.
     config = {"threads": 1, "memory_limit": _MEMORY, "disabled_optimizers": "build_side_probe_side"}
     config["temp_directory"] = str(Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}")
     connection = duckdb.connect(config=config)
