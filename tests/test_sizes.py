@@ -24,8 +24,8 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (6_109, 17),
     "cdc_lakehouse/sample": (833, 3),
     "cdc_lakehouse/sources": (6_358, 29),
-    "cdc_lakehouse/*.py": (912, 6),
-    "tests": (34_670, 252),
+    "cdc_lakehouse/*.py": (904, 6),
+    "tests": (34_680, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
