@@ -24,7 +24,6 @@ import itertools
 import json
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,12 +125,12 @@ class Shop:
     last_ts: int = 0
     trades: int = 0
     schema_changes: int = 0
+    batches: int = 0
+    """How many batches the feed has had since its history."""
     last_ids: dict[str, int] = field(default_factory=dict[str, int])
     definitions: dict[str, Table] = field(default_factory=dict[str, Table])
     content: dict[str, dict[str, Row]] = field(default_factory=dict[str, dict[str, Row]])
-    """By table, the rows by their keys."""
-    before: dict[str, dict[str, Row | None]] = field(default_factory=dict[str, "dict[str, Row | None]"])
-    """Rows as they were before the current transaction."""
+    """By table, the rows by their keys. A row that changes is another object."""
 
     def open(self, moment: datetime.datetime) -> list[SchemaChange]:
         """Create the database and its tables."""
@@ -152,20 +151,22 @@ class Shop:
         self.trades += 1
         # Every transaction has its own generator, so that no generator's state need be saved.
         rng = random.Random(f"{self.seed}/trade/{self.trades}")
+        before = {name: dict(rows) for name, rows in self.content.items()}
         _tidy(self, rng)
-        while not (changed := self._net_effect()):
+        while not (changed := self._net_effect(before)):
             (trade,) = rng.choices(list(_TRADES), list(_TRADES.values()))
             trade(self, rng, moment)
         commit_ts = self.resolve(moment)
         changes = [_change(self.definitions[name], commit_ts, old, new) for name, old, new in changed]
         return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change)))
 
-    def _net_effect(self) -> list[tuple[str, Row | None, Row | None]]:
-        before, self.before = self.before, {}
-        changed = [
-            (name, old, self.content[name].get(key)) for name, rows in before.items() for key, old in rows.items()
+    def _net_effect(self, before: dict[str, dict[str, Row]]) -> list[tuple[str, Row | None, Row | None]]:
+        return [
+            (name, old, new)
+            for name, rows in self.content.items()
+            for key in {**before[name], **rows}
+            if (old := before[name].get(key)) is not (new := rows.get(key)) and old != new
         ]
-        return [(name, old, new) for name, old, new in changed if old != new]
 
     def change_schema(self, moment: datetime.datetime) -> SchemaChange:
         """Run the next DDL: first those of `SCHEMA_CHANGES`, then columns of campaigns without end."""
@@ -248,26 +249,22 @@ class Shop:
         """Insert a row. Columns that are not given get their default; values for columns that the table does not have
         are ignored."""
         columns = self.definitions[name].columns
-        self._put(name, {column.name: values.get(column.name, column.default) for column in columns})
+        row = {column.name: values.get(column.name, column.default) for column in columns}
+        self.content[name][self._key(name, row)] = row
 
     def update(self, name: str, row: Row, /, **values: str | None) -> None:
         """Change those columns of a row that the table has. With another key the row is deleted and inserted."""
         changed = {column: values.get(column, value) for column, value in row.items()}
-        if self.definitions[name].key_of(changed) != self.definitions[name].key_of(row):
+        if self._key(name, changed) != self._key(name, row):
             self.delete(name, row)
-        self._put(name, changed)
+        self.content[name][self._key(name, changed)] = changed
 
     def delete(self, name: str, row: Row) -> None:
         """Delete the row with the same key."""
-        del self.content[name][self._remember(name, row)]
+        del self.content[name][self._key(name, row)]
 
-    def _put(self, name: str, row: Row) -> None:
-        self.content[name][self._remember(name, row)] = row
-
-    def _remember(self, name: str, row: Row) -> str:
-        key = " ".join(self.definitions[name].key_of(row))
-        self.before.setdefault(name, {}).setdefault(key, self.content[name].get(key))
-        return key
+    def _key(self, name: str, row: Row) -> str:
+        return " ".join(self.definitions[name].key_of(row))
 
 
 def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> SampleRowChange:
@@ -464,8 +461,7 @@ _FLUSH_INTERVAL: Final = datetime.timedelta(hours=5)
 _FLUSHES_AT_LEAST: Final = 4
 _BATCHES_PER_DDL: Final = 50
 _TRANSACTIONS_PER_BATCH: Final = (2, 5)
-_BETWEEN_TRANSACTIONS: Final = datetime.timedelta(milliseconds=10)
-_BATCH_SPAN: Final = _TRANSACTIONS_PER_BATCH[1] * _BETWEEN_TRANSACTIONS
+_BATCH_SPAN: Final = datetime.timedelta(milliseconds=50)
 _DAY: Final = datetime.timedelta(days=1)
 
 
@@ -474,7 +470,7 @@ def write_history(
 ) -> int:
     """Write the shop's changes from `start` to `end` (with a time zone), with all of its DDL; return the checkpoint-ts.
 
-    There are `transactions` of them, or one for each date when that is more. The same arguments give the same files.
+    There are `transactions` of them, or one for each flush when that is more. The same arguments give the same files.
     Raises `ConfigurationError` when `start` is not before `end`, and `SourceError` when the directory holds files
     already.
     """
@@ -488,21 +484,17 @@ def write_history(
         raise SourceError(f"{directory} is not empty", advice=f"remove it and {state_path(directory)}, or name another")
     if state_path(directory).exists():
         raise SourceError(f"{state_path(directory)} is left of an earlier sample", advice="remove it")
-    shop, writer = Shop(seed), SinkWriter(directory)
-    flushes = _flushes(start, end)
-    actions = deque(_actions(start, end, flushes, transactions, seed))
+    shop, writer, flushes = Shop(seed), SinkWriter(directory), _flushes(start, end)
     for change in shop.open(start):
         writer.write_ddl(change, start)
-    for flush in flushes:
-        while actions and (actions[0][0] < flush or flush == end):
-            moment, is_ddl = actions.popleft()
-            if is_ddl:
-                writer.write_ddl(shop.change_schema(moment), moment)
-            else:
-                writer.write(shop.trade(moment))
-        writer.flush(flush)
-        writer.checkpoint(shop.resolve(flush))
-    _save(directory, _State(shop))
+
+    def share(number: int, count: int) -> int:
+        return (number + 1) * count // len(flushes) - number * count // len(flushes)
+
+    for number, (since, flush) in enumerate(itertools.pairwise([start, *flushes])):
+        trades, statements = share(number, transactions), share(number, len(SCHEMA_CHANGES))
+        _write_batch(shop, writer, since, flush, max(1, trades), statements)
+    write_atomically(state_path(directory), _STATE.dump_json(shop))
     return shop.last_ts
 
 
@@ -519,17 +511,38 @@ def follow(
     Dates that passed since the last batch get one batch each, which is not counted. Without `batches` it never ends.
     Raises `SourceError` when the directory holds no sample.
     """
-    state, writer = _load(directory), SinkWriter(directory)
-    if state.pending is not None:
-        # Stopped during a batch: write its changes again, the same ones, as after a restart of TiCDC.
-        _write_batch(directory, state, writer, state.pending)
+    shop, writer = _load(directory), SinkWriter(directory)
+
+    def batch(moment: datetime.datetime) -> int:
+        shop.batches += 1
+        trades = random.Random(f"{shop.seed}/batch/{shop.batches}").randint(*_TRANSACTIONS_PER_BATCH)
+        statements = int(shop.batches % _BATCHES_PER_DDL == 0)
+        checkpoint_ts = _write_batch(shop, writer, moment - _BATCH_SPAN, moment, trades, statements)
+        write_atomically(state_path(directory), _STATE.dump_json(shop))
+        return checkpoint_ts
+
     for number in itertools.count() if batches is None else range(batches):
         if number:
             sleep(pause_seconds)
         now = clock().astimezone(datetime.UTC)
-        for moment in _missed_dates(commit_time(state.shop.last_ts), now):
-            _write_batch(directory, state, writer, moment)
-        yield _write_batch(directory, state, writer, now)
+        for moment in _missed_dates(commit_time(shop.last_ts), now):
+            batch(moment)
+        yield batch(now)
+
+
+def _write_batch(
+    shop: Shop, writer: SinkWriter, since: datetime.datetime, until: datetime.datetime, trades: int, statements: int
+) -> int:
+    """Write transactions and statements, spread over the time between two moments; return the checkpoint-ts."""
+    for number in range(trades):
+        moment = since + (until - since) * (number + 1) / (trades + 1)
+        for _ in range(number * statements // trades, (number + 1) * statements // trades):
+            writer.write_ddl(shop.change_schema(moment), moment)
+        writer.write(shop.trade(moment))
+    writer.flush(until)
+    checkpoint_ts = shop.resolve(until)
+    writer.checkpoint(checkpoint_ts)
+    return checkpoint_ts
 
 
 def state_path(directory: Path) -> Path:
@@ -543,68 +556,23 @@ def _flushes(start: datetime.datetime, end: datetime.datetime) -> list[datetime.
     return [*(start + number * interval for number in range(1, -((start - end) // interval))), end]
 
 
-def _actions(
-    start: datetime.datetime, end: datetime.datetime, flushes: list[datetime.datetime], transactions: int, seed: int
-) -> list[tuple[datetime.datetime, bool]]:
-    """Return the times of transactions and DDL, in order, and whether each is a DDL. Each date has a transaction before
-    its last flush."""
-    rng = random.Random(f"{seed}/schedule")
-    last_flushes = {flush.date(): flush for flush in flushes}.values()
-    trades = [max(start, flush - _BETWEEN_TRANSACTIONS) for flush in last_flushes]
-    trades += [start + (end - start) * rng.random() for _ in range(transactions - len(trades))]
-    ddl = [start + (end - start) * number / (len(SCHEMA_CHANGES) + 1) for number in range(1, len(SCHEMA_CHANGES) + 1)]
-    return sorted([(moment, False) for moment in trades] + [(moment, True) for moment in ddl])
-
-
 def _missed_dates(last: datetime.datetime, now: datetime.datetime) -> list[datetime.datetime]:
     """Return noon of every date between two moments."""
     noon = datetime.datetime.combine(last.date(), datetime.time(12), datetime.UTC)
     return [noon + number * _DAY for number in range(1, (now.date() - last.date()).days)]
 
 
-@dataclass
-class _State:
-    """What is kept from batch to batch. `pending` is the time of a batch that is about to be written; the rest is then
-    still as before it."""
-
-    shop: Shop
-    batches: int = 0
-    pending: datetime.datetime | None = None
+_STATE: Final = TypeAdapter(Shop)
 
 
-_STATE: Final = TypeAdapter(_State)
-
-
-def _write_batch(directory: Path, state: _State, writer: SinkWriter, now: datetime.datetime) -> int:
-    """Write the next batch, which is the same for the same state and time; return its checkpoint-ts."""
-    state.pending = now
-    _save(directory, state)
-    state.batches += 1
-    if state.batches % _BATCHES_PER_DDL == 0:
-        writer.write_ddl(state.shop.change_schema(now - _BATCH_SPAN), now)
-    count = random.Random(f"{state.shop.seed}/batch/{state.batches}").randint(*_TRANSACTIONS_PER_BATCH)
-    for number in reversed(range(count)):
-        writer.write(state.shop.trade(now - number * _BETWEEN_TRANSACTIONS))
-    writer.flush(now)
-    checkpoint_ts = state.shop.resolve(now)
-    writer.checkpoint(checkpoint_ts)
-    state.pending = None
-    _save(directory, state)
-    return checkpoint_ts
-
-
-def _save(directory: Path, state: _State) -> None:
-    write_atomically(state_path(directory), _STATE.dump_json(state))
-
-
-def _load(directory: Path) -> _State:
-    """Load what was saved. Raises `SourceError` without a sample."""
+def _load(directory: Path) -> Shop:
+    """Load the shop that was saved. Raises `SourceError` without a sample."""
     path = state_path(directory)
     if not path.exists() or not (directory / METADATA).exists():
         raise SourceError(f"{directory} holds no sample changefeed", advice="write its history first")
     with contextlib.suppress(ValidationError):
-        state = _STATE.validate_json(path.read_bytes())
-        if state.shop.definitions:
-            return state
+        shop = _STATE.validate_json(path.read_bytes())
+        if shop.definitions:
+            return shop
     advice = "remove it and the directory, and write them anew"
     raise SourceError(f"{path} is of another version", advice=advice)

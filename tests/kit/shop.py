@@ -13,7 +13,7 @@ from tests.kit.lakes import TestLake
 
 def shop_of(sink: Path) -> Shop:
     """The shop as it was when the last batch was complete."""
-    return _STATE.validate_json(state_path(sink).read_bytes()).shop
+    return _STATE.validate_json(state_path(sink).read_bytes())
 
 
 def check_shop(lake: TestLake) -> None:

@@ -130,24 +130,6 @@ def test_another_process_goes_on(tmp_path: Path) -> None:
     assert contents(once) == contents(twice)
 
 
-def test_a_crash_amid_a_batch_repeats_it(tmp_path: Path) -> None:
-    sink, clock = tmp_path / "sink", Clock()
-    write(sink)
-    go_on(sink, 1, clock)
-    metadata = (sink / "metadata").read_bytes()
-    before = len(list(messages(sink)))
-    (sink / "metadata").unlink()
-    (sink / "metadata").mkdir()  # The checkpoint cannot be written, after the data was.
-    with pytest.raises(OSError, match="metadata"):
-        go_on(sink, 1, clock)
-    (sink / "metadata").rmdir()
-    (sink / "metadata").write_bytes(metadata)
-    half = len(list(messages(sink))) - before
-    go_on(sink, 3, clock)
-    commits = Counter(json.dumps(message) for message in messages(sink))
-    assert sum(count - 1 for count in commits.values()) == half > 0
-
-
 def test_campaigns_come_and_go() -> None:
     shop = opened()
     kinds = [shop.change_schema(START).action for _ in range(16)]

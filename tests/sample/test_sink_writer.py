@@ -5,16 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.boundaries.change_log import ColumnType, SchemaChange, SourceColumn, TableName, tso, utc_now
-from tests.boundaries.sample import LINE_END, SampleRowChange, SinkWriter, Table
+from tests.boundaries.sample import SampleRowChange, SinkWriter, Table
 from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_schema_file
-from tests.kit.csv_sinks import csv, csv_with_old_values
 from tests.kit.sink_layouts import layout_with
 from tests.sample import contents
 
@@ -66,45 +64,6 @@ def test_a_simulated_sink_is_written_byte_for_byte(name: str, data_sets: Path, t
     assert sorted(written) == sorted(expected)
     for path, content in expected.items():
         assert without_chance(written[path]) == without_chance(content), path
-
-
-@pytest.mark.parametrize(
-    "name", ["types_text", "types_integers", "types_numbers", "types_time", "partitions_range", "random_1"]
-)
-def test_simulated_csv_rows_are_written_byte_for_byte(name: str, data_sets: Path) -> None:
-    """Without types whose notation is another one than canal-json's (ENUM, SET, bytes)."""
-    simulated = data_sets / "csv" / name / "tree"
-    store = LocalStore(simulated)
-    listing = list_sink(store, layout_with(protocol="csv"))
-    changes = [read_schema_file(store, file) for file in listing.schemas]
-    columns = {(change.database, change.table, change.commit_ts): change.columns for change in changes}
-    for file in listing.data:
-        name_of_table, version = TableName(file.database, file.table), file.version
-        table = Table(name_of_table, version, columns[file.database, file.table, version])
-        content = (simulated / file.path).read_bytes().decode()
-        assert "".join(csv_again(content, table)) == content, file.path
-
-
-def csv_again(content: str, table: Table) -> Iterator[str]:
-    """Each change of a csv file as it was read, written once more. A quoted text has no NULL, a bare one no quote."""
-    before: dict[str, str | None] | None = None
-    for line in re.findall(r'(?:"(?:[^"]|"")*"|[^"\r])+\r\n', content):
-        texts = [
-            text[1:-1].replace('""', '"') if text[0] == '"' else None if text == r"\N" else text
-            for text in re.findall(r'"(?:[^"]|"")*"|[^",\r]+', line.removesuffix(LINE_END))
-        ]
-        op, _, _, commit_ts, *values = texts
-        has_old = len(values) > len(table.columns)
-        is_update = has_old and values.pop(0) == "true"
-        row = dict(zip((column.name for column in table.columns), values, strict=True))
-        if is_update and op == "D":
-            before = row
-            continue
-        kind = "UPDATE" if is_update or op == "U" else {"I": "INSERT", "D": "DELETE"}[str(op)]
-        write = csv_with_old_values if has_old else csv
-        yield (
-            write(SampleRowChange(kind, table, int(str(commit_ts)), row, before if is_update else None), DAY) + LINE_END
-        )
 
 
 def test_a_ddl_waits_for_the_rows_before_it(tmp_path: Path) -> None:
