@@ -81,7 +81,6 @@ def _metadata(done: Maintained) -> dict[str, Any]:
         "bytes": sum(health.bytes for health in after),
         **{rule.name: sum(row.counts[rule.name] for row in done.tables) for rule in RULES if rule.name},
         "tables_not_done": sum(row.deferred is not None for row in done.tables),
-        "forgotten_cut_rows": done.forgotten_cut_rows,
         **{f"removed_{name}": count for name, count in done.removed.items()},
     }
     if rows:

@@ -53,11 +53,12 @@ def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
         }
         for row in done.tables
     ]
+    removed = dict(done.removed)
     return {
         "feed": feed.name,
-        "forgotten_cut_rows": done.forgotten_cut_rows,
-        "forgotten_quarantine_rows": done.forgotten_quarantine_rows,
-        "removed": done.removed,
+        "forgotten_cut_rows": removed.pop("cut_rows"),
+        "forgotten_quarantine_rows": removed.pop("quarantine_rows"),
+        "removed": removed,
         "tables": tables,
     }
 
@@ -77,11 +78,6 @@ def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
     ]
     what = "; a dry run: nothing was done" if dry_run else ""
     lines = [f"feed {feed.name}{what}", "", *grid(["table", "files", "KiB", "deleted", "snapshots", *columns], rows)]
-    if done.forgotten_cut_rows or done.forgotten_quarantine_rows:
-        lines += [
-            "",
-            f"  rows of old cuts: {done.forgotten_cut_rows}, of the quarantine: {done.forgotten_quarantine_rows}",
-        ]
     kept_no_longer = [
         (done.removed[name], of if size is None else f"{of} ({done.removed[size] >> 10} KiB)")
         for name, (of, size) in REMOVED.items()

@@ -31,7 +31,6 @@ from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, take_when_free
-from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate.retention import Retention, SupersededEvents, nothing_removed
@@ -103,13 +102,9 @@ class MaintainedTable:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """The maintenance of a feed. `forgotten_cut_rows` are rows of `checkpoints` of expired cuts,
-    `forgotten_quarantine_rows` rows that could be used after all. `removed` is what was kept for decoding again, by the
-    names of `retention.REMOVED`."""
+    """The maintenance of a feed. `removed` is what is not kept any longer, by the names of `retention.REMOVED`."""
 
     tables: tuple[MaintainedTable, ...]
-    forgotten_cut_rows: int = 0
-    forgotten_quarantine_rows: int = 0
     removed: Mapping[str, int] = field(default_factory=nothing_removed)
 
 
@@ -162,10 +157,9 @@ class Maintenance:
         holds the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
         chosen = self._chosen(wanted)
         # For one table no cuts are forgotten: what their rows name stays.
-        rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
         removed = nothing_removed() if wanted is not None else self._remove(dry_run=dry_run)
         self._forgotten_before = self._cutoff if dry_run and wanted is None else None
-        return Maintained(self._each(chosen, RULES, dry_run=dry_run), *rows, removed)
+        return Maintained(self._each(chosen, RULES, dry_run=dry_run), removed)
 
     def compact(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
         """Rewrite the worn files of all current-state tables, or of one table, and do nothing else, so that it can be
@@ -369,22 +363,8 @@ class Maintenance:
 
     # --- The feed ---
 
-    def _forget(self, *, dry_run: bool) -> tuple[int, int]:
-        """Remove expired rows of cuts and of the quarantine; return their numbers."""
-        days = self._settings.keep_replayed_days
-        before = None if days is None else self._clock() - datetime.timedelta(days=days)
-
-        of = self._lake, self._feed.name
-        replayed = 0 if before is None else Quarantine(*of).replayed_before(before)
-        found = Checkpoints(*of).outdated(self._cutoff), replayed
-        if dry_run or not any(found):
-            return found
-        with self._lease():
-            cuts = Checkpoints(*of).forget(self._cutoff)
-            return cuts, 0 if before is None else Quarantine(*of).forget_replayed(before)
-
     def _remove(self, *, dry_run: bool) -> Mapping[str, int]:
-        """Remove expired messages, copies and segments."""
+        """Remove what is not kept any longer."""
         found = Retention(self._context()).outdated()
         if dry_run or not any(found.values()):
             return found
@@ -396,7 +376,7 @@ class Maintenance:
 
     @property
     def _cutoff(self) -> datetime.datetime:
-        return self._clock() - datetime.timedelta(hours=self._settings.keep_cut_hours)
+        return Retention(self._context()).cuts_before
 
     @contextmanager
     def _lease(self) -> Iterator[None]:

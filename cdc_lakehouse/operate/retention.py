@@ -1,7 +1,8 @@
 """Find and remove what is no longer needed of a feed's growing tables and files.
 
 Nothing that a table depends on is removed. What is lost is the ability to decode again: a date or a line whose raw
-content or segments are gone is then refused.
+content or segments are gone is then refused. Rows of cuts that are not kept, and of the quarantine that could be used
+after all, go too.
 
 - Messages are removed from `records`, batch by batch from the first, once a batch is completely decoded. Messages with
   which a message of the next batch is compared stay, and those of quarantined rows.
@@ -74,6 +75,8 @@ _ALWAYS: Final = 1 << 62
 
 
 REMOVED: Final = {
+    "cut_rows": ("rows of old cuts", None),
+    "quarantine_rows": ("rows of the quarantine that were replayed", None),
     "records": ("messages of `records`", "record_bytes"),
     "archived_files": ("files of the archive", "archived_bytes"),
     "segments": ("segments, which are one row a table", None),
@@ -93,10 +96,17 @@ class Retention:
         self._run = run
         self._settings = run.feed.maintenance
 
+    @property
+    def cuts_before(self) -> datetime.datetime:
+        """Cuts that were published before this moment are not kept."""
+        return self._run.clock() - datetime.timedelta(hours=self._settings.keep_cut_hours)
+
     def outdated(self) -> dict[str, int]:
         """Return the counts of what `remove` would remove, by the names of `REMOVED`."""
-        files, copies = self._files, self._copies
+        files, copies, days = self._files, self._copies, self._settings.keep_replayed_days
         return {
+            "cut_rows": self._run.checkpoints.outdated(self.cuts_before),
+            "quarantine_rows": 0 if days is None else self._run.quarantine.replayed_before(self._before(days)),
             "records": sum(file.record_count for file in files),
             "record_bytes": sum(file.file_size_in_bytes for file in files),
             "archived_files": len(copies),
@@ -108,7 +118,10 @@ class Retention:
     def remove(self) -> dict[str, int]:
         """Remove what is outdated; return its counts. Each part is one commit, or one removal of a file: when this ends
         early, the next call removes the rest."""
-        removed = self.outdated()
+        removed, days = self.outdated(), self._settings.keep_replayed_days
+        self._run.checkpoints.forget(self.cuts_before)
+        if days is not None:
+            self._run.quarantine.forget_replayed(self._before(days))
         if self._files and self._records is not None:
             remove_before(self._records, self._batch, self._files)
         self._run.signals.summarize(self._first_batch)

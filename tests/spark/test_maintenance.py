@@ -68,7 +68,7 @@ def test_cuts_are_removed_once_they_are_old(new_lake: Callable[..., TestLake]) -
     check_cuts(lake, 5)
 
     done = maintain(lake, days=2)
-    assert done.forgotten_cut_rows == 8
+    assert done.removed["cut_rows"] == 8
     check_cuts(lake, 1)
     assert all(each.after is not None and each.after.snapshots <= 3 for each in done.tables if each.source is not None)
     assert len(lake.data_files()) == 2, "one of each table"
