@@ -34,7 +34,7 @@ _SECTIONS: Final = {
         "show": ("show:command", "Print rows of current-state tables."),
         "connect": ("connect:command", "Print how an engine reads a table."),
         "schema": ("show:schema", "Show the columns of a table, and the DDL that made them."),
-        "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
+        "plan": ("show:plan", "Show what pending DDL will do, without doing it."),
         "verify": ("verify:command", "Compare the tables with the source database."),
         "ui": ("report:ui", "Serve the report as a status page."),
         "report": ("report:command", "Write a page of HTML about each feed."),
@@ -42,9 +42,9 @@ _SECTIONS: Final = {
         "alerts": ("alerts:command", "Test the receivers of alerts."),
     },
     "Decide": {
-        "hold": ("table_decisions:hold", "Keep a table as it is until it is resumed."),
-        "resume": ("table_decisions:resume", "Release a held table, or approve its rewrite."),
-        "quarantine": ("quarantine:command", "List unusable input, give it up, or decode it again."),
+        "hold": ("decisions:hold", "Keep a table as it is until it is resumed."),
+        "resume": ("decisions:resume", "Release a held table, or approve its rewrite."),
+        "quarantine": ("decisions:command", "List unusable input, give it up, or decode it again."),
     },
     "Inspect": {
         "ddl": ("ddl:command", "Show the tables that DDL statements make."),

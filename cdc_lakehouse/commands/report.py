@@ -26,7 +26,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say, short
-from cdc_lakehouse.commands.quarantine import groups, place_of, resolution, since, table_of
+from cdc_lakehouse.commands.decisions import groups, place_of, resolution, since, table_of
 from cdc_lakehouse.commands.status import FailedRuns, failed_runs, of_job
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.decoders.arrow import pc

@@ -12,8 +12,8 @@ The sample changefeed has a shop's history, written at once, and its ongoing cha
     for checkpoint_ts in follow(directory, pause_seconds=5):
         …
 
-Every date from the first flush, at most five hours after the start, to the last checkpoint has data files. The
-generator's own state is next to the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
+Every date of a history has data files, from the first flush, at most five hours after the start. The generator's own
+state is next to the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cdc_lakehouse.changelog import versions
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.statements import parse
-from cdc_lakehouse.changelog.positions import commit_time, tso
+from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, write_atomically
@@ -462,7 +462,6 @@ _FLUSHES_AT_LEAST: Final = 4
 _BATCHES_PER_DDL: Final = 50
 _TRANSACTIONS_PER_BATCH: Final = (2, 5)
 _BATCH_SPAN: Final = datetime.timedelta(milliseconds=50)
-_DAY: Final = datetime.timedelta(days=1)
 
 
 def write_history(
@@ -508,8 +507,7 @@ def follow(
 ) -> Iterator[int]:
     """Continue in the directory, a few transactions at a time. Yield the checkpoint-ts of every batch.
 
-    Dates that passed since the last batch get one batch each, which is not counted. Without `batches` it never ends.
-    Raises `SourceError` when the directory holds no sample.
+    Without `batches` it never ends. Raises `SourceError` when the directory holds no sample.
     """
     shop, writer = _load(directory), SinkWriter(directory)
 
@@ -524,10 +522,7 @@ def follow(
     for number in itertools.count() if batches is None else range(batches):
         if number:
             sleep(pause_seconds)
-        now = clock().astimezone(datetime.UTC)
-        for moment in _missed_dates(commit_time(shop.last_ts), now):
-            batch(moment)
-        yield batch(now)
+        yield batch(clock().astimezone(datetime.UTC))
 
 
 def _write_batch(
@@ -554,12 +549,6 @@ def state_path(directory: Path) -> Path:
 def _flushes(start: datetime.datetime, end: datetime.datetime) -> list[datetime.datetime]:
     interval = min(_FLUSH_INTERVAL, (end - start) / _FLUSHES_AT_LEAST)
     return [*(start + number * interval for number in range(1, -((start - end) // interval))), end]
-
-
-def _missed_dates(last: datetime.datetime, now: datetime.datetime) -> list[datetime.datetime]:
-    """Return noon of every date between two moments."""
-    noon = datetime.datetime.combine(last.date(), datetime.time(12), datetime.UTC)
-    return [noon + number * _DAY for number in range(1, (now.date() - last.date()).days)]
 
 
 _STATE: Final = TypeAdapter(Shop)
