@@ -14,18 +14,18 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_011, 5),
-    "cdc_lakehouse/assets": (2_453, 11),
+    "cdc_lakehouse/assets": (2_452, 11),
     "cdc_lakehouse/changelog": (5_761, 16),
-    "cdc_lakehouse/commands": (3_893, 20),
+    "cdc_lakehouse/commands": (3_874, 18),
     "cdc_lakehouse/config": (1_955, 7),
     "cdc_lakehouse/decoders": (6_332, 22),
     "cdc_lakehouse/lake": (11_260, 31),
-    "cdc_lakehouse/operate": (2_573, 8),
+    "cdc_lakehouse/operate": (2_566, 8),
     "cdc_lakehouse/pipeline": (6_109, 17),
-    "cdc_lakehouse/sample": (833, 3),
+    "cdc_lakehouse/sample": (790, 3),
     "cdc_lakehouse/sources": (6_358, 29),
     "cdc_lakehouse/*.py": (904, 6),
-    "tests": (34_680, 252),
+    "tests": (34_619, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
