@@ -276,10 +276,7 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
         value_format=values,
         schema=_schema(lake_columns(target.columns, values)),
         location=run.lake.config.warehouse,
-        properties={},
-        stored=None,
         emptied=changes.emptied(BEGINNING),
-        emptied_now=(),
         skips_rejected=run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names),
     )
     reader = event_reader(run.lake, run.feed.name)

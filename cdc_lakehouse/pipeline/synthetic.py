@@ -7,22 +7,22 @@ log override them, and a table that is recomputed from its events keeps them.
 A DDL moves rows without row changes: EXCHANGE PARTITION swaps rows of two tables, a change of the key changes which
 columns identify the live rows, and RECOVER and FLASHBACK bring back the rows from before a DROP or TRUNCATE. Their
 events have the DDL's commit-ts and the version that it made, and are written again when something from before the DDL
-was. Values are copied as text when the column's type stayed the same; otherwise they are converted and written as the
-source would have written them. Repairs come after all other events of the cut's checkpoint-ts.
+was. The rows are those that the table's events leave, as in the update of a table, written as the source would have
+written them. Repairs come after all other events of the cut's checkpoint-ts.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import History, Incarnation
@@ -31,28 +31,18 @@ from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
-from cdc_lakehouse.decoders.event_schema import row_images as images_of_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text, row_images
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import TableKey, commit_ts_range, latest_changes, work_by_key
+from cdc_lakehouse.lake.current.keyed_events import TableKey, commit_ts_range, work_by_key
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import (
-    PartitionRows,
-    RowImages,
-    Target,
-    events_of_keys,
-    fold_events,
-    row_images,
-    rows_of_fold,
-    rows_of_version,
-    typed_rows,
-    types_by_version,
-    without_emptied,
-)
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, lake_name
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
+from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat
 from cdc_lakehouse.lake.faults import run_isolated
 from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.lake.tables.quarantine import discards
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,
     MOVED_ROWS,
@@ -70,139 +60,9 @@ from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 from cdc_lakehouse.pipeline.source import value_format
 
-LIVE_ROWS: Final = pa.schema([
-    ("commit_ts", pa.int64()),
-    ("before", pa.string()),
-    ("after", pa.string()),
-    ("partial", pa.bool_()),
-    ("exchanged", pa.bool_()),
-])  # fmt: skip
-"""Live rows: the row's image in the table that it leaves and in the table that it enters, whether its events omit a
-column, and whether it is in the exchanged partition, or fits into it (NULL: uncertain)."""
-
 _LINE_BITS: Final = 33
 """The number of bits for the line numbers of one task."""
 _ROWS_OF_A_BATCH: Final = 1000
-
-
-@dataclass(frozen=True)
-class LiveRows:
-    """Reads all keyed events of its keys as the rows that they leave. `width` is the number of the key's parts. `other`
-    is the table that the rows go to, None when they stay: tables that exchange rows have the same columns in the same
-    order."""
-
-    width: int
-    target: Target
-    other: TableVersion | None
-    emptied: tuple[PartitionRows, ...]
-    exchanged: PartitionRows | None
-    value_format: ValueFormat
-
-    def read(self, events: pa.Table) -> pa.Table:
-        """Return the live rows, with the columns of `LIVE_ROWS`, without those of emptied partitions. Raises
-        `TableHeldError` for events without their key."""
-        with sql.database() as connection:
-            return pa.concat_tables([LIVE_ROWS.empty_table(), *self._live(connection, events)])
-
-    def _live(self, connection: Any, events: pa.Table) -> Iterator[pa.Table]:
-        if not events.num_rows:
-            return
-        latest = events.take(pa.array(latest_changes(connection, events, self.width)))
-        live = without_emptied(
-            connection,
-            latest.filter(latest.column("upsert")),
-            self.emptied,
-            self.value_format,
-            lambda live, target: typed_rows(connection, events, live, target, self.value_format),
-        )
-        partial: list[pa.Table] = []
-        for number in pc.unique(live.column("version_no")).to_pylist():
-            version = self.target.versions[number]
-            for own in sql.slices(live.filter(pc.field("version_no") == number)):
-                images = row_images(connection, own, version, {column.id for column in version.columns})
-                if pc.any(images.absent).as_py():
-                    partial.append(own.select(["key"]).filter(images.absent))
-                yield self._rows(connection, version, own, images)
-        if partial:
-            yield from self._folded(connection, events, pa.concat_tables(partial))
-
-    def _rows(self, connection: Any, version: TableVersion, events: pa.Table, images: RowImages) -> pa.Table:
-        """Return the complete rows among events of one version."""
-        whole = pc.invert(images.absent)
-        read = pa.table({**images.texts, "commit_ts": events.column("commit_ts")}).filter(whole)
-        given = sql.by_name(read)
-        texts = {id: given[f"t{id}"] for column in version.carried if (id := column.id) in self._ids}
-        fault = pa.repeat(False, read.num_rows)
-        converted = {c.id for c in self.target.columns if converts(self.target.types_since(c.id, version))}
-        if not self._ids <= texts.keys() - converted:
-            types = {id: self.target.types_since(id, version) for id in self._ids}
-            own = {f"t{id}": text for id, text in texts.items() if id in converted}
-            row = pa.array(np.arange(read.num_rows))
-            typed = rows_of_version(connection, version, self.target, types, own, row, self.value_format)
-            missing = [c for c in self.target.columns if c.id not in texts or c.id in converted]
-            texts |= self._texts(connection, typed, missing)
-            fault = typed.column("fault")
-        return self._shown(connection, texts, read.column("commit_ts"), fault)
-
-    def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of keys whose last event omits columns, folded from all of their events."""
-        own = events_of_keys(connection, events, keys)
-        folded = fold_events(own, self.target)
-        table = folded.table.append_column("commit_ts", own.column("commit_ts").take(pa.array(folded.last)))
-        for part in sql.slices(table):
-            typed = rows_of_fold(connection, part, self.target, self.value_format)
-            texts, given = self._texts(connection, typed, self.target.columns), sql.by_name(part)
-            for column in self.target.columns:
-                ways = enumerate(dict.fromkeys(types_by_version(column, self.target).values()))
-                kept = pa.array([number for number, types in ways if not converts(types)], pa.int32())
-                is_kept = pc.is_in(given[f"n{column.id}"], kept)
-                texts[column.id] = pc.if_else(is_kept, given[f"t{column.id}"], texts[column.id])
-            yield self._shown(connection, texts, part.column("commit_ts"), typed.column("fault"))
-
-    @functools.cached_property
-    def _ids(self) -> frozenset[int]:
-        return frozenset(column.id for column in self.target.columns)
-
-    def _texts(self, connection: Any, typed: pa.Table, columns: Sequence[Column]) -> dict[int, Any]:
-        """Return the texts of typed values (`c<id>`) by the column's id."""
-        values = sql.by_name(typed)
-        statements = [
-            (
-                f"SELECT {value_parsing.text('value', column.type, self.value_format)} AS text FROM stacked",
-                values[f"c{column.id}"],
-            )
-            for column in columns
-        ]
-        texts = sql.over_columns(connection, statements)
-        return {column.id: each.column("text") for column, each in zip(columns, texts, strict=True)}
-
-    def _shown(self, connection: Any, texts: Mapping[int, Any], commit_ts: Any, partial: Any) -> pa.Table:
-        """Return live rows with these texts, by the column's id."""
-        exchanged = "false"
-        if self.exchanged is not None:
-            exchanged = self.exchanged.condition(lambda column: f"p{column.id}", self.value_format)
-        tested = () if self.exchanged is None else self.exchanged.columns
-        parts = [f"{value_parsing.value(f'x{c.id}', c.type, self.value_format)} AS p{c.id}" for c in tested]
-        own = self._images(self.target.columns, texts, len(commit_ts))
-        leaves, enters = (None, own) if self.other is None else (own, self._images(self.other.carried, texts, len(own)))
-        rows = {
-            "commit_ts": commit_ts,
-            "before": pa.nulls(len(own), pa.string()) if leaves is None else leaves,
-            "after": enters,
-            "partial": partial,
-            **{f"x{column.id}": texts[column.id] for column in tested},
-        }
-        return sql.query(
-            connection,
-            f"SELECT commit_ts, before, after, partial, {exchanged} AS exchanged "
-            f"FROM (SELECT {', '.join(['*', *parts])} FROM texts)",
-            texts=pa.table(rows),
-        )
-
-    def _images(self, columns: Sequence[Column], texts: Mapping[int, Any], count: int) -> Any:
-        """Return the rows' images under the names of these columns."""
-        own = [texts[column.id].combine_chunks() for column in self.target.columns]
-        return images_of_columns([column.name for column in columns], own, count)
 
 
 def _events(
@@ -251,6 +111,17 @@ class _Table:
     @property
     def columns(self) -> tuple[Column, ...]:
         return (*self.key, *self.version.carried)
+
+    @property
+    def read_as(self) -> ValueFormat:
+        """How values are read: moments as their texts, which zero dates have too, unless these are converted."""
+        moments = [column for column in self.version.carried if column.type.name in MOMENTS]
+        is_converted = any(converts(self.target.types_since(column.id, None)) for column in moments)
+        return self.values if is_converted else replace(self.values, zero_dates="string")
+
+    @property
+    def table_key(self) -> TableKey:
+        return TableKey.of(self.key, self.life.versions, self.values)
 
     @property
     def target(self) -> Target:
@@ -312,20 +183,29 @@ def _ended_table(feed: FeedConfig, life: Incarnation, version: TableVersion, res
     return _Table(before, key, void, version, restored.ended_ts, value_format(feed, version.name))
 
 
-def _readers(move: _RowMove) -> list[LiveRows]:
-    """Return the readers of the tables' rows. In an exchange, the rows of each table go to the other, and those of the
-    plain table are tested, too: WITHOUT VALIDATION, the source does not."""
-    readers: list[LiveRows] = []
-    for table, other in zip(move, [each.version for each in reversed(move)], strict=True):
-        swap, exchanged = table.version.swap, None
-        if swap is not None:
-            scheme = move[0].version.partitioning
-            assert scheme is not None, table.version.name
-            exchanged = PartitionRows(scheme, (swap.partition,), table.target)
-        emptied = emptied_partitions(table.life, table.void_upto_ts)
-        goes_to = None if len(move) == 1 else other
-        readers.append(LiveRows(len(table.key), table.target, goes_to, emptied, exchanged, table.values))
-    return readers
+def _folds(move: _RowMove, location: str) -> list[TableUpdate]:
+    """Return how the events of each table become the rows that move."""
+    return [
+        TableUpdate(
+            table_no=number,
+            name=str(table.life.last.name),
+            target=table.target,
+            key=table.table_key.read_as,
+            value_format=table.read_as,
+            schema=Schema(),
+            location=location,
+            emptied=emptied_partitions(table.life, table.void_upto_ts),
+            skips_rejected=True,
+        )
+        for number, table in enumerate(move)
+    ]
+
+
+def _exchanged(move: _RowMove, table: _Table) -> PartitionRows | None:
+    """Return the partition that is exchanged, for both tables: rows of the plain one are tested, too, because WITHOUT
+    VALIDATION the source does not."""
+    swap, scheme = table.version.swap, move[0].version.partitioning
+    return None if swap is None or scheme is None else PartitionRows(scheme, (swap.partition,), table.target)
 
 
 class SyntheticWriter:
@@ -421,20 +301,30 @@ class SyntheticWriter:
             span
             for number, table in enumerate(move)
             for span in keyed_spans(
-                table.life, TableKey.of(table.key, table.life.versions, table.values), number,
-                row_stage(table.void_upto_ts), row_stage(table.upto_ts),
+                table.life, table.table_key, number, row_stage(table.void_upto_ts), row_stage(table.upto_ts),
             )
         ]  # fmt: skip
-        readers, writer = _readers(move), self._run.events.writer()
+        writer = self._run.events.writer()
+        folds = _folds(move, writer.location)
         count, _ = EventEstimates(self._run.segments.rows).of_names({n for table in move for n in table.life.names})
         spark, tasks = None, 1
         if count > _DRIVER_EVENTS:
             spark = self._run.spark
             tasks = max(spark.sparkContext.defaultParallelism, count // _TASK_EVENTS)
-        plans = [[_MovedRows(move, readers, writer, task)] for task in range(tasks)]
+        plans = [[_MovedRows(move, folds, writer, task)] for task in range(tasks)]
         places = dict.fromkeys(range(len(move)), (0, tasks))
         reader = self._run.events.reader(*commit_ts_range(spans))
-        self._commit_move(move, work_by_key(spark, reader, spans, places, plans, _written) if spans else [])
+        made = work_by_key(spark, reader, spans, places, plans, _written) if spans else []
+        rejected = [row for each in made for row in each.rejected]
+        # What a table leaves out by its policy, or because a person gave it up, does not move either.
+        is_left_out = discards(self._run.quarantine.rows)
+        if self._run.feed.policy.quarantine != "skip" and not all(map(is_left_out, rejected)):
+            raise TableHeldError(
+                "the log lacks columns of the rows before it, or a value cannot be converted as the source does it "
+                f"({rejected[0].segment} line {rejected[0].line}: {rejected[0].message})",
+                advice=ddl_advice(move[0].version.name),
+            )
+        self._commit_move(move, [file for each in made for file in each.files])
 
     def _require_known_rows(self, table: _Table) -> None:
         """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
@@ -493,18 +383,23 @@ class SyntheticWriter:
             self._commit((), new)
 
 
-def _require_partition(move: _RowMove, reader: LiveRows, number: int, exchanged: set[bool | None]) -> None:
+def _require_partition(move: _RowMove, partition: PartitionRows, number: int, exchanged: set[bool | None]) -> None:
     """Raises `TableHeldError` where it is uncertain which rows of the partitioned table (0) are exchanged, and where
     rows of the plain one may not fit into the partition: later statements would empty it of them, and not of rows that
     its definition names."""
-    partition, name = reader.exchanged, move[number].version.name
-    if partition is None:
-        return
+    name = move[number].version.name
     if number and exchanged - {True}:
         why = f"rows of {name} are not, or not for certain, in the range or list of partition {partition.names[0]}"
         raise TableHeldError(why, advice=ddl_advice(move[0].version.name))
     if None in exchanged:
         raise TableHeldError(partition.doubt, advice=ddl_advice(name))
+
+
+class _Made(NamedTuple):
+    """What a task made: data files, and events that it could not use."""
+
+    files: list[str]
+    rejected: list[Rejected]
 
 
 @dataclass(frozen=True)
@@ -513,24 +408,49 @@ class _MovedRows:
     that they enter and DELETEs from the one that they leave. `task` numbers what is written for one DDL."""
 
     move: _RowMove
-    readers: Sequence[LiveRows]
+    folds: Sequence[TableUpdate]
     writer: EventWriter
     task: int
 
-    def written(self, events: pa.Table) -> list[str]:
-        """Return the data files. Raises `TableHeldError` where a row, or where it belongs, is not known."""
-        own = (events.filter(pc.field("table_no") == number) for number in range(len(self.readers)))
-        rows = [reader.read(each) for reader, each in zip(self.readers, own, strict=True)]
-        for number, found in enumerate(rows):
-            if pc.any(found.column("partial")).as_py():
-                raise TableHeldError(
-                    "the log lacks columns of the rows before it, or a value cannot be converted as the source does it",
-                    advice=ddl_advice(self.move[0].version.name),
-                )
-            _require_partition(
-                self.move, self.readers[number], number, {*found.column("exchanged").unique().to_pylist()}
+    def written(self, events: pa.Table) -> _Made:
+        """Raises `TableHeldError` where it is uncertain which rows move."""
+        rows: list[pa.Table] = []
+        rejected: list[Rejected] = []
+        for fold in self.folds:
+            own = events.filter(pc.field("table_no") == fold.table_no)
+            live, unusable = folded_rows(fold, self.writer.io, own)
+            rows.append(self._images(live, fold.table_no))
+            rejected += unusable
+        return _Made(self.writer.write(self._events(rows)), rejected)
+
+    def _images(self, rows: pa.Table, number: int) -> pa.Table:
+        """Return of each row its image in the table that it leaves (`before`) and in the one that it enters (`after`),
+        and whether it is in the exchanged partition (`exchanged`)."""
+        table, other = self.move[number], self.move[-1 - number]
+        partition, columns, count = _exchanged(self.move, table), table.target.columns, rows.num_rows
+        if not count:
+            return pa.table({"before": [], "after": [], "exchanged": pa.array([], pa.bool_())})
+        values = {column.id: rows.column(lake_name(column)) for column in columns}
+        with sql.database() as connection:
+            texts = sql.over_columns(
+                connection,
+                [
+                    (f"SELECT {value_parsing.text('value', c.type, table.read_as)} AS text FROM stacked", values[c.id])
+                    for c in columns
+                ],
             )
-        return self.writer.write(self._events(rows))
+            exchanged = pa.repeat(False, count)
+            if partition is not None:
+                tested = pa.table({f"c{column.id}": values[column.id] for column in partition.columns})
+                condition = partition.condition(lambda column: f"c{column.id}", table.read_as)
+                query = f"SELECT {condition} AS exchanged FROM tested"
+                exchanged = sql.query(connection, query, tested=tested).column("exchanged")
+                _require_partition(self.move, partition, number, {*exchanged.unique().to_pylist()})
+        own = [each.column("text").combine_chunks() for each in texts]
+        before, after = (
+            row_images([column.name for column in of.version.carried], own, count) for of in (table, other)
+        )
+        return pa.table({"before": before, "after": after, "exchanged": exchanged})
 
     def _events(self, rows: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
         into, exchanged = self.move[0], rows[0].filter(rows[0].column("exchanged"))
@@ -547,9 +467,9 @@ class _MovedRows:
                 first += batch.num_rows
 
 
-def _written(plans: Sequence[_MovedRows], events: pa.Table) -> Iterator[str]:
+def _written(plans: Sequence[_MovedRows], events: pa.Table) -> Iterator[_Made]:
     for plan in plans:
-        yield from plan.written(events)
+        yield plan.written(events)
 
 
 def _segment(

@@ -36,4 +36,3 @@ from cdc_lakehouse.lake.current.update_tasks import (
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.files import StoredFile, write_file
 from cdc_lakehouse.lake.tables.events import EventReader
-from cdc_lakehouse.pipeline.synthetic import LiveRows

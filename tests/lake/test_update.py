@@ -45,7 +45,6 @@ from tests.boundaries.update import (
     FileRewrite,
     InitialDefault,
     KeyedSpan,
-    LiveRows,
     PlannedTable,
     RecomputedKeys,
     StoredFile,
@@ -167,8 +166,6 @@ class Play:
                 (self.earlier if was else self.events).append(made)
             elif not at_once:
                 self.run()
-        if "moves" in self.settings:
-            return [*self.live()]
         if self.events or not self.runs:
             self.run()
         return [*self.results(counted=not at_once)]
@@ -224,7 +221,7 @@ class Play:
         key = TableKey.of(own, self.versions, self.format)
         update = TableUpdate(
             0, "d.t", Target(now.columns, dict(enumerate(self.versions))), key.read_as, self.format, self.schema(now),
-            f"file://{self.directory}", {}, stored, (), (), skips_rejected=self.settings.get("policy") != "hold",
+            f"file://{self.directory}", (), self.settings.get("policy") != "hold", stored=stored,
             recomputed=recomputed, tells_collisions=recomputed is None,
         )  # fmt: skip
         rewrites = stored is not None and self.stored_as is not None and self.stored_as.columns != now.columns
@@ -280,20 +277,6 @@ class Play:
                 found.add(result)
         return found
 
-    def live(self) -> Iterator[str]:
-        """Both images of each live row; the table it leaves has them where it stays."""
-        now = self.versions[-1]
-        own = tuple(column for id in now.key if (column := now.column(id)))
-        key, reader = TableKey.of(own, self.versions, self.format), self.reader(self.events)
-        keyed = pa.concat_tables(read_keyed_events(reader, connection(), self.spans(key)))
-        target, other = Target(now.columns, dict(enumerate(self.versions))), version_of(1, self.settings["moves"])
-        stay, moved = (
-            LiveRows(len(own), target, to, (), None, self.format).read(keyed).to_pylist() for to in (None, other)
-        )
-        assert [{**row, "before": row["after"]} for row in stay] == [{**row, "after": row["before"]} for row in moved]
-        for row in sorted(moved, key=lambda row: row["before"]):
-            yield f"{row['before']} → {row['after']} @{row['commit_ts']}{' partial' if row['partial'] else ''}"
-
 
 @pytest.mark.parametrize("case", read_cases(*sorted(Path(__file__).parent.glob("cases/update/*.txt"))), ids=str)
 def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update: bool) -> None:
@@ -303,8 +286,6 @@ def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update
 
     found = played("driver")
     case.compare(found, update=update)
-    if "moves" in case.settings:
-        return
     assert played("tasks", in_tasks=True) == found
     if not any(line.startswith("recompute") for line in case.own) and not case.settings.get("apart"):
         assert played("at-once", at_once=True) == [line for line in found if not line.startswith("counts")]

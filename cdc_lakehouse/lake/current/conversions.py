@@ -42,6 +42,7 @@ from cdc_lakehouse.duckdb_sql import (
 )
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current.value_parsing import (
+    MOMENTS,
     ValueFormat,
     decimal_text,
     enum_index,
@@ -57,7 +58,6 @@ from cdc_lakehouse.lake.current.value_parsing import (
 
 _WHOLE: Final = INTEGERS | {"bit", "year"}
 _NUMBERS: Final = _WHOLE | FLOATS | {"decimal"}
-_MOMENTS: Final = frozenset({"date", "datetime", "timestamp"})
 
 # A two-digit year lies between 1970 and 2069. MySQL accepts any punctuation between the parts, or none.
 _MARKED: Final = (
@@ -116,7 +116,7 @@ def conversions(
 def _is_zero_date(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str | None:
     """Return the condition that a value without a moment is a zero date (or has a part of zero) in the source; None
     where the policy does not make these NULL."""
-    if value_format.zero_dates != "null" or new.name not in _MOMENTS:
+    if value_format.zero_dates != "null" or new.name not in MOMENTS:
         return None
     return _is_no_date(value) if old.name in TEXTS | LABELS else "true"
 
@@ -465,7 +465,7 @@ def _time(value: str, old: ColumnType, new: ColumnType, value_format: ValueForma
     plain = when(matches(value, _PACKED_CLOCK), parts(_PACKED_CLOCK))
     no_time = f"regexp_matches({value}, {text_literal(_NO_TIME)})"
     clock = when(matches(value, _CLOCK), parts(_CLOCK), when(no_time, zero, plain))
-    if old.name in _MOMENTS or old.name == "time":
+    if old.name in MOMENTS or old.name == "time":
         return clock
     names = "['sign', 'days', 'hours', 'minutes', 'seconds', 'fraction']"
     read = let(f"regexp_extract({of_date}, {text_literal(_CLOCK)}, {names})", in_units)
@@ -609,19 +609,19 @@ def _labels_to_number(value: str, old: ColumnType, new: ColumnType, value_format
 _TABLE: Final[tuple[tuple[frozenset[str], frozenset[str], Convert], ...]] = (
     (frozenset(_NUMBERS), frozenset(_NUMBERS), _number),
     (frozenset(_NUMBERS), LABELS, _number_to_labels),
-    (frozenset(_NUMBERS), _MOMENTS, _number_to_moment),
+    (frozenset(_NUMBERS), MOMENTS, _number_to_moment),
     (frozenset(_NUMBERS), frozenset({"time"}), _number_to_time),
     (frozenset(_NUMBERS), frozenset(TEXTS | {"json"}), _number_to_text),
     (LABELS, frozenset(_NUMBERS), _labels_to_number),
     (TEXTS, frozenset(_NUMBERS), _text_to_number),
     (frozenset(TEXTS | LABELS | {"time"}), LABELS, _to_labels),
-    (frozenset(TEXTS | LABELS), _MOMENTS, _text_to_moment),
+    (frozenset(TEXTS | LABELS), MOMENTS, _text_to_moment),
     (frozenset(TEXTS | LABELS | {"time"}), frozenset({"time"}), _time),
-    (_MOMENTS, frozenset(_NUMBERS), _moment_to_number),
-    (_MOMENTS, _MOMENTS, _moment),
-    (_MOMENTS, frozenset({"time"}), _moment_to_time),
-    (_MOMENTS, TEXTS, _moment_to_text),
-    (_MOMENTS, LABELS, _moment_to_labels),
+    (MOMENTS, frozenset(_NUMBERS), _moment_to_number),
+    (MOMENTS, MOMENTS, _moment),
+    (MOMENTS, frozenset({"time"}), _moment_to_time),
+    (MOMENTS, TEXTS, _moment_to_text),
+    (MOMENTS, LABELS, _moment_to_labels),
     (frozenset(TEXTS | LABELS | {"time", "json"}), TEXTS, _text),
     (TEXTS, frozenset({"json"}), _same),
     (frozenset(TEXTS | LABELS | {"time", "json"}), BLOBS, _text_to_bytes),

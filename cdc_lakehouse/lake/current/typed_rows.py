@@ -59,7 +59,7 @@ from cdc_lakehouse.errors import DdlError, TableHeldError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import conversions, convert_through
 from cdc_lakehouse.lake.current.keyed_events import LARGE_IMAGE
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 
 # The plan of a table's schema. Columns are matched by the source's column id, so renames, swaps of names, and a dropped
@@ -673,7 +673,6 @@ _DAY_ZERO: Final = 719528
 """TO_DAYS('1970-01-01')."""
 
 _NUMBERS: Final = INTEGERS | {"year", "bit"}
-_DATES: Final = frozenset({"date", "datetime", "timestamp"})
 _TRUE: Final = "true"
 _FALSE: Final = "false"
 
@@ -894,9 +893,9 @@ def _values(
 
 
 def _column_value(value: str, kind: ColumnType, value_format: ValueFormat) -> _Value:
-    if kind.name in _DATES and value_format.type_of(kind) == "string":
+    if kind.name in MOMENTS and value_format.type_of(kind) == "string":
         value = value_parsing.value(value, kind, replace(value_format, zero_dates="null"))
-    elif kind.name not in _NUMBERS | TEXTS | BLOBS | _DATES | {"decimal"}:
+    elif kind.name not in _NUMBERS | TEXTS | BLOBS | MOMENTS | {"decimal"}:
         raise DdlError(f"the order of the values of a {kind.name} is not known, which the table is partitioned by")
     return _Value(value, kind)
 

@@ -210,11 +210,11 @@ class TableUpdate:
     value_format: ValueFormat
     schema: Schema
     location: str
-    properties: Mapping[str, str]
-    stored: StoredTable | None
     emptied: tuple[PartitionRows, ...]
-    emptied_now: tuple[PartitionRows, ...]
     skips_rejected: bool
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    stored: StoredTable | None = None
+    emptied_now: tuple[PartitionRows, ...] = ()
     recomputed: RecomputedKeys | None = None
     tells_collisions: bool = False
 
@@ -306,14 +306,30 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
     return [part for part in parts if part.table_no in apart]
 
 
+def folded_rows(
+    update: TableUpdate, properties: Mapping[str, str], events: pa.Table
+) -> tuple[pa.Table, tuple[Rejected, ...]]:
+    """Return the rows that keyed events leave in a table without stored rows, with the table's columns and
+    `_commit_ts` (columns of no rows may have no type), and the events that cannot be used. Nothing is written."""
+    with sql.database() as connection:
+        task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
+        return task.rows(events, found), found.rejected
+
+
 def fold_table(
     update: TableUpdate, properties: Mapping[str, str], reader: EventReader, spans: Sequence[KeyedSpan]
 ) -> pa.Table:
-    """Return the rows that all events of the spans leave, for a table without stored rows, with the columns of the
-    update's `schema`. Nothing is written. Raises `TableHeldError` when rows cannot be used and are not left out."""
+    """Return the rows that all events of the spans leave, as `folded_rows` does, with the columns of the update's
+    `schema`. Raises `TableHeldError` when rows cannot be used and are not left out."""
     with sql.database() as connection:
-        task = _Task(update, connection, load_file_io(dict(properties), update.location))
-        rows = task.rows(all_keyed_events(reader, connection, spans))
+        events = all_keyed_events(reader, connection, spans)
+    rows, rejected = folded_rows(update, properties, events)
+    if rejected and not update.skips_rejected:
+        raise TableHeldError(
+            "events do not fit the table's columns",
+            table=update.name,
+            advice="read it as of a cut, or set policy.quarantine to skip",
+        )
     return rows.select(update.schema.column_names).cast(schema_to_pyarrow(update.schema, include_field_ids=False))
 
 
@@ -358,15 +374,10 @@ class _Task:
         found.counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, older)
         found.deleted = functools.reduce(_union, (each.replaced for each in done), self._emptied())
 
-    def rows(self, events: pa.Table) -> pa.Table:
+    def rows(self, events: pa.Table, found: UpdatedTable) -> pa.Table:
         """Return the rows that keyed events leave in a table without stored rows."""
         done, rejected, _ = self._decided(events)
-        if rejected and not self._update.skips_rejected:
-            raise TableHeldError(
-                "events do not fit the table's columns",
-                table=self._update.name,
-                advice="read it as of a cut, or set policy.quarantine to skip",
-            )
+        found.rejections += self._rejected(rejected)
         return self._rows(done)
 
     def _rows(self, done: Sequence[_Decided]) -> pa.Table:

@@ -39,7 +39,7 @@ from cdc_lakehouse.lake.current import value_parsing
 
 Binary = Literal["characters", "base64", "hex"]
 
-_ZONED: Final = frozenset({"date", "datetime", "timestamp"})
+MOMENTS: Final = frozenset({"date", "datetime", "timestamp"})
 
 # DuckDB accepts more than a server writes: 1e3 and 1.5 as integers, 1_000 as a number, 24:00:00 as a time.
 _INTEGER: Final = r"\s*[+-]?\d+\s*"
@@ -79,7 +79,7 @@ class ValueFormat:
 
     def type_of(self, column: ColumnType) -> str:
         """Return the column's Iceberg type."""
-        return "string" if self.zero_dates == "string" and column.name in _ZONED else iceberg_type(column)
+        return "string" if self.zero_dates == "string" and column.name in MOMENTS else iceberg_type(column)
 
 
 def value(text: str, column: ColumnType, value_format: ValueFormat) -> str:
@@ -152,7 +152,7 @@ def plain_digits(text: str, shift: int = 0) -> str:
 def parse_failed(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> str:
     """Return the condition that `text` could not be read to `typed`, the result of `value`."""
     lost = f"{text} IS NOT NULL AND {typed} IS NULL"
-    if value_format.zero_dates == "null" and column.name in _ZONED:
+    if value_format.zero_dates == "null" and column.name in MOMENTS:
         return f"({lost} AND NOT {matches(text, _LOOKS_LIKE_A_DATE)})"
     return f"({lost})"
 
@@ -160,7 +160,7 @@ def parse_failed(text: str, typed: str, column: ColumnType, value_format: ValueF
 def zero_date(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> str | None:
     """Return the condition that the policy on zero dates made a value NULL; None for columns that it does not
     affect."""
-    if value_format.zero_dates != "null" or column.name not in _ZONED:
+    if value_format.zero_dates != "null" or column.name not in MOMENTS:
         return None
     return f"({text} IS NOT NULL AND {typed} IS NULL AND {matches(text, _LOOKS_LIKE_A_DATE)})"
 
@@ -174,7 +174,8 @@ def text(typed: str, column: ColumnType, value_format: ValueFormat) -> str:
         return _notation(typed, value_format.binary)
     match target.partition("(")[0]:
         case "timestamp":
-            return moment_text(typed, 6)
+            # A type of a message may lack its digits: none of a value is left out.
+            return f"regexp_replace({moment_text(typed, 6)}, '\\.000000$', '')"
         case "timestamptz":
             return text_in_zone(typed, value_format.zone, "26")
         case "decimal":
@@ -185,7 +186,7 @@ def text(typed: str, column: ColumnType, value_format: ValueFormat) -> str:
 
 def may_collide(column: ColumnType, value_format: ValueFormat) -> bool:
     """Whether values of the type that differ in the source can become the same NULL in the lake."""
-    return value_format.zero_dates == "null" and column.name in _ZONED
+    return value_format.zero_dates == "null" and column.name in MOMENTS
 
 
 def moment_text(local: str, digits: int) -> str:
@@ -238,7 +239,7 @@ def _notation(value: str, notation: Binary) -> str:
         case "base64":
             return f"to_base64({value})"
         case "hex":
-            return f"hex({value})"
+            return f"lower(hex({value}))"
 
 
 def _enum(text: str, column: ColumnType) -> str:
