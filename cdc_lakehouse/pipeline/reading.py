@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
 
+from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, tso
 from cdc_lakehouse.changelog.schema import TableName
@@ -24,9 +26,10 @@ from cdc_lakehouse.config import LakehouseConfig, load
 from cdc_lakehouse.config.reporting import guess
 from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.keyed_events import all_keyed_events
 from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_tag, end_of_day, row_count, tags_of
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, LakeColumn, lake_columns
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate, fold_table
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
 from cdc_lakehouse.lake.tables.events import event_reader
@@ -282,7 +285,13 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
-    return fold_table(update, run.lake.catalog.properties, reader, changes.spans(table_key))
+    with sql.database() as connection:
+        events = all_keyed_events(reader, connection, changes.spans(table_key))
+    rows, rejected = folded_rows(update, run.lake.catalog.properties, events)
+    if rejected and not update.skips_rejected:
+        why = f"events do not fit the table's columns ({rejected[0].segment} line {rejected[0].line})"
+        raise NotReadableError(why, table=name, advice="read it as of a cut, or set policy.quarantine to skip")
+    return rows.select(update.schema.column_names).cast(schema_to_pyarrow(update.schema, include_field_ids=False))
 
 
 def _schema(columns: Sequence[LakeColumn]) -> Schema:

@@ -514,20 +514,10 @@ class _Fold:
     strange: bool = False
 
 
-@dataclass(frozen=True)
-class FoldedRows:
-    """One row for each key that is not deleted at the end. `table` has the columns `row` (bigint, its number), for each
-    column `t<id>` (string), `n<id>` (int) and `u<id>` (bool) as in `typed_rows.values_of_fold`, `k<n>` (string, the
-    parts of the key) and `whole` (bool). `last` holds the indices of the last events, `strange` the faults that are
-    already known."""
-
-    table: pa.Table
-    last: Sequence[int]
-    strange: Sequence[bool]
-
-
-def fold_events(events: pa.Table, target: Target) -> FoldedRows:
-    """Fold the events of complete keys, with the columns of `keyed_events.KEYED_EVENTS`."""
+def fold_events(events: pa.Table, target: Target) -> tuple[pa.Table, list[int], list[bool]]:
+    """Fold the events of complete keys, with the columns of `keyed_events.KEYED_EVENTS`. Return a row for each key that
+    is not deleted at the end: its number `row`, `t<id>`, `n<id>` and `u<id>` as `rows_of_fold` reads them, `k<n>` (the
+    parts of the key) and `whole` (bool); then the index of its last event, and whether it is known to be a fault."""
     positions = zip(*(events.column(name).to_pylist() for name in ("stage", "upsert", "segment", "line")), strict=True)
     # The same order as in `keyed_events.latest_changes`.
     order = [
@@ -555,7 +545,7 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
         fold.strange = fold.strange or not known[number].issuperset(image)
     live = {key: fold for key, fold in folds.items() if fold.upsert}
     last, strange = [fold.last for fold in live.values()], [fold.strange for fold in live.values()]
-    return FoldedRows(_table_of_folds(live, target), last, strange)
+    return _table_of_folds(live, target), last, strange
 
 
 def _table_of_folds(folds: Mapping[tuple[str, ...], _Fold], target: Target) -> pa.Table:
@@ -612,11 +602,11 @@ def typed_rows(
     if values is not None:
         return TypedRows(values, upserts, np.arange(upserts.num_rows))
     events = events_of_keys(connection, events, upserts)
-    folded = fold_events(events, target)
-    folds = folded.table if based is None else based(folded.table, target)
+    folds, last, known = fold_events(events, target)
+    folds = folds if based is None else based(folds, target)
     values = pa.concat_tables([rows_of_fold(connection, part, target, value_format) for part in sql.slices(folds)])
-    strange = pa.array(folded.strange, pa.bool_()).take(values.column("row").combine_chunks())
-    return TypedRows(_with_faults(values, pa.chunked_array([strange])), events, np.array(folded.last))
+    strange = pa.array(known, pa.bool_()).take(values.column("row").combine_chunks())
+    return TypedRows(_with_faults(values, pa.chunked_array([strange])), events, np.array(last))
 
 
 def events_of_keys(

@@ -30,7 +30,7 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
-from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
+from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.keyed_events import (
@@ -38,7 +38,6 @@ from cdc_lakehouse.lake.current.keyed_events import (
     KEYED_EVENTS,
     KeyedSpan,
     all_differ,
-    all_keyed_events,
     different,
     key_deletes,
     key_hashes,
@@ -314,23 +313,6 @@ def folded_rows(
     with sql.database() as connection:
         task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
         return task.rows(events, found), found.rejected
-
-
-def fold_table(
-    update: TableUpdate, properties: Mapping[str, str], reader: EventReader, spans: Sequence[KeyedSpan]
-) -> pa.Table:
-    """Return the rows that all events of the spans leave, as `folded_rows` does, with the columns of the update's
-    `schema`. Raises `TableHeldError` when rows cannot be used and are not left out."""
-    with sql.database() as connection:
-        events = all_keyed_events(reader, connection, spans)
-    rows, rejected = folded_rows(update, properties, events)
-    if rejected and not update.skips_rejected:
-        raise TableHeldError(
-            "events do not fit the table's columns",
-            table=update.name,
-            advice="read it as of a cut, or set policy.quarantine to skip",
-        )
-    return rows.select(update.schema.column_names).cast(schema_to_pyarrow(update.schema, include_field_ids=False))
 
 
 class _Decided(NamedTuple):
