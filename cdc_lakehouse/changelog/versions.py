@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl import apply, partitions
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.apply import Altered, MatchedColumns
 from cdc_lakehouse.changelog.ddl.clauses import Clause
 from cdc_lakehouse.changelog.ddl.definitions import VERSIONED
 from cdc_lakehouse.changelog.ddl.statements import parse
@@ -27,12 +26,12 @@ from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnTy
 from cdc_lakehouse.changelog.schema import (
     Column,
     Effect,
+    InitialDefault,
     PartitionExchange,
     RestoredRows,
     SchemaChange,
     SourceColumn,
     TableName,
-    TableUniqueKey,
     TableVersion,
 )
 from cdc_lakehouse.errors import DdlError
@@ -301,24 +300,7 @@ def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
     previous = live.get(change.name)
     if previous is not None:
         yield replaced(previous, change)
-    by_text = definition if change.columns is None and like is None else None
-    after = apply.altered(None, change.table_clauses) if by_text is None else apply.created(by_text)
-    shown, charset = change.columns, None
-    if shown is None:
-        shown, charset = (after.columns, after.charset) if like is None else (apply.columns_of(like), like.charset)
-    note = join_notes(change.reason)
-    yield first_version(change, live, shown, after, change.source.commit_ts, note, like, charset)
-
-
-def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[TableUniqueKey, ...]:
-    """Return the unique keys of another table, over columns of the same names."""
-    ids = {column.name.lower(): column.id for column in columns}
-    names = {column.id: column.name.lower() for column in like.columns}
-    return tuple(
-        TableUniqueKey(key.name, tuple(ids[names[id]] for id in key.columns))
-        for key in like.unique_keys
-        if all(names[id] in ids for id in key.columns)
-    )
+    yield first_version(change, live, change.source.commit_ts, join_notes(change.reason), like)
 
 
 def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
@@ -329,54 +311,40 @@ def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
 def first_known(change: TableChange, live: LiveTables) -> TableVersion:
     """Return the first version of a table that is older than the feed. The name has been its own since the last table
     of that name gave it up."""
-    first = first_version(
-        change, live, change.columns or (), apply.altered(None, change.table_clauses), live.vacated(change.name), _OLDER
-    )
+    first = first_version(replace(change, columns=change.columns or ()), live, live.vacated(change.name), _OLDER)
     return replace(first, partitioning=None)
 
 
 def first_version(
-    change: TableChange,
-    live: LiveTables,
-    shown: Sequence[SourceColumn],
-    after: Altered,
-    since: int,
-    note: str | None,
-    like: TableVersion | None = None,
-    charset: str | None = None,
+    change: TableChange, live: LiveTables, since: int, note: str | None, like: TableVersion | None = None
 ) -> TableVersion:
-    """Return the first version of an incarnation, with the columns that are `shown`, created LIKE another table."""
-    clauses = change.table_clauses
-    matched = apply.first_columns(shown, after, () if like is None else like.columns)
-    keys_like = () if like is None else _keys_like(like, matched.columns)
-    unique_keys = apply.unique_keys_after(keys_like, matched.columns, clauses)
-    is_created = any(isinstance(clause, ddl.CreateTable) for clause in change.clauses or ())
-    versioned = like is not None and like.versioned
-    versioned |= is_created and any(isinstance(each, ddl.UnloggedRows) and each.versioned for each in clauses)
-    primary_key = _primary(shown, matched.columns)
-    return TableVersion(
-        commit_ts=change.source.commit_ts,
+    """Return the first version of an incarnation, created LIKE another table."""
+    source, is_load = change.source, change.kind == LOAD
+    new = TableVersion(
+        commit_ts=source.commit_ts,
         name=change.name,
-        incarnation=live.next_incarnation(
-            change.name, loaded_ts=change.source.commit_ts if change.kind == LOAD else None
-        ),
+        incarnation=live.next_incarnation(change.name, loaded_ts=source.commit_ts if is_load else None),
         kind=change.kind,
-        effect="hold" if versioned else "create",
-        hold=VERSIONED[1] if versioned else None,
-        versioned=versioned,
-        query=change.source.query,
-        origin=change.source.origin,
-        columns=matched.columns,
-        key=apply.handle_key(primary_key, unique_keys, matched.columns),
-        unique_keys=unique_keys,
-        next_id=matched.next_id,
-        partitioning=partitions.after(None if like is None else like.partitioning, clauses),
+        effect="create",
+        query=source.query,
+        origin=source.origin,
         since=since,
         note=note,
-        primary_key=primary_key,
-        charset=charset,
-        foreign_keys=apply.foreign_keys_after((), change.name.table, clauses),
     )
+    if like is not None:
+        # It has no rows yet, and the source numbers its columns anew.
+        columns = tuple(replace(each, initial=InitialDefault(), source_id=None) for each in like.columns)
+        new = replace(
+            new, columns=columns, next_id=like.next_id, primary_key=like.primary_key, unique_keys=like.unique_keys,
+            partitioning=like.partitioning, charset=like.charset, versioned=like.versioned,
+        )  # fmt: skip
+    clauses = change.table_clauses
+    after = apply.altered(new, clauses)
+    shown = after.columns if change.columns is None else change.columns
+    table, _, _ = apply.table_after(new, shown, after, clauses, is_new=True)
+    if change.columns is None or is_load:
+        table = replace(table, charset=after.charset)
+    return replace(table, effect="hold", hold=VERSIONED[1]) if table.versioned else table
 
 
 def rename(change: TableChange, live: LiveTables, source: TableName | None) -> Iterator[TableVersion]:
@@ -455,29 +423,21 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
     after = apply.altered(previous, clauses)
     is_text = change.columns is None
     shown = after.columns if change.columns is None else change.columns
-    matched = apply.match_columns(previous, shown, after, is_understood=change.clauses is not None)
-    if change.clauses is None and matched.hold is not None:
-        return held_version(previous, change, f"{matched.hold}: {change.reason}")
-    unique_keys = apply.unique_keys_after(previous.unique_keys, matched.columns, clauses)
-    primary_key = _primary_key_after(previous, change, shown, matched.columns)
-    versioned = [each.versioned for each in clauses if isinstance(each, ddl.UnloggedRows)]
-    mattered = change.reason if matched.columns != previous.columns else None
-    version = next_version(
-        previous,
-        change,
-        _effect(previous.columns, matched),
-        columns=matched.columns,
-        key=apply.handle_key(primary_key, unique_keys, matched.columns),
-        unique_keys=unique_keys,
-        next_id=matched.next_id,
-        partitioning=partitions.after(previous.partitioning, clauses),
-        note=join_notes(*matched.notes, *(after.notes if is_text else ()), mattered),
-        primary_key=primary_key,
-        charset=after.charset if is_text else previous.charset,
-        versioned=[previous.versioned, *(each for each in versioned if each is not None)][-1],
-        foreign_keys=apply.foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
+    is_understood, drops_key = change.clauses is not None, change.kind == "drop_primary_key"
+    table, notes, hold = apply.table_after(
+        previous, shown, after, clauses, is_understood=is_understood, drops_key=drops_key
     )
-    if hold := matched.hold or apply.unlogged(previous.columns, matched.columns, after, clauses):
+    if hold is not None and not is_understood:
+        return held_version(previous, change, f"{hold}: {change.reason}")
+    mattered = change.reason if table.columns != previous.columns else None
+    version = next_version(
+        table,
+        change,
+        _effect(previous.columns, table.columns),
+        note=join_notes(*notes, *(after.notes if is_text else ()), mattered),
+        charset=after.charset if is_text else previous.charset,
+    )
+    if hold := hold or apply.unlogged(previous.columns, table.columns, after, clauses):
         return replace(version, effect="hold", hold=hold)
     if version.key != previous.key and version.key:
         before = ", ".join(previous.key_names) or "nothing"
@@ -528,32 +488,13 @@ def empty_partitions(previous: TableVersion, change: TableChange) -> TableVersio
     return next_version(previous, change, "empty", emptied=names, partitioning=scheme)
 
 
-def _effect(previous: Sequence[Column], matched: MatchedColumns) -> Effect:
-    old = {column.id: column for column in previous}
-    kept = [(old[column.id], column) for column in matched.columns if column.id in old]
-    changes = [type_change(before.type, after.type) for before, after in kept]
+def _effect(before: Sequence[Column], after: Sequence[Column]) -> Effect:
+    old = {column.id: column for column in before}
+    changes = [type_change(old[column.id].type, column.type) for column in after if column.id in old]
     if "convert" in changes:
         return "rewrite"
-    same_names = [column.name for column in previous] == [column.name for column in matched.columns]
-    same_ids = [column.id for column in previous] == [column.id for column in matched.columns]
-    return "none" if same_ids and same_names and "widen" not in changes else "evolve"
-
-
-def _primary_key_after(
-    previous: TableVersion, change: TableChange, source: Sequence[SourceColumn], columns: Sequence[Column]
-) -> tuple[int, ...]:
-    """Return the primary key after a change. Some schema files leave it out: it is gone only where the statement drops
-    it."""
-    shown = _primary(source, columns)
-    if shown or apply.drops_primary_key(change.clauses or ()) or change.kind == "drop_primary_key":
-        return shown
-    present = {column.id for column in columns}
-    return tuple(id for id in previous.primary_key if id in present)
-
-
-def _primary(shown: Sequence[SourceColumn], columns: Sequence[Column]) -> tuple[int, ...]:
-    flagged = {column.name for column in shown if column.primary_key}
-    return tuple(column.id for column in columns if column.name in flagged)
+    same = [(column.id, column.name) for column in before] == [(column.id, column.name) for column in after]
+    return "none" if same and "widen" not in changes else "evolve"
 
 
 # --- Versions ---
@@ -895,8 +836,7 @@ def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     of_table = TableChange(change, name, LOAD, columns, (clause,))
     if (previous := live.get(name)) is not None:
         yield next_version(previous, of_table, "drop", note="from here on its rows are those of the dump")
-    note = join_notes(*after.notes)
-    yield first_version(of_table, live, columns, after, change.commit_ts, note, None, after.charset)
+    yield first_version(of_table, live, change.commit_ts, join_notes(*after.notes))
 
 
 def _same_family(known: ColumnType, shown: ColumnType) -> bool:

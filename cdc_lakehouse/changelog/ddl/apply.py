@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl import partitions
 from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
 from cdc_lakehouse.changelog.ddl.definitions import of_bytes
 from cdc_lakehouse.changelog.ddl.lexer import name_value, tokenize
@@ -294,35 +295,49 @@ def _character_bytes(kind: ColumnType) -> int:
 # --- Columns with identities ---
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedColumns:
-    """Columns after a change. `notes` are warnings; `hold` says why the columns cannot be determined."""
-
-    columns: tuple[Column, ...]
-    next_id: int
-    notes: tuple[str, ...] = ()
-    hold: str | None = None
-
-
-def first_columns(shown: Sequence[SourceColumn], after: Altered, like: Sequence[Column] = ()) -> MatchedColumns:
-    """Give ids to the columns of a new table, or of one that was unknown until now, as the source lists them. `like`
-    are the columns of the table that it was created LIKE."""
-    explained = {each.name: each for each in after.after}
-    models = {column.name.lower(): column for column in like}
-    columns = tuple(
-        _column(id, each, explained.get(each.name.lower()), models.get(each.name.lower()), InitialDefault())
-        for id, each in enumerate(shown, start=1)
+def table_after(
+    previous: TableVersion,
+    shown: Sequence[SourceColumn],
+    after: Altered,
+    clauses: Sequence[ddl.Clause],
+    *,
+    is_new: bool = False,
+    is_understood: bool = True,
+    drops_key: bool = False,
+) -> tuple[TableVersion, tuple[str, ...], str | None]:
+    """Return a table with its columns as the source shows them after a statement, and with its keys and partitions;
+    warnings; and why the columns cannot be determined, or None. A new table (`is_new`) has no older rows. `drops_key`
+    says that the primary key goes, whatever the clauses are."""
+    columns, next_id, notes, hold = _match(previous, shown, after, is_new=is_new, is_understood=is_understood)
+    unique_keys = unique_keys_after(previous.unique_keys, columns, clauses)
+    flagged = {column.name for column in shown if column.primary_key}
+    primary_key = tuple(column.id for column in columns if column.name in flagged)
+    if not (primary_key or drops_key or drops_primary_key(clauses)):
+        # Some schema files leave the primary key out.
+        primary_key = tuple(id for id in previous.primary_key if any(column.id == id for column in columns))
+    versioned = (each.versioned for each in clauses if isinstance(each, ddl.UnloggedRows))
+    table = replace(
+        previous,
+        columns=columns,
+        next_id=next_id,
+        primary_key=primary_key,
+        key=handle_key(primary_key, unique_keys, columns),
+        unique_keys=unique_keys,
+        foreign_keys=foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
+        partitioning=partitions.after(previous.partitioning, clauses),
+        versioned=[previous.versioned, *(each for each in versioned if each is not None)][-1],
     )
-    return MatchedColumns(columns, len(columns) + 1)
+    return table, notes, hold
 
 
-def match_columns(
-    previous: TableVersion, shown: Sequence[SourceColumn], after: Altered, *, is_understood: bool
-) -> MatchedColumns:
-    """Match the source's columns after a change (`shown`) to the table's `previous` columns."""
+def _match(
+    previous: TableVersion, shown: Sequence[SourceColumn], after: Altered, *, is_new: bool, is_understood: bool
+) -> tuple[tuple[Column, ...], int, tuple[str, ...], str | None]:
+    """Match the source's columns after a change (`shown`) to the table's `previous` columns. Return them with the next
+    free id, with warnings, and with the reason why they cannot be determined."""
     names = {column.name.lower() for column in shown}
-    if not is_understood and _ambiguous(previous.columns, shown, names):
-        return MatchedColumns(
+    if not (is_new or is_understood) and _ambiguous(previous.columns, shown, names):
+        return (
             previous.columns, previous.next_id, (), "columns went and came, and the statement that would tell a rename"
             " from a drop and an add cannot be understood",
         )  # fmt: skip
@@ -343,16 +358,18 @@ def match_columns(
             used.add(old.id)
             columns.append(_column(old.id, column, known, old, old.initial))
             continue
-        if is_understood and not (known is not None and known.is_added):
-            notes.append(f"column {column.name} appears, though no statement in the log adds it")
-        initial, unknown = initial_default(column, None if known is None else known.definition)
-        hold = hold or unknown
+        initial = InitialDefault()
+        if not is_new:
+            if is_understood and not (known is not None and known.is_added):
+                notes.append(f"column {column.name} appears, though no statement in the log adds it")
+            initial, unknown = initial_default(column, None if known is None else known.definition)
+            hold = hold or unknown
         columns.append(_column(next_id, column, known, None, initial))
         next_id += 1
     lost = [each.name for each in previous.columns if each.id not in used and each.name.lower() not in after.dropped]
-    if lost and is_understood:
+    if lost and is_understood and not is_new:
         notes.append(f"columns {', '.join(lost)} are gone, though no statement in the log drops them")
-    return MatchedColumns(tuple(columns), next_id, tuple(notes), hold)
+    return tuple(columns), next_id, tuple(notes), hold
 
 
 def _ambiguous(previous: Sequence[Column], shown: Sequence[SourceColumn], names: set[str]) -> bool:
