@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_011, 5),
     "cdc_lakehouse/assets": (2_452, 11),
-    "cdc_lakehouse/changelog": (5_761, 16),
+    "cdc_lakehouse/changelog": (5_718, 16),
     "cdc_lakehouse/commands": (3_874, 18),
     "cdc_lakehouse/config": (1_955, 7),
     "cdc_lakehouse/decoders": (6_332, 22),
