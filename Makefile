@@ -70,7 +70,7 @@ chaos: setup ## Random histories and faults for MINUTES (10), the first one of S
 fuzz: setup ## Spoilt bytes for each decoder for MINUTES (10) of CPU each, the first ones of SEED (a random one)
 	time $(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-bench: setup servers ## Figures of docs/benchmarks.md, of SECTIONS (all; "files topics load lines start tables wide listing growth")
+bench: setup servers ## Figures of docs/benchmarks.md, of SECTIONS (all; "files flink topics load lines start tables dagster wide scaling listing growth")
 	time $(BIN)/python -m benchmarks.every $(SECTIONS)
 
 docs: setup ## The documentation as a site, into site/; links and navigation are checked

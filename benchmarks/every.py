@@ -17,6 +17,7 @@ SECTIONS: Final[dict[str, list[list[str]]]] = {
     "lines": [["benchmarks.lines"]],
     "start": [["benchmarks.start"]],
     "tables": [["benchmarks.many_tables", "--passes", "4", "--warm-up", "2"], ["benchmarks.commits"]],
+    "dagster": [["benchmarks.definitions"]],
     "wide": [
         ["benchmarks.versions"],
         ["benchmarks.versions", "--versions", "2", "--columns", "100", "--columns", "1000"],
