@@ -115,7 +115,8 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
             if finding.outcome == "failed":
                 if any(each in finding.said for each in failures):
                     continue
-                failures.append(finding.said)
+                # Where a part was when it failed, and the code, may differ.
+                failures.append(re.split(r" \[| \(CDC-", finding.said)[0])
             yield finding
 
 
@@ -171,13 +172,12 @@ def _tried(name: str, part: Callable[[], Finding]) -> Finding:
     try:
         found = part()
         return Finding(name, found.outcome, found.said, found.advice)
-    except CdcError as error:
-        advice = error.advice
-        error.advice = None
-        return Finding(name, "failed", error.coded, advice)
     except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
-        fault = engine_fault(error)
-        return Finding(name, "failed", described(fault or error), (fault and fault.advice) or _REFUSED)
+        fault = error if isinstance(error, CdcError) else engine_fault(error)
+        if fault is None:
+            return Finding(name, "failed", described(error), _REFUSED)
+        advice, fault.advice = fault.advice, None
+        return Finding(name, "failed", fault.coded, advice)
 
 
 def _ok(said: str) -> Finding:

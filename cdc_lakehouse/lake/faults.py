@@ -41,6 +41,12 @@ _AWAY: Final = (
 _OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 """Errors of the operating system about one file, which a retry does not repair."""
 _OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "ConnectionError", "TimeoutError", "EOFError"})
+_AWS: Final = re.compile(
+    r"in bucket '([^']*)': AWS Error (\w+)[^:]* during \w+ operation: (.*?)(?: \(Request ID|$)", re.M
+)
+_AWS_REFUSED: Final = frozenset(
+    {"ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "NO_SUCH_BUCKET", "SIGNATURE_DOES_NOT_MATCH", "UNRECOGNIZED_CLIENT"}
+)
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST})
 _CATALOG_AWAY: Final = (
@@ -143,7 +149,8 @@ def _has_run_out(error: Exception) -> bool:
 
 
 def _of_system(error: OSError) -> CdcError | None:
-    if isinstance(fault := warehouse_fault(error), WarehouseFullError):
+    fault = warehouse_fault(error)
+    if isinstance(fault, TransientError):
         return fault
     if fault is not None or isinstance(error, _OF_A_FILE):
         return None
@@ -229,10 +236,18 @@ def writing_to_warehouse() -> Iterator[None]:
 
 
 def warehouse_fault(error: OSError) -> CdcError | None:
-    """Return the project's error when the warehouse is full or not writable; None for any other error."""
+    """Return the project's error when the warehouse is full or not writable, or its bucket refuses or does not answer;
+    None for any other error."""
     if error.errno in _NO_ROOM:
         return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}")
-    if error.errno in _NOT_WRITABLE or "ACCESS_DENIED" in str(error):
+    if (of_bucket := _AWS.search(str(error))) is not None:
+        bucket, code, what = of_bucket.groups()
+        said = f"lake.warehouse: the bucket {bucket!r} cannot be used ({code}: {what})"
+        if code in _AWS_REFUSED:
+            advice = "correct lake.warehouse, or credentials and endpoint in storage.s3"
+            return ConfigurationError(said, advice=advice)
+        return WarehouseUnreachableError(said, advice="see whether its store answers")
+    if error.errno in _NOT_WRITABLE:
         return ConfigurationError(
             f"lake.warehouse cannot be written: {in_one_line(error)}",
             advice="correct it in lakehouse.yaml, or let this user write there",

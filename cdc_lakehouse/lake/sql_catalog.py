@@ -1,5 +1,4 @@
-"""Opening of catalogs, and PyIceberg's SQL catalog with a cache: each version of a table's metadata is read once, and
-the schema in the header of a manifest is understood once.
+"""Opening of catalogs, and PyIceberg's SQL catalog with a cache: each version of a table's metadata is read once.
 
 Faults of a catalog become errors that name the configuration key: what no retry repairs is a `ConfigurationError`, what
 may pass a `CatalogUnreachableError`. No message holds a URI, which may hold a password."""
@@ -7,8 +6,6 @@ may pass a `CatalogUnreachableError`. No message holds a URI, which may hold a p
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import logging
 import sqlite3
 import threading
@@ -16,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import pyiceberg.avro.file
 from cachetools import LRUCache
 from pyiceberg.catalog import PY_CATALOG_IMPL, Catalog, load_catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
@@ -31,7 +27,6 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from sqlalchemy import event, exc, select
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.orm import Session
@@ -128,34 +123,6 @@ class CachingSqlCatalog(SqlCatalog):
             return table
         name = (*self.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
         return Table(name, known, location, self._load_file_io(known.properties, location), self)
-
-
-# PyIceberg resolves the schema of each manifest anew, which is two thirds of the time of a small table's write.
-
-
-@functools.lru_cache(_KEPT)
-def _schema(text: str) -> Any:
-    return AvroSchemaConversion().avro_to_iceberg(json.loads(text))
-
-
-def _made_once(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same reader for the same schemas, which `_schema` and PyIceberg's constants are. It has no state."""
-    known: LRUCache[Any, tuple[Any, Any]] = LRUCache(_KEPT)
-    lock = threading.Lock()
-
-    def made(*arguments: Any) -> Any:
-        key = tuple(tuple(each.items()) if isinstance(each, dict) else id(each) for each in arguments)
-        with lock:
-            if key not in known:
-                known[key] = arguments, make(*arguments)  # What is kept keeps its id.
-            return known[key][1]
-
-    return made
-
-
-_files: Any = pyiceberg.avro.file
-_files.AvroFileHeader.get_schema = lambda self: _schema(self.meta["avro.schema"])
-_files.resolve_reader, _files.construct_reader = map(_made_once, (_files.resolve_reader, _files.construct_reader))
 
 
 _PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}

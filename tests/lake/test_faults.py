@@ -182,6 +182,23 @@ def test_disk_that_is_full_is_told_from_a_missing_file(tmp_path: Path) -> None:
     assert warehouse_fault(missing.value) is None
 
 
+@pytest.mark.parametrize(
+    ("what", "error", "reason"),
+    [
+        ("NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist. (Request ID: H)",
+         ConfigurationError, "NO_SUCH_BUCKET: The specified bucket does not exist."),
+        ("ACCESS_DENIED during HeadObject operation: No response body.", ConfigurationError, "ACCESS_DENIED: No resp"),
+        ("UNKNOWN (HTTP status 503) during PutObject operation: Slow down", WarehouseUnreachableError, "UNKNOWN: Slow"),
+    ],
+)  # fmt: skip
+def test_fault_of_a_bucket_is_reported_without_keys(what: str, error: type[CdcError], reason: str) -> None:
+    found = OSError(f"When getting information for key 'w/secret/00000-a.json' in bucket 'b': AWS Error {what}")
+    fault = warehouse_fault(found)
+    assert type(fault) is error and f"the bucket 'b' cannot be used ({reason}" in str(fault)
+    assert "w/secret" not in str(fault) and "Request" not in str(fault)
+    assert engine_fault(found) is None or type(engine_fault(found)) is error
+
+
 def test_file_of_a_lake_is_written_whole_or_stays(tmp_path: Path) -> None:
     lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
     place = lake.location("a", "plan.json")

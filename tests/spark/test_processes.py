@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -190,3 +191,34 @@ def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
         assert published(5) and lake.run().checkpoints.last().checkpoint_ts == T0 + 50, "the pass is whole"
         until(lambda: not in_session(process.pid))
         assert not in_session(process.pid), "the JVM outlives its run"
+
+
+_FULL = """
+mount -t tmpfs -o size=200k tmpfs lake && cdc-lakehouse run; echo "ended with $?"
+cdc-lakehouse status
+mount -o remount,size=100m lake; cdc-lakehouse run >&2; cdc-lakehouse status --check
+"""
+
+
+def test_full_disk_is_one_sentence_and_a_true_status(tmp_path: Path) -> None:
+    """A file system of 200 KiB in a namespace of its own: the kernel refuses the write."""
+    bin_directory = Path(sys.executable).parent
+    places = {"CDC_LAKEHOUSE_CONFIG": str(tmp_path / "lakehouse.yaml"), "PATH": f"{bin_directory}:{os.environ['PATH']}"}
+    sample = ["cdc-lakehouse", "sample", "--directory", ".", "--days", "1", "--transactions", "60"]
+    in_namespace: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, **places}, "text": True}
+    subprocess.run(sample, **in_namespace, check=True, stdout=subprocess.DEVNULL)
+    (tmp_path / "lake").mkdir()
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*command, "true"], check=False).returncode:
+        pytest.skip("this user may not make a namespace of mounts")
+    done = subprocess.run([*command, _FULL], **in_namespace, check=False, capture_output=True)
+    said, _, status = done.stdout.partition("ended with ")
+    assert re.fullmatch(
+        r"feed shop\n  failed: lake\.warehouse is full: .*No space left.*: make room there \(CDC-\d+\)\n", said
+    )
+    full, _, after = status.partition("\nfeed shop: all is well\n")
+    assert (
+        full.startswith("1\nfeed shop: the last run failed\n") and "killed" not in full and "tries it again" not in full
+    )
+    assert "No space left on device" in full and "published  none" in full
+    assert after and done.returncode == 0, done.stdout + done.stderr[-3000:]
