@@ -1,4 +1,4 @@
-"""A feed that is old: what a run reads, commits and keeps does not grow with runs."""
+"""Feeds that are old or wide: what a run reads, commits and keeps does not grow with runs, only with changed tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.lakes import TestLake, check_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-_RUNS, _WARM = 300, 20
+_RUNS, _TABLES, _WARM = 300, 300, 20
 
 
 def _days_later() -> datetime.datetime:
@@ -69,3 +69,28 @@ def test_feed_after_hundreds_of_runs_costs_as_before(new_lake: Callable[..., Tes
     assert 0 < read[1] <= read[0] * 1.5, f"bytes that a run reads: {read[0]}, then {read[1]}"
     assert memory[1] - memory[0] < 100, f"MiB: {memory[0]}, then {memory[1]}"
     assert threads[1] <= threads[0] + 4, f"threads: {threads[0]}, then {threads[1]}"
+
+
+def test_feed_of_hundreds_of_tables_commits_changed_ones_only(new_lake: Callable[..., TestLake]) -> None:
+    lake = new_lake(source=CSV)
+    sink, names = HandSink(lake.sink), [f"t{number}" for number in range(_TABLES)]
+    for name in names:
+        sink.schema(name, 1, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{name}` (`id` BIGINT PRIMARY KEY)")
+        put(sink, name, 1, ("I", 2, 1, 1), ("I", 3, 2, 2))
+    sink.checkpoint(9)
+    lake.go_through()
+    expected = {name: [(1, 1, f"{name}2"), (2, 2, f"{name}3")] for name in names}
+    assert lake.all_rows() == expected
+    changed = names[::60]
+    for name in changed:
+        put(sink, name, 1, ("U", 11, 1, 10), ("D", 12, 2, 2), index=2)
+        expected[name] = [(1, 10, f"{name}11")]
+    sink.checkpoint(19)
+    assert sorted(each for each in _commits(lake) if each.startswith("update d.")) == sorted(
+        f"update d.{name}" for name in changed
+    )
+    assert lake.all_rows() == expected
+    before = lake.metadata()
+    assert _commits(lake) == [] and lake.metadata() == before
+    cut = {(row["database"], row["table"]) for row in lake.machinery("checkpoints") if row["checkpoint_ts"]}
+    assert cut == {("d", name) for name in names}
