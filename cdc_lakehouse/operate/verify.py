@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import hashlib
 import heapq
 import json
@@ -63,32 +64,34 @@ _BATCH_ROWS: Final = 1000
 
 
 @dataclass(frozen=True)
-class SideTexts:
-    """How one side computes the texts of its rows. `columns` are the expressions of the compared columns' texts, those
-    of the key first, of which there are `key_count`, and their forms in a row's text. `table` is the table's name in
-    the side's SQL, and `sql` the module that makes its expressions."""
+class Side:
+    """One side of a comparison. `columns` are the expressions of the compared columns' texts, those of the key first,
+    of which there are `key_count`, and their forms in a row's text. `table` is the table's name in the side's SQL,
+    `sql` the module that makes its expressions, and `query` yields the rows of a statement."""
 
     sql: Any
     table: str
     columns: tuple[tuple[str, Form], ...]
     key_count: int
     buckets: int
+    query: Callable[[str], Generator[tuple[Any, ...]]]
 
-    def checksum_statement(self) -> str:
-        """Return the statement for (bucket, rows, checksum) of each bucket with rows."""
+    def checksums(self) -> dict[int, tuple[int, int]]:
+        """Return the number of rows and the checksum of each bucket with rows."""
         row = self.sql.row_text([self.sql.in_row(*column) for column in self.columns])
         bucket, row_hash = self._bucket(self._digest()), self.sql.number_of_digits(f"MD5({row})", 16)
         hashes = f"SELECT {bucket} AS bucket, {row_hash} AS hash FROM {self.table}"
-        return f"SELECT bucket, COUNT(*), SUM(hash) FROM ({hashes}) AS hashes GROUP BY bucket"
+        found = self.query(f"SELECT bucket, COUNT(*), SUM(hash) FROM ({hashes}) AS hashes GROUP BY bucket")
+        return {int(number): (int(rows), int(checksum)) for number, rows, checksum in found}
 
-    def row_statement(self, buckets: Sequence[int] | None) -> str:
-        """Return the statement for the MD5 of the key's text and the texts of all columns, of some buckets or of all,
-        ordered by the MD5. The texts of binaries are their bytes."""
+    def rows(self, buckets: Sequence[int] | None) -> Generator[tuple[Any, ...]]:
+        """Yield the MD5 of the key's text and the texts of all columns, of the rows of some buckets or of all, ordered
+        by the MD5. The texts of binaries are their bytes."""
         texts = ", ".join([self._digest(), *(text for text, _ in self.columns)])
         some = ""
         if buckets is not None:
             some = f" WHERE {self._bucket(self._digest())} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
-        return f"SELECT {texts} FROM {self.table}{some} ORDER BY 1"
+        return self.query(f"SELECT {texts} FROM {self.table}{some} ORDER BY 1")
 
     def _digest(self) -> str:
         key = self.sql.row_text([self.sql.in_row(*column) for column in self.columns[: self.key_count]])
@@ -98,36 +101,24 @@ class SideTexts:
         return f"{self.sql.number_of_digits(digest, 8)} % {self.buckets:d}"
 
 
-@dataclass(frozen=True)
-class LakeRows:
-    """The rows of a snapshot. `schema` is the schema to read the snapshot with, `fields` are the ids of the compared
-    columns' fields; without a snapshot there are no rows."""
-
-    table: Table
-    snapshot: Snapshot | None
-    schema: Schema
-    fields: tuple[int, ...]
-
-    def query(self, statement: str) -> Generator[tuple[Any, ...]]:
-        """Yield the rows of a statement over these, by the name `_ROWS`."""
-        with sql.database() as connection, sql.named(connection, **{_ROWS: self._reader()}):
-            found = connection.execute(statement)
-            while rows := found.fetchmany(_BATCH_ROWS):
-                yield from rows
-
-    def _reader(self) -> pa.RecordBatchReader:
-        types = {
-            field.field_id: schema_to_pyarrow(field.field_type, include_field_ids=False) for field in self.schema.fields
-        }
-        schema = pa.schema([(column_of_field(id), types[id]) for id in self.fields])
-        return pa.RecordBatchReader.from_batches(schema, self._batches(schema))
-
-    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if self.snapshot is None:
-            return
-        for file in live_files(self.table, (), snapshot=self.snapshot):
-            for rows in read_rows(self.table.io, file, self.schema, self.fields):
-                yield from rows.select(schema.names).cast(schema).to_batches()
+def _query_lake(
+    table: Table, snapshot: Snapshot | None, schema: Schema, fields: Sequence[int], statement: str
+) -> Generator[tuple[Any, ...]]:
+    """Yield the rows of a statement over those of a snapshot, by the name `_ROWS`. `schema` is the schema to read the
+    snapshot with, `fields` are the ids of the compared columns' fields; without a snapshot there are no rows."""
+    types = {field.field_id: schema_to_pyarrow(field.field_type, include_field_ids=False) for field in schema.fields}
+    columns = pa.schema([(column_of_field(id), types[id]) for id in fields])
+    batches = (
+        batch
+        for file in (live_files(table, (), snapshot=snapshot) if snapshot is not None else ())
+        for rows in read_rows(table.io, file, schema, fields)
+        for batch in rows.select(columns.names).cast(columns).to_batches()
+    )
+    reader = pa.RecordBatchReader.from_batches(columns, batches)
+    with sql.database() as connection, sql.named(connection, **{_ROWS: reader}):
+        found = connection.execute(statement)
+        while rows := found.fetchmany(_BATCH_ROWS):
+            yield from rows
 
 
 # How the rows of one key differ between the source and the lake, from rows of both in the same order.
@@ -267,13 +258,12 @@ class NotComparableError(PermanentError):
 
 @dataclass(frozen=True)
 class Sides:
-    """A table on both sides, and how each computes the texts of its rows. `key` are the columns of its key, `left_out`
+    """A table on both sides. `key` are the columns of its key, `left_out`
     the columns that are not compared, with the reasons."""
 
     life: Incarnation
-    source: SideTexts
-    lake: SideTexts
-    rows: LakeRows
+    source: Side
+    lake: Side
     columns: ComparedColumns
     key: tuple[KeyColumn, ...]
     left_out: Mapping[str, str]
@@ -315,9 +305,15 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         ids.append(field.field_id)
     return Sides(
         life,
-        SideTexts(database_sql, name.quoted, tuple(texts), len(key), buckets),
-        SideTexts(value_parsing, _ROWS, tuple(values), len(key), buckets),
-        LakeRows(table, snapshot, schema, tuple(ids)),
+        Side(database_sql, name.quoted, tuple(texts), len(key), buckets, database.stream),
+        Side(
+            value_parsing,
+            _ROWS,
+            tuple(values),
+            len(key),
+            buckets,
+            functools.partial(_query_lake, table, snapshot, schema, ids),
+        ),
         ComparedColumns(tuple(each.own.name for each in ordered), tuple(each.type for each in ordered), len(key)),
         tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
         left_out,
@@ -502,8 +498,7 @@ class _Verification:
     def result(self) -> TableResult:
         with self._sides() as sides:
             self._buckets, incarnation = sides.source.buckets, sides.life.id
-            lake = _checksums(sides.rows.query(sides.lake.checksum_statement()))
-            source = _checksums(self._database.all(sides.source.checksum_statement()))
+            lake, source = sides.lake.checksums(), sides.source.checksums()
             opened = sorted(bucket for bucket in source.keys() | lake.keys() if source.get(bucket) != lake.get(bucket))
             found = self._compare(sides, opened)
         changing = 0
@@ -534,8 +529,8 @@ class _Verification:
         found = Differences(sides.columns, self._options.shown)
         for some in _parts(buckets, sides.source.buckets):
             with (
-                contextlib.closing(sides.rows.query(sides.lake.row_statement(some))) as lake,
-                contextlib.closing(self._database.stream(sides.source.row_statement(some))) as source,
+                contextlib.closing(sides.lake.rows(some)) as lake,
+                contextlib.closing(sides.source.rows(some)) as source,
             ):
                 found.compare(source, lake, among)
         return found
@@ -572,11 +567,6 @@ class _Verification:
             above = self._run.last_cut.checkpoint_ts
             changed = keys_changed_above(self._run.lake, self._run.feed.name, names, above, sides.key, values)
             return {key for key in changed if key in keys}
-
-
-def _checksums(found: Iterable[tuple[Any, ...]]) -> dict[int, tuple[int, int]]:
-    """Return the number of rows and the checksum by bucket."""
-    return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
 
 
 def _parts(buckets: Sequence[int], count: int) -> Iterator[Sequence[int] | None]:
