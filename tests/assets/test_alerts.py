@@ -173,10 +173,6 @@ def test_unknown_cursor_tells_open_problems_again(
         assert told(hook) == [("opened", "held", "d.x")]
 
 
-def test_sensor_exists_where_receivers_are_configured(lake: TestLake) -> None:
-    assert "cdc_alerts" not in {getattr(each, "name", None) for each in build_definitions(lake.config).sensors or ()}
-
-
 # --- `alerts test` ---
 
 

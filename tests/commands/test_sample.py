@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from click.testing import Result
 
 from cdc_lakehouse.assets.keys import partitions_of
@@ -53,9 +52,3 @@ def test_json_says_what_was_written_and_each_batch(tmp_path: Path) -> None:
     files = {"sink": str(tmp_path / "sink"), "configuration": str(tmp_path / "lakehouse.yaml")}
     assert first == {"wrote": {**files, "transactions": 40}}
     assert json.loads(sample(tmp_path, "--json").stdout) == {"wrote": {}}
-
-
-@pytest.mark.parametrize("options", [("--days", "0"), ("--transactions", "many"), ("--pause", "0")])
-def test_options_that_make_no_sense_write_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
-    assert sample(tmp_path / "demo", *options).exit_code == 2
-    assert not (tmp_path / "demo").exists()

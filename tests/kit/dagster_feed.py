@@ -59,13 +59,13 @@ def dates(lake: TestLake) -> list[str]:
     return run_partitions(lake.feed, FeedRun(lake.feed, lake.lake).source.new_dates(), utc_now())
 
 
-def checks(lake: TestLake) -> dict[str, dg.AssetCheckResult]:
-    """The results of all checks of the feed, without those of its tables."""
+def checks(lake: TestLake, *names: str) -> dict[str, dg.AssetCheckResult]:
+    """The results of all checks of the feed, or of these, without those of its tables."""
     context = dg.build_op_context(instance=empty_instance())
     found = {}
     for each in build_definitions(lake.config).asset_checks or ():
         (key, *others) = each.check_keys
-        if not others and key.asset_key.path[-2:-1] == [lake.name]:
+        if not others and key.asset_key.path[-2:-1] == [lake.name] and (not names or key.name in names):
             found[key.name] = each(context)  # pyright: ignore
     return found
 

@@ -353,8 +353,8 @@ class Session:
 
     def checks(self, *names: str) -> str:
         """The checks that fail, or those that are named, with their numbers."""
-        found = checks(self.lake)
-        shown = {name: each for name, each in found.items() if name in names or (not names and not each.passed)}
+        found = checks(self.lake, *names)
+        shown = {name: each for name, each in found.items() if names or not each.passed}
         return "\n".join(_check(name, each) for name, each in shown.items()) or f"pass: {' '.join(found)}"
 
     def tick(self) -> str:

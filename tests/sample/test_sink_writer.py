@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.boundaries.change_log import ColumnType, SchemaChange, SourceColumn, TableName, tso, utc_now
+from tests.boundaries.change_log import TableName, utc_now
 from tests.boundaries.sample import SampleRowChange, SinkWriter, Table
 from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_schema_file
 from tests.kit.sink_layouts import layout_with
@@ -18,16 +17,6 @@ from tests.sample import contents
 
 NAMES = ["date_dirs", "multi_schema_change", "pk_updates", "rename_chain", "types_enum_set", "types_text", "types_time"]
 DAY = datetime.datetime(2026, 6, 1, 23, 30, tzinfo=datetime.UTC)
-COLUMNS = (
-    SourceColumn("id", ColumnType.of("BIGINT", length=20), nullable=False, primary_key=True),
-    SourceColumn("s", ColumnType.of("VARCHAR", length=50)),
-)
-TABLE = Table(TableName("shop", "things"), tso(DAY), COLUMNS)
-FILES = ["CDC00000000000000000001.json", "CDC00000000000000000002.json"]
-
-
-def insert(number: int) -> SampleRowChange:
-    return SampleRowChange("INSERT", TABLE, tso(DAY) + number, {"id": str(number), "s": None})
 
 
 def without_chance(content: bytes) -> bytes:
@@ -64,35 +53,3 @@ def test_a_simulated_sink_is_written_byte_for_byte(name: str, data_sets: Path, t
     assert sorted(written) == sorted(expected)
     for path, content in expected.items():
         assert without_chance(written[path]) == without_chance(content), path
-
-
-def test_a_ddl_waits_for_the_rows_before_it(tmp_path: Path) -> None:
-    writer = SinkWriter(tmp_path)
-    assert (writer.flush(DAY), contents(tmp_path)) == (0, {})
-    writer.write([insert(1)])
-    writer.write_ddl(SchemaChange(tso(DAY) + 2, "shop", "things", 7, "", COLUMNS, ""), DAY)
-    assert [path.name for path in tmp_path.glob("shop/things/*/*/*.json")] == ["CDC00000000000000000001.json"]
-
-
-def test_numbers_begin_at_one_each_day_by_the_clock_in_utc(tmp_path: Path) -> None:
-    writer = SinkWriter(tmp_path)
-    shanghai = datetime.timezone(datetime.timedelta(hours=8))
-    for number, now in enumerate((DAY, DAY.astimezone(shanghai), DAY + datetime.timedelta(hours=1)), start=1):
-        writer.write([insert(number)])
-        assert writer.flush(now) == 1
-    table = f"shop/things/{TABLE.version}"
-    assert sorted(contents(tmp_path)) == [
-        f"{table}/2026-06-01/{FILES[0]}", f"{table}/2026-06-01/{FILES[1]}", f"{table}/2026-06-01/meta/CDC.index",
-        f"{table}/2026-06-02/{FILES[0]}", f"{table}/2026-06-02/meta/CDC.index",
-    ]  # fmt: skip
-    assert contents(tmp_path)[f"{table}/2026-06-01/meta/CDC.index"] == b"CDC00000000000000000002.json\n"
-
-
-def test_a_partition_and_a_limit_of_changes_make_files_of_their_own(tmp_path: Path) -> None:
-    writer = SinkWriter(tmp_path)
-    writer.write(replace(insert(number), partition="101" if number == 3 else "") for number in range(4))
-    assert writer.flush(DAY, 2) == 3
-    table = tmp_path / f"shop/things/{TABLE.version}"
-    found = {str(path.relative_to(table)): len(path.read_bytes().splitlines()) for path in table.rglob("CDC*.json")}
-    day = "2026-06-01"
-    assert found == {f"{day}/{FILES[0]}": 2, f"{day}/{FILES[1]}": 1, f"101/{day}/{FILES[0]}": 1}
