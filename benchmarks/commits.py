@@ -24,7 +24,7 @@ from cdc_lakehouse.lake.files import write_file
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
+from cdc_lakehouse.lake.tables.small_table import SmallTable
 
 _TABLES: Final = [Identifier("commits", f"t{number}") for number in range(24)]
 _WARM_UP, _PASSES = 3, 9
@@ -77,7 +77,7 @@ def main() -> None:
                 "a table, one after the other": _ms([*tables.commits()]),
                 "a table, two at once": _ms([*tables.commits()], 2),
                 "a small table, added": _ms([lambda: small.write(_ROW)] * 10),
-                "a small table, replaced": _ms([lambda: small.write(_ROW, replacing=equal("id", 1))] * 10),
+                "a small table, replaced": _ms([lambda: small.write(_ROW, replacing={"id": [1]})] * 10),
             }
             for what, figures in passes.items() if number >= _WARM_UP else ():
                 found.setdefault(what, []).append(figures)

@@ -53,6 +53,7 @@ from cdc_lakehouse.errors import (
     root_cause,
 )
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.events import summed
 from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import known_tables, unmatched_patterns, was_taken
@@ -489,7 +490,7 @@ def _describe(result: RunResult, steps: Steps) -> None:
         result.checkpoint_ts = published.cut.checkpoint_ts
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
-    result.loaded_rows = sum(counts.events for counts in steps.loaded.counts.rows.values())
+    result.loaded_rows = sum(steps.loaded.counts["events"].to_pylist())
     held = held_by_name(applied.held.items(), steps.run.history.history.incarnations())
     result.held = {str(table): reason for table, reason in held.items()}
     result.quarantined = steps.run.quarantine.count()
@@ -510,8 +511,10 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
 
     for published in steps.published.rows:
         row(published.database, published.table)["rows"] = published.row_count
-    for name, counts in steps.decoded.counts.by_table.items():
-        row(*name).update(rows_in=counts.events, inserts=counts.inserts, updates=counts.updates, deletes=counts.deletes)
+    for counts in summed(steps.decoded.counts, "schema_name", "table_name"):
+        row(counts["schema_name"], counts["table_name"]).update(
+            rows_in=counts["events"], **{name: counts[name] for name in ("inserts", "updates", "deletes")}
+        )
     lives = steps.run.history.history.incarnations()
     for version in steps.evolved.versions:
         life = lives.get(version.incarnation)

@@ -21,13 +21,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes, to_bytes
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     StatisticsCollector,
@@ -58,9 +58,14 @@ from pyiceberg.utils.decimal import bytes_required, unscaled_to_decimal
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 from pyroaring import BitMap64
 
+from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.duckdb_sql import by_name
 from cdc_lakehouse.errors import StoredFormError
+from cdc_lakehouse.lake.file_io import pyiceberg_file_io
+
+if TYPE_CHECKING:
+    from cdc_lakehouse.lake.catalog import Lake
 
 # A file of a table as JSON for Iceberg's `ContentFileParser`: so it goes from where it was written to the commit.
 
@@ -347,7 +352,7 @@ def _files_and_dangling(
 ) -> tuple[list[StoredFile], list[str]]:
     if snapshot is None:
         return [], []
-    manifests = [each for each in _read_avro(table.io, snapshot.manifest_list) if _has_live_files(each)]
+    manifests = [each for each in read_avro(table.io, snapshot.manifest_list) if _has_live_files(each)]
     for manifest in manifests:
         if manifest["partition_spec_id"] != FIRST_SPEC:
             raise _foreign(table, "its files are partitioned")
@@ -384,15 +389,19 @@ def _read_manifests(io: FileIO, manifests: Sequence[_Entry]) -> Iterable[list[tu
     """Yield for each manifest the status and the data file of its live entries."""
 
     def read(manifest: _Entry) -> list[tuple[int, _Entry]]:
-        entries = _read_avro(io, manifest["manifest_path"])
-        return [(entry["status"], entry["data_file"]) for entry in entries if entry["status"] != _DELETED]
+        return live_entries(io, manifest["manifest_path"])
 
     if len(manifests) < 2:
         return [read(manifest) for manifest in manifests]
     return ExecutorFactory.get_or_create().map(read, manifests)
 
 
-def _read_avro(io: FileIO, path: str) -> list[Any]:
+def live_entries(io: FileIO, manifest: str) -> list[tuple[int, _Entry]]:
+    """Return the status and the file of each entry of a manifest that is not of a deleted file."""
+    return [(each["status"], each["data_file"]) for each in read_avro(io, manifest) if each["status"] != _DELETED]
+
+
+def read_avro(io: FileIO, path: str) -> list[Any]:
     """Read the records of a manifest or of a manifest list. PyIceberg's own reader takes eight times as long, and omits
     what is new in version 3, such as the offset of a vector."""
     import fastavro  # noqa: PLC0415 - Tasks list no files, and do not wait for it.
@@ -547,6 +556,41 @@ def read_rows(
             for batch in parquet.iter_batches(most, row_groups=[number], columns=names, use_threads=False):
                 yield _without(_typed(batch, fields, position, as_dictionaries), deleted, position)
                 position += batch.num_rows
+
+
+def may_hold(file: StoredFile, schema: Schema, between: Mapping[str, Range]) -> bool:
+    """Whether the file can have rows with values in all of the ranges, which are by the names of columns."""
+    return all(may_contain(file, schema.find_field(name), *ends) for name, ends in between.items())
+
+
+def read_columns(
+    io: FileIO,
+    file: StoredFile,
+    schema: Schema,
+    names: Sequence[str],
+    between: Mapping[str, Range] | None = None,
+    as_dictionaries: Collection[str] = (),
+) -> Iterator[pa.Table]:
+    """Read as `read_rows` does, by the names of columns: yield tables with these columns and `position`, and none where
+    the file's bounds exclude it."""
+    between = between or {}
+    if not may_hold(file, schema, between):
+        return
+    ids = {name: schema.find_field(name).field_id for name in (*names, *between)}
+    ranges = {ids[name]: ends for name, ends in between.items()}
+    texts = [ids[name] for name in as_dictionaries if name in names]
+    for rows in read_rows(io, file, schema, [ids[name] for name in names], between=ranges, as_dictionaries=texts):
+        yield rows.rename_columns([*names, POSITION])
+
+
+def rows_between(table: Table, names: Sequence[str], between: Mapping[str, Range]) -> Iterator[pa.Table]:
+    """Read columns of the table's current rows whose values are in all of the ranges, by the names of columns."""
+    schema, columns = table.schema(), list(dict.fromkeys([*names, *between]))
+    for file in live_files(table, [schema.find_field(name).field_id for name in between]):
+        for rows in read_columns(table.io, file, schema, columns, between):
+            for name, (least, greatest) in between.items():
+                rows = rows.filter((pc.field(name) >= least) & (pc.field(name) <= greatest))
+            yield rows.select(names)
 
 
 def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
@@ -819,6 +863,55 @@ class DatedFiles:
         self._waiting -= file.waiting
         self.written.append(file.close())
         del self._open[date]
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """A table as tasks read and write it, who have no catalog: as it was when the work was planned. `io` holds the
+    properties of its FileIO, with the credentials of then."""
+
+    schema: Schema
+    location: str
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    io: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    warehouse: str = ""
+    storage: StorageConfig = field(default_factory=StorageConfig.nothing)
+
+    @classmethod
+    def of(cls, table: Table, lake: Lake, snapshot: Snapshot | None = None) -> TableFiles:
+        """The table in its current state, or in that of a snapshot."""
+        schema = table.schema() if snapshot is None else table.schemas()[snapshot.schema_id or 0]
+        where = (lake.config.warehouse, lake.storage)
+        return cls(schema, table.location(), dict(table.properties), dict(table.io.properties), *where)
+
+    def open(self) -> FileIO:
+        """Open the FileIO with the credentials that the configuration gives in this process now: those sent with the
+        task may have expired."""
+        now = pyiceberg_file_io(self.warehouse, self.storage).pyiceberg
+        return load_file_io({**self.io, **now}, self.location)
+
+    def dated(
+        self, plain: Collection[str], repeated: Collection[str], most_open: int | None = None, name: str | None = None
+    ) -> DatedFiles:
+        """Return new files, as `DatedFiles` takes them."""
+        return DatedFiles(
+            self.open(), self.location, self.schema, self.properties,
+            plain=plain, repeated=repeated, most_open=most_open, name=name,
+        )  # fmt: skip
+
+
+def stored_data_file(file: StoredFile) -> DataFile:
+    """Return a data file of a table for a commit without a JVM that removes it."""
+    found = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.partition),
+        record_count=file.record_count,
+        file_size_in_bytes=file.size,
+    )
+    found.spec_id = FIRST_SPEC
+    return found
 
 
 def as_data_file(text: str) -> DataFile:

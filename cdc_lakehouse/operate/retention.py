@@ -33,7 +33,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -50,6 +49,7 @@ from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, TableKey, commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors
+from cdc_lakehouse.lake.files import StoredFile
 from cdc_lakehouse.lake.tables.checkpoints import delete_superseded, removal_of
 from cdc_lakehouse.lake.tables.records import files_before, first_batch, records_table, remove_before, state_of
 from cdc_lakehouse.lake.tables.segments import (
@@ -108,7 +108,7 @@ class Retention:
             "cut_rows": self._run.checkpoints.outdated(self.cuts_before),
             "quarantine_rows": 0 if days is None else self._run.quarantine.replayed_before(self._before(days)),
             "records": sum(file.record_count for file in files),
-            "record_bytes": sum(file.file_size_in_bytes for file in files),
+            "record_bytes": sum(file.size for file in files),
             "archived_files": len(copies),
             "archived_bytes": sum(copy.size for copy in copies),
             "segments": self.passed.num_rows,
@@ -171,7 +171,7 @@ class Retention:
         return min([state.last.number, _ALWAYS if least is None else least, *batches_before(self._run, state)])
 
     @functools.cached_property
-    def _files(self) -> list[DataFile]:
+    def _files(self) -> list[StoredFile]:
         return [] if self._records is None else files_before(self._records, self._batch)
 
     # --- Files ---

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
+
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
@@ -18,7 +20,7 @@ from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, Unrea
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors, writing_to_warehouse
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.lake.tables.events import BatchCounts
+from cdc_lakehouse.lake.tables.events import COUNTS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
@@ -72,11 +74,10 @@ class Decoded:
     """What a run decoded, and the numbers of events."""
 
     segments: tuple[Segment, ...] = ()
-    counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
+    counts: pa.Table = field(default_factory=COUNTS.empty_table)
 
     def __add__(self, other: Decoded) -> Decoded:
-        # A batch is decoded once.
-        return Decoded(self.segments + other.segments, BatchCounts({**self.counts.rows, **other.counts.rows}))
+        return Decoded(self.segments + other.segments, pa.concat_tables([self.counts, other.counts]))
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Loaded:
     commit_ts: int | None = None
     waits: str | None = None
     segments: tuple[Segment, ...] = ()
-    counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
+    counts: pa.Table = field(default_factory=COUNTS.empty_table)
 
 
 @dataclass(frozen=True)

@@ -24,5 +24,5 @@ from cdc_lakehouse.lake.tables.segments import (
     table_versions,
     totals,
 )
-from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, missing, to_merge
+from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable
 from cdc_lakehouse.sources.sink.listing import FileSequence, Frontier, KnownTable

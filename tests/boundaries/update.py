@@ -34,5 +34,5 @@ from cdc_lakehouse.lake.current.update_tasks import (
     update_tables,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.files import StoredFile, write_file
+from cdc_lakehouse.lake.files import StoredFile, TableFiles, write_file
 from cdc_lakehouse.lake.tables.events import EventReader

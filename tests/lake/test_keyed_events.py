@@ -25,6 +25,7 @@ from tests.boundaries.update import (
     KeyedSpan,
     KeyedSpans,
     StoredFile,
+    TableFiles,
     TableName,
     TableVersion,
     image_text,
@@ -124,7 +125,7 @@ def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[
 
 def test_shares_of_a_reader_have_each_file_once_and_equal_sizes() -> None:
     files = [StoredFile(f"f{number}", size, 1) for number, size in enumerate([90, 10, 20, 30, 40, 50])]
-    reader = EventReader(tuple(files[:4]), Schema(), "file:///x", {})
+    reader = EventReader(tuple(files[:4]), TableFiles(Schema(), "file:///x"))
     shares = replace(reader, earlier=(replace(reader, files=tuple(files[4:])),)).shares(3)
     assert sorted(file.path for share in shares for file in share.files) == ["f0", "f1", "f2", "f3"]
     assert sorted(file.path for share in shares for file in share.earlier[0].files) == ["f4", "f5"]

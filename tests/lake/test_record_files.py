@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.files import TableFiles
 from cdc_lakehouse.lake.tables import records as table
 from cdc_lakehouse.lake.tables.records import (
     PartitionRecords,
     RecordCommits,
     RecordReader,
     RecordRows,
-    RecordWriter,
+    record_files,
     record_reader,
     records_table,
     state_of,
@@ -43,9 +44,9 @@ class Log:
     def __init__(self, root: Path, files: list[list[Chunk]]) -> None:
         self.lake = Lake(lake_config(root))
         commits = RecordCommits(self.lake, "f")
-        writer = RecordWriter.of(commits.create(), self.lake)
+        stored = TableFiles.of(commits.create(), self.lake)
         for number, chunks in enumerate(files):
-            with writer.files(f"task-{number:05d}") as written:
+            with record_files(stored, f"task-{number:05d}") as written:
                 for chunk in chunks:
                     partition, batch = chunk[0][0], chunk[0][2]
                     whole = OffsetRange(partition, 0, 1 << 40, 0)

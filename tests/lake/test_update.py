@@ -207,7 +207,7 @@ class Play:
             stored_file(self.directory / f"events{self.runs}-{n}", _EVENTS, pa.Table.from_pylist([*share], _CHANGES))
             for n, share in enumerate(shares)
         ]
-        return EventReader(tuple(files), _EVENTS, f"file://{self.directory}", {}, earlier)
+        return EventReader(tuple(files), TableFiles(_EVENTS, f"file://{self.directory}"), earlier)
 
     def prepared(self, recomputed: RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
         self.all_events += self.events

@@ -10,12 +10,11 @@ from __future__ import annotations
 import datetime
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, GreaterThanOrEqual, LessThan, Or
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange
@@ -24,20 +23,21 @@ from cdc_lakehouse.decoders.formats.canal_entries import decode_entry
 from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.files import Range, TableFiles, rows_between
 from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.records import (
+    ARROW_SCHEMA,
     LAST_SECOND,
     LandedBatch,
     LandedSegment,
     LandedState,
     RecordCommits,
     RecordRows,
-    RecordWriter,
     offsets_summary,
+    record_files,
     records_table,
     state_of,
 )
-from cdc_lakehouse.lake.tables.small_table import between, equal, missing
 from cdc_lakehouse.sources.canal.client import Round
 from cdc_lakehouse.sources.canal.positions import (
     BinlogPosition,
@@ -133,7 +133,7 @@ def find_binlog_position(
     search = BinlogSearch(sought)
     if table is not None:
         for start in range(0, end, _AT_ONCE):
-            search.add(_pairs(_read(table, start, min(start + _AT_ONCE, end), "key"), "key"))
+            search.add(_pairs(table, "key", start, min(start + _AT_ONCE, end)))
             if search.beyond is not None:
                 break
     before, beyond = _value(table, search.before), _value(table, search.beyond)
@@ -148,7 +148,7 @@ def _value(table: Table | None, offset: int | None) -> bytes | None:
     if table is None or offset is None:
         return None
     # None where maintenance has removed it.
-    return next((value for _, value in _pairs(_read(table, offset, offset + 1, "value"), "value")), None)
+    return next((value for _, value in _pairs(table, "value", offset, offset + 1)), None)
 
 
 def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int], int]) -> int | None:
@@ -158,7 +158,7 @@ def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int
             return found
     first = 0 if search.before is None else search.before + 1
     for start in range(first, end, _VALUES_AT_ONCE):
-        values = _pairs(_read(table, start, min(start + _VALUES_AT_ONCE, end), "value"), "value")
+        values = _pairs(table, "value", start, min(start + _VALUES_AT_ONCE, end))
         found = next(commit_ts_of((value for _, value in values), 0), None)
         if found is not None:
             return found - 1
@@ -167,9 +167,9 @@ def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int
 
 def _values_of_batch(table: Table, upto: int, seed: Callable[[int], int]) -> tuple[Iterable[bytes], int]:
     """Return the entries of the batch of the entry at offset `upto`, up to it, and the commit-ts before the batch."""
-    batch = _read(table, upto, upto + 1, "batch").column("batch")[0].as_py()
-    rows = table.scan(And(_between(0, upto + 1), equal("batch", batch)), selected_fields=("offset", "value")).to_arrow()
-    return [value for _, value in _pairs(rows.sort_by("offset"), "value")], seed(batch)
+    batch = _read(table, "batch", upto, upto + 1).column("batch")[0].as_py()
+    rows = _read(table, "value", 0, upto + 1, {"batch": (batch, batch)})
+    return rows.column("value").to_pylist(), seed(batch)
 
 
 def last_commit_ts(values: Iterable[bytes], seed: int) -> int:
@@ -195,20 +195,16 @@ def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
                 yield commit_ts
 
 
-def _read(table: Table, start: int, end: int, column: str) -> pa.Table:
+def _read(table: Table, column: str, start: int, end: int, between: Mapping[str, Range] | None = None) -> pa.Table:
     """Read a column of the records with offsets in [start, end), sorted by offset."""
-    return table.scan(_between(start, end), selected_fields=("offset", column)).to_arrow().sort_by("offset")
+    schema = pa.schema([("offset", pa.int64()), ARROW_SCHEMA.field(column)])
+    parts = rows_between(table, schema.names, {"offset": (start, end - 1), **(between or {})})
+    return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in parts)]).sort_by("offset")
 
 
-def _pairs(rows: pa.Table, column: str) -> Iterator[tuple[int, Any]]:
+def _pairs(table: Table, column: str, start: int, end: int) -> Iterator[tuple[int, Any]]:
+    rows = _read(table, column, start, end)
     yield from zip(rows.column("offset").to_pylist(), rows.column(column).to_pylist(), strict=True)
-
-
-def _between(start: int, end: int) -> BooleanExpression:
-    # Type checkers do not see the arguments of PyIceberg's models.
-    at_least: Any = GreaterThanOrEqual
-    below: Any = LessThan
-    return And(at_least("offset", start), below("offset", end))
 
 
 _ROWS_AT_ONCE: Final = 10_000
@@ -247,7 +243,7 @@ class EntryRecords:
             return 0
         table = table or self._commits.create()
         start = self._state.landed.end(self._partition) or 0
-        files, dates = self._write(RecordWriter.of(table, self._lake), new, start)
+        files, dates = self._write(TableFiles.of(table, self._lake), new, start)
         self._commit(table, new, start, files, dates)
         return len(new)
 
@@ -260,13 +256,13 @@ class EntryRecords:
                 table, self._state, properties, [], offsets_summary(LandedBatch(self.batch.number, ()))
             )
 
-    def _write(self, writer: RecordWriter, new: Sequence[_Landing], start: int) -> tuple[list[str], set[str]]:
+    def _write(self, table: TableFiles, new: Sequence[_Landing], start: int) -> tuple[list[str], set[str]]:
         """Write new entries; return the files, and the feed dates in them."""
         first_of_run = self.batch.segments[0].start if self.batch.segments else start
         whole = OffsetRange(self._partition, first_of_run, start + len(new), 0)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, self.batch.number)
         dates: set[str] = set()
-        with writer.files(f"batch-{self.batch.number}-{uuid.uuid4()}") as files:
+        with record_files(table, f"batch-{self.batch.number}-{uuid.uuid4()}") as files:
             for first in range(0, len(new), _ROWS_AT_ONCE):
                 for date, batch in rows.of(_messages(whole, new[first : first + _ROWS_AT_ONCE], start + first)):
                     files.add(date, batch)
@@ -312,20 +308,13 @@ def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes
     """Yield the keys of the records that have the times of these entries."""
     if table is None or not entries:
         return
-    scan = table.scan(_of_their_times(entries), selected_fields=("key",))
-    for batch in scan.to_arrow_batch_reader():
-        yield from batch.column("key").to_pylist()
-
-
-def _of_their_times(entries: Sequence[PlacedEntry]) -> BooleanExpression:
     times_ms = [entry.time_ms for entry in entries]
     times = [time for time in times_ms if time is not None and 0 <= time < LAST_SECOND * 1000]
-    found: BooleanExpression = AlwaysFalse()
-    if times:
-        found = between("timestamp", _iso(min(times)), _iso(max(times)))
-    return found if len(times) == len(times_ms) else Or(found, missing("timestamp"))
+    # Records without a time have no place in a range of times.
+    between = {"timestamp": (_moment(min(times)), _moment(max(times)))} if len(times) == len(times_ms) else {}
+    for rows in rows_between(table, ["key"], between):
+        yield from rows.column("key").to_pylist()
 
 
-def _iso(time_ms: int) -> str:
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return (epoch + datetime.timedelta(milliseconds=time_ms)).isoformat()
+def _moment(time_ms: int) -> datetime.datetime:
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=time_ms)

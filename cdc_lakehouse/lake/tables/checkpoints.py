@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, And
 from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING
@@ -23,7 +22,7 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import delete_rows, live_files
 from cdc_lakehouse.lake.names import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS, SUPERSEDED
-from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
+from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
 
 if TYPE_CHECKING:
     from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # Checks use the rest without Spark.
@@ -79,7 +78,7 @@ class Checkpoints:
         )
 
     def rows(self, checkpoint_ts: int) -> list[CutRow]:
-        return [CutRow(**row) for row in self._table.read(row_filter=equal("checkpoint_ts", checkpoint_ts))]
+        return [CutRow(**row) for row in self._table.read(where={"checkpoint_ts": [checkpoint_ts]})]
 
     def published(self) -> list[int]:
         """Return the checkpoint-ts of all cuts, oldest first."""
@@ -93,8 +92,8 @@ class Checkpoints:
 
     def rows_of(self, table: TableName) -> list[CutRow]:
         """Return the rows of the tables with that name in all cuts, oldest first."""
-        named = And(equal("database", table.database), equal("table", table.table))
-        rows = [CutRow(**row) for row in self._table.read(row_filter=named)]
+        named = {"database": [table.database], "table": [table.table]}
+        rows = [CutRow(**row) for row in self._table.read(where=named)]
         return sorted(rows, key=lambda row: row.checkpoint_ts)
 
     def last_of(self, table: TableName) -> CutRow | None:
@@ -112,7 +111,7 @@ class Checkpoints:
             HELD: json.dumps([list(pair) for pair in cut.held]),
         }
         is_same_cut = self.last().checkpoint_ts == cut.checkpoint_ts
-        same = equal("checkpoint_ts", cut.checkpoint_ts)
+        same = {"checkpoint_ts": [cut.checkpoint_ts]}
         self._table.write(rows, replacing=same if is_same_cut else None, properties=properties)
 
     def named_snapshots(self, before: datetime.datetime | None = None) -> set[int]:
@@ -145,7 +144,7 @@ class Checkpoints:
         the newest row of each table: a held table is shown by its last good cut."""
         removed = self.outdated(before)
         if removed:
-            self._table.write(self._kept(before), replacing=AlwaysTrue())
+            self._table.write(self._kept(before), replacing=ALL)
         return removed
 
     def _kept(self, before: datetime.datetime) -> pa.Table:

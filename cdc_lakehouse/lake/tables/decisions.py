@@ -6,11 +6,9 @@ import datetime
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pyiceberg.expressions import And, BooleanExpression
-
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
+from cdc_lakehouse.lake.tables.small_table import SmallTable, schema_of
 
 DecisionKind = Literal["hold", "rewrite"]
 
@@ -48,12 +46,9 @@ class Decisions:
 
     def add(self, decision: Decision) -> None:
         """Add a decision, which replaces one of its kind about the same table."""
-        self._table.write([decision], replacing=_of(decision.kind, decision.incarnation))
+        same = {"kind": [decision.kind], "incarnation": [decision.incarnation]}
+        self._table.write([decision], replacing=same)
 
     def release(self, incarnation: str) -> None:
         """Remove the hold of a table."""
-        self._table.write([], replacing=_of("hold", incarnation))
-
-
-def _of(kind: DecisionKind, incarnation: str) -> BooleanExpression:
-    return And(equal("kind", kind), equal("incarnation", incarnation))
+        self._table.write([], replacing={"kind": ["hold"], "incarnation": [incarnation]})

@@ -13,15 +13,13 @@ import datetime
 import heapq
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import load_file_io
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -33,16 +31,7 @@ from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETI
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.files import (
-    POSITION,
-    DatedFiles,
-    StoredFile,
-    column,
-    delete_rows,
-    live_files,
-    may_contain,
-    read_rows,
-)
+from cdc_lakehouse.lake.files import POSITION, StoredFile, delete_rows, live_files, may_contain
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
 
@@ -64,20 +53,14 @@ def discard_events(events: Iterable[pa.RecordBatch]) -> list[str]:
 
 @dataclass(frozen=True)
 class EventWriter:
-    """Writes events in tasks. `schema`, `location` and `properties` are the table's; `io` holds the properties of
-    PyIceberg's FileIO."""
+    """Writes events in tasks."""
 
-    schema: Schema
-    location: str
-    properties: Mapping[str, str]
-    io: Mapping[str, str]
+    table: TableFiles
 
     def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
         """Write events (columns of `NEW_EVENTS`, and `synthetic` if present) to data files of one feed date each;
         return the files as JSON for Iceberg's `ContentFileParser`."""
-        io = load_file_io(dict(self.io), self.location)
-        of_table = (self.location, self.schema, self.properties)
-        with DatedFiles(io, *of_table, plain=_PLAIN, repeated=_REPEATED) as files:
+        with self.table.dated(_PLAIN, _REPEATED) as files:
             for batch in events:
                 for date, rows in _by_date(batch):
                     files.add(date, rows)
@@ -117,10 +100,9 @@ def event_reader(lake: Lake, feed: str) -> EventReader | None:
 
 def reader_of(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> EventReader:
     """Return a reader of the `events` table in its current state, or in that of a snapshot."""
-    schema = table.schema() if snapshot is None else table.schemas()[snapshot.schema_id or 0]
-    fields = [schema.find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
-    files = tuple(live_files(table, fields, snapshot=snapshot))
-    return EventReader(files, schema, table.location(), dict(lake.catalog.properties))
+    stored = TableFiles.of(table, lake, snapshot)
+    fields = [stored.schema.find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
+    return EventReader(tuple(live_files(table, fields, snapshot=snapshot)), stored)
 
 
 _LOW_CARDINALITY: Final = ("schema_name", "table_name", "op", "segment")
@@ -132,9 +114,7 @@ class EventReader:
     state before segments were decoded again."""
 
     files: tuple[StoredFile, ...]
-    schema: Schema
-    location: str
-    io: Mapping[str, str]
+    table: TableFiles
     earlier: tuple[EventReader, ...] = ()
 
     def shares(self, count: int) -> list[EventReader]:
@@ -165,87 +145,48 @@ class EventReader:
 
         Yields tables with `columns`, which must include `commit_ts`, `schema_name` and `table_name`. Names, operations
         and segments are dictionaries where the file has them."""
-        io = load_file_io(dict(self.io), self.location)
-        ids = {name: self.schema.find_field(name).field_id for name in columns}
-        databases, tables = ({name[place] for name in names} for place in (0, 1))
+        io, databases, tables = self.table.open(), {name for name, _ in names}, {name for _, name in names}
         between = {
-            ids["commit_ts"]: (lowest, highest),
-            ids["schema_name"]: (min(databases), max(databases)),
-            ids["table_name"]: (min(tables), max(tables)),
+            "commit_ts": (lowest, highest),
+            "schema_name": (min(databases), max(databases)),
+            "table_name": (min(tables), max(tables)),
         }
-        ranges = {self.schema.find_field(id): ends for id, ends in between.items()}
-        as_dictionaries = [ids[name] for name in _LOW_CARDINALITY if name in ids]
         for file in self.files:
-            if not all(may_contain(file, field, *ends) for field, ends in ranges.items()):
-                continue
-            for rows in read_rows(
-                io, file, self.schema, list(ids.values()), between=between, as_dictionaries=as_dictionaries
-            ):
-                yield rows.select([column(id) for id in ids.values()]).rename_columns(list(columns))
+            for rows in read_columns(io, file, self.table.schema, columns, between, _LOW_CARDINALITY):
+                yield rows.select(columns)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentCounts:
-    """The counts of a segment: events by operation, and the range of their commit-ts."""
-
-    events: int = 0
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    min_commit_ts: int | None = None
-    max_commit_ts: int | None = None
-
-    def __add__(self, other: SegmentCounts) -> SegmentCounts:
-        lowest = [each for each in (self.min_commit_ts, other.min_commit_ts) if each is not None]
-        highest = [each for each in (self.max_commit_ts, other.max_commit_ts) if each is not None]
-        return SegmentCounts(
-            self.events + other.events,
-            self.inserts + other.inserts,
-            self.updates + other.updates,
-            self.deletes + other.deletes,
-            min(lowest, default=None),
-            max(highest, default=None),
-        )
+COUNTS: Final = pa.schema([
+    *(EVENTS.field(name) for name in ("segment", "schema_name", "table_name")),
+    *((name, pa.int64()) for name in ("events", "inserts", "updates", "deletes", "min_commit_ts", "max_commit_ts")),
+])  # fmt: skip
+"""Events by segment and table, by operation, and the range of their commit-ts: a range of a topic holds rows of many
+tables."""
 
 
-@dataclass(frozen=True)
-class BatchCounts:
-    """The counts of one or more batches by (segment, database, table): a range of a topic holds rows of many tables."""
-
-    rows: Mapping[tuple[str, str, str], SegmentCounts]
-
-    @property
-    def by_segment(self) -> dict[str, SegmentCounts]:
-        found: dict[str, SegmentCounts] = {}
-        for (segment, _, _), counts in self.rows.items():
-            found[segment] = found.get(segment, SegmentCounts()) + counts
-        return found
-
-    @property
-    def by_table(self) -> dict[tuple[str, str], SegmentCounts]:
-        """Counts by (database, table)."""
-        found: dict[tuple[str, str], SegmentCounts] = {}
-        for (_, *name), counts in self.rows.items():
-            found[name[0], name[1]] = found.get((name[0], name[1]), SegmentCounts()) + counts
-        return found
+def summed(counts: pa.Table, *by: str) -> list[dict[str, Any]]:
+    """Sum counts (columns of `COUNTS`) by some of their first columns."""
+    numbers = COUNTS.names[3:]
+    ways = [(name, "min" if name.startswith("min") else "max" if name.startswith("max") else "sum") for name in numbers]
+    return counts.group_by(list(by)).aggregate(ways).rename_columns([*by, *numbers]).to_pylist()
 
 
 def with_counts(
-    segments: Iterable[Segment], counts: BatchCounts, rejected: Iterable[Rejected], decoded_at: datetime.datetime
+    segments: Iterable[Segment], counts: pa.Table, rejected: Iterable[Rejected], decoded_at: datetime.datetime
 ) -> list[Segment]:
-    """Return the segments in state decoded, with their counts and the number of their rejected records."""
-    by_segment = counts.by_segment
+    """Return the segments in state decoded, with their counts (columns of `COUNTS`) and the number of their rejected
+    records."""
+    by_segment = {row.pop("segment"): row for row in summed(counts, "segment")}
+    none = {"events": 0, "inserts": 0, "updates": 0, "deletes": 0, "min_commit_ts": None, "max_commit_ts": None}
     quarantined: Counter[str] = Counter()
     for each in rejected:
         quarantined[each.segment] += each.count
     found: list[Segment] = []
     for segment in segments:
-        of_segment, rejected_of = by_segment.get(segment.segment, SegmentCounts()), quarantined[segment.segment]
+        of_segment, rejected_of = by_segment.get(segment.segment, none), quarantined[segment.segment]
         if has_other_content(segment) and segment.lines is not None:
-            segment = replace(segment, others=segment.lines - of_segment.events - rejected_of)
-        found.append(
-            replace(segment, state=DECODED, decoded_at=decoded_at, quarantined=rejected_of, **asdict(of_segment))
-        )
+            segment = replace(segment, others=segment.lines - of_segment["events"] - rejected_of)
+        found.append(replace(segment, state=DECODED, decoded_at=decoded_at, quarantined=rejected_of, **of_segment))
     return found
 
 
@@ -327,8 +268,7 @@ class Events:
 
     def writer(self) -> EventWriter:
         """Return a writer of events for tasks; `commit` takes the files that it writes."""
-        table = self._load()
-        return EventWriter(table.schema(), table.location(), table.properties, dict(self._lake.catalog.properties))
+        return EventWriter(TableFiles.of(self._load(), self._lake))
 
     @cached_property
     def appended(self) -> Appended:
@@ -369,21 +309,23 @@ class Events:
         that they replace."""
         wanted = pa.array(sorted(segment.segment for segment in again))
         other = pa.array([segment.segment for segment in again if has_other_content(segment)], pa.large_string())
-        field, commit_ts = (table.schema().find_field(name) for name in ("segment", "commit_ts"))
-        names = [column(each.field_id) for each in (field, commit_ts)]
-        new = _transactions(table, data_files, other).rename_columns(names)
-        ends = wanted[0].as_py(), wanted[-1].as_py()
-        files = [file for file in live_files(table, (field.field_id,)) if may_contain(file, field, *ends)]
-        read = [field.field_id, commit_ts.field_id] if len(other) else [field.field_id]
+        new = _transactions(table, data_files, other)
+        schema, between = table.schema(), {"segment": (wanted[0].as_py(), wanted[-1].as_py())}
+        files = [
+            file
+            for file in live_files(table, [schema.find_field("segment").field_id])
+            if may_hold(file, schema, between)
+        ]
+        read = new.column_names if len(other) else ["segment"]
 
         def positions(file: StoredFile) -> BitMap64:
             found = BitMap64()
-            for rows in read_rows(table.io, file, table.schema(), read, between={field.field_id: ends}):
-                own = rows.filter(pc.is_in(rows.column(names[0]), wanted))
+            for rows in read_columns(table.io, file, schema, read, between):
+                own = rows.filter(pc.is_in(rows.column("segment"), wanted))
                 found.update(own.column(POSITION).to_pylist())
                 if len(other):
-                    others = own.filter(pc.is_in(own.column(names[0]), other))
-                    stay = others.join(new, names, join_type="left anti")
+                    others = own.filter(pc.is_in(own.column("segment"), other))
+                    stay = others.join(new, read, join_type="left anti")
                     found -= BitMap64(stay.column(POSITION).to_pylist())
             return found
 
@@ -391,34 +333,28 @@ class Events:
         deleted = dict(zip((file.path for file in files), found, strict=True))
         return delete_rows(table.io, table.location(), table.properties, table.format_version, files, deleted)
 
-    def counts(self, segments: Sequence[Segment]) -> BatchCounts:
-        """Count the events of each segment of a batch; none when the batch is not in the table. A batch that this run
-        has committed is read from the files of its commit, if these have all events of its segments."""
-        batch, wanted = segments[0].batch, {segment.segment for segment in segments}
+    def counts(self, segments: Sequence[Segment]) -> pa.Table:
+        """Count the events of each segment of a batch (columns of `COUNTS`); none when the batch is not in the table. A
+        batch that this run has committed is read from the files of its commit, if these have all events of its
+        segments."""
+        batch, names = segments[0].batch, pa.array([segment.segment for segment in segments])
         if batch not in self.appended.unmarked:
-            return BatchCounts({})
+            return COUNTS.empty_table()
         table, made = self._load(), self._snapshots.get(batch)
         snapshot = None if made is None else table.snapshot_by_id(made)
-        schema = table.schema()
-        ids = [schema.find_field(name).field_id for name in ("segment", "schema_name", "table_name", "op", "commit_ts")]
         is_whole = not any(map(has_other_content, segments))
         added_by = {snapshot.snapshot_id} if snapshot is not None and is_whole else None
-        files = [
-            file
-            for file in live_files(table, ids[:1], added_by=added_by, snapshot=snapshot)
-            if may_contain(file, schema.find_field("segment"), min(wanted), max(wanted))
-        ]
+        bounds_of = [table.schema().find_field("segment").field_id]
+        files = live_files(table, bounds_of, added_by=added_by, snapshot=snapshot)
+        within = {"segment": (pc.min(names).as_py(), pc.max(names).as_py())}
 
-        def counted(file: StoredFile) -> list[tuple[tuple[str, str, str], SegmentCounts]]:
-            batches = read_rows(table.io, file, schema, ids, as_dictionaries=ids[:-1])
-            return [each for rows in batches for each in _counted(rows.select([column(id) for id in ids]))]
+        def counted(file: StoredFile) -> list[pa.Table]:
+            batches = read_columns(table.io, file, table.schema(), _COUNTED, within, _COUNTED[:-1])
+            return [_counts(rows) for rows in batches]
 
-        found: dict[tuple[str, str, str], SegmentCounts] = {}
-        for of_file in ExecutorFactory.get_or_create().map(counted, files):
-            for name, counts in of_file:
-                if name[0] in wanted:
-                    found[name] = found.get(name, SegmentCounts()) + counts
-        return BatchCounts(found)
+        found = [each for of_file in ExecutorFactory.get_or_create().map(counted, files) for each in of_file]
+        counts = pa.concat_tables([COUNTS.empty_table(), *found])
+        return counts.filter(pc.is_in(counts["segment"], value_set=names))
 
     def _load(self) -> Table:
         return self._lake.existing(self.identifier)
@@ -434,13 +370,13 @@ def _transactions(table: Table, data_files: Iterable[str], segments: pa.Array) -
     return pa.concat_tables(found).group_by(found[0].column_names).aggregate([])
 
 
-def _counted(rows: pa.Table) -> Iterator[tuple[tuple[str, str, str], SegmentCounts]]:
-    """Count rows (segment, database, table, op, commit-ts) by the first three columns."""
-    *names, op, commit_ts = rows.column_names
-    grouped = rows.group_by([*names, op]).aggregate([([], "count_all"), (commit_ts, "min"), (commit_ts, "max")])
-    for segment, database, table, kind, count, lowest, highest in zip(
-        *(grouped.column(n).to_pylist() for n in (*names, op, "count_all", f"{commit_ts}_min", f"{commit_ts}_max")),
-        strict=True,
-    ):
-        inserts, updates, deletes = (count if kind == each else 0 for each in ("I", "U", "D"))
-        yield (segment, database, table), SegmentCounts(count, inserts, updates, deletes, lowest, highest)
+_COUNTED: Final = ("segment", "schema_name", "table_name", "op", "commit_ts")
+
+
+def _counts(rows: pa.Table) -> pa.Table:
+    ways = [([], "count_all"), ("commit_ts", "min"), ("commit_ts", "max")]
+    grouped = rows.group_by(_COUNTED[:-1]).aggregate(ways)
+    count = grouped["count_all"]
+    by_op = [pc.if_else(pc.equal(grouped["op"].cast(pa.string()), op), count, 0) for op in "IUD"]
+    columns = [*grouped.select(_COUNTED[:3]).columns, count, *by_op, grouped["commit_ts_min"], grouped["commit_ts_max"]]
+    return pa.table(columns, COUNTS.names).cast(COUNTS)

@@ -7,7 +7,6 @@ clocks of machines that run the same feed must agree within some seconds."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import logging
 import os
@@ -22,7 +21,6 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.table import Table
-from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -35,6 +33,7 @@ from cdc_lakehouse.lake.names import (
     LEASE_RELEASED,
     LEASE_RUN,
 )
+from cdc_lakehouse.lake.tables.small_table import commit
 
 LEASE: Final = datetime.timedelta(seconds=120)
 """The duration of a lease that is not renewed."""
@@ -43,7 +42,6 @@ MAINTENANCE: Final = "maintenance-"
 it."""
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _LOOK_SECONDS: Final = 0.5
-_TRIES: Final = 3
 _RENEWALS: Final = 4
 """The number of attempts to renew within one lease."""
 _SCHEMA: Final = pa.schema([("run", pa.string())])
@@ -164,43 +162,27 @@ class Lease:
 
     def _write(self, expires_at: datetime.datetime, *, released: bool = False) -> None:
         """Raises `CommitFailedException` when another run has written the lease."""
+        process = this_process()
         properties = {
             LEASE_RUN: self.run,
             LEASE_HOST: socket.gethostname(),
-            LEASE_PROCESS: this_process(),
+            LEASE_PROCESS: process,
             LEASE_EXPIRES_AT: expires_at.isoformat(),
             LEASE_RELEASED: str(released).lower(),
             LEASE_BEFORE: (self._before or "") if self.run.startswith(MAINTENANCE) else "",
         }
-        table, before, failed = self._table, _holder(self._table), None
-        for _ in range(_TRIES):
-            if table is None or not (_holder(table) == before or self._has(table)):
-                break
-            earlier = table.current_snapshot()
-            try:
-                with writing_to_warehouse(), table.transaction() as transaction:
-                    # Properties alone would be set on top of whatever is there; the snapshot makes a second run fail.
-                    with transaction.update_snapshot().fast_append():
-                        pass
-                    transaction.set_properties(properties)
-                    if earlier is not None:
-                        with ExpireSnapshots(transaction) as expire:
-                            expire.by_id(earlier.snapshot_id)
-            except (CommitFailedException, FileNotFoundError) as error:
-                # Another writer's maintenance leaves the lease as it is: then it is written again on top of that.
-                failed, table = error, self._lake.load(system_table(self._feed, "lease"))
-                continue
-            self._table, self._expires_at = table, expires_at
-            if earlier is not None:
-                with contextlib.suppress(OSError):
-                    table.io.delete(earlier.manifest_list)
-            return
-        raise CommitFailedException("another run has written the lease") from failed
+        assert self._table is not None, "it is taken"
+        before = _holder(self._table)
 
-    def _has(self, table: Table) -> bool:
-        """Whether the run has the lease there: the catalog may have a commit of which it did not say so."""
-        holder = _holder(table)
-        return holder is not None and (holder.run, holder.process) == (self.run, this_process())
+        def stands(now: Table) -> bool:
+            # Another writer's maintenance leaves the lease as it is; and the catalog may have a commit of which it did
+            # not say so.
+            holder = _holder(now)
+            return holder == before or (holder is not None and (holder.run, holder.process) == (self.run, process))
+
+        with writing_to_warehouse():
+            self._table = commit(self._table, properties=properties, keep=1, stands=stands)
+        self._expires_at = expires_at
 
 
 def take_when_free(

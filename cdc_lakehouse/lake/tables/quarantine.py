@@ -16,12 +16,10 @@ from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
 from typing import Any, Final, Literal
 
-from pyiceberg.expressions import AlwaysTrue
-
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable, schema_of
+from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
 
 State = Literal["open", "replayed", "discarded", "redelivered"]
 
@@ -121,7 +119,7 @@ class Quarantine:
             if identity not in known
         ]
         if resolved:
-            self._table.write([*rows, *new], replacing=AlwaysTrue())
+            self._table.write([*rows, *new], replacing=ALL)
         elif new:
             self._table.write(new)
         self._rows = [*rows, *new]
@@ -155,7 +153,7 @@ class Quarantine:
         rows = [row for row in self.rows if not _was_replayed(row, before)]
         removed = len(self.rows) - len(rows)
         if removed:
-            self._table.write(rows, replacing=AlwaysTrue())
+            self._table.write(rows, replacing=ALL)
             self._rows = rows
         return removed
 
@@ -165,7 +163,7 @@ class Quarantine:
         rows = [changed(row, **values(row)) if row.state == state and row.id in ids else row for row in self.rows]
         found = [row for row, before in zip(rows, self.rows, strict=True) if row is not before]
         if found:
-            self._table.write(rows, replacing=AlwaysTrue())
+            self._table.write(rows, replacing=ALL)
             self._rows = rows
         return found
 

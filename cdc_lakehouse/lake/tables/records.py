@@ -22,12 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -44,24 +41,14 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from cdc_lakehouse.config import DateSeparator, FeedConfig, StorageConfig
+from cdc_lakehouse.config import DateSeparator, FeedConfig
 from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.file_io import pyiceberg_file_io
-from cdc_lakehouse.lake.files import (
-    DatedFiles,
-    Range,
-    StoredFile,
-    as_data_file,
-    column,
-    live_files,
-    may_contain,
-    read_rows,
-)
+from cdc_lakehouse.lake.files import DatedFiles, Range, StoredFile, as_data_file, live_files, may_contain
 from cdc_lakehouse.lake.names import (
     BATCH,
     BATCH_SEGMENTS,
@@ -72,6 +59,7 @@ from cdc_lakehouse.lake.names import (
     Identifier,
     of_batch,
 )
+from cdc_lakehouse.lake.tables.small_table import commit
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, split_ranges, useful_task_count
 from cdc_lakehouse.sources.record_log import (
     Headers,
@@ -201,7 +189,7 @@ SCHEMA: Final = Schema(
     NestedField(12, "batch", LongType(), required=True),
 )
 SPEC: Final = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_date"))
-_ARROW: Final = schema_to_pyarrow(SCHEMA)
+ARROW_SCHEMA: Final = schema_to_pyarrow(SCHEMA)
 
 _TYPES: Final = (None, "CreateTime", "LogAppendTime")
 """Kafka's names for the client's timestamp types, by number."""
@@ -247,7 +235,7 @@ class RecordRows:
             "batch": self.batch,
         }
         rows = pa.RecordBatch.from_arrays(
-            [_array(columns[each.name], each.type, count) for each in _ARROW], schema=_ARROW
+            [_array(columns[each.name], each.type, count) for each in ARROW_SCHEMA], schema=ARROW_SCHEMA
         )
         if len(dates) == 1:
             yield dates[0], pa.Table.from_batches([rows])
@@ -287,41 +275,17 @@ def _or_none(headers: Sequence[Headers | None]) -> list[Headers | None]:
 _DATES_AT_ONCE: Final = 8
 
 
-@dataclass(frozen=True)
-class RecordWriter:
-    """Writes data files of the table in tasks. It is sent to them together with the warehouse's credentials."""
+def record_files(table: TableFiles, name: str) -> DatedFiles:
+    """Return new files of records. `name` is part of their names and must be unique to the attempt of a task."""
+    plain, repeated = ("offset", "key", "value"), ("feed_date", "topic", "timestamp_type", "segment")
+    return table.dated(plain, repeated, _DATES_AT_ONCE, name)
 
-    location: str
-    schema: Schema
-    properties: Mapping[str, str]
-    warehouse: str
-    storage: StorageConfig
-    io: Mapping[str, str] = field(repr=False)
 
-    @classmethod
-    def of(cls, table: Table, lake: Lake) -> RecordWriter:
-        where, io = (lake.config.warehouse, lake.storage), dict(table.io.properties)
-        return cls(table.location(), table.schema(), dict(table.properties), *where, io)
-
-    def files(self, name: str) -> DatedFiles:
-        """Return new files. `name` is part of their names and must be unique to the attempt of a task."""
-        return DatedFiles(
-            self._open_io(), self.location, self.schema, self.properties,
-            plain=("offset", "key", "value"), repeated=("feed_date", "topic", "timestamp_type", "segment"),
-            most_open=_DATES_AT_ONCE, name=name,
-        )  # fmt: skip
-
-    def delete(self, files: Iterable[str]) -> None:
-        """Delete files that no commit references or will reference."""
-        io = self._open_io()
-        for file in files:
-            with contextlib.suppress(OSError):
-                io.delete(as_data_file(file).file_path)
-
-    def _open_io(self) -> FileIO:
-        """Open the FileIO with the credentials that the configuration gives in this process now: those sent with the
-        task may have expired."""
-        return load_file_io({**self.io, **pyiceberg_file_io(self.warehouse, self.storage).pyiceberg}, self.location)
+def _delete(io: FileIO, files: Iterable[str]) -> None:
+    """Delete files that no commit references or will reference."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            io.delete(as_data_file(file).file_path)
 
 
 @dataclass
@@ -350,7 +314,7 @@ class RecordTask:
 
     client: KafkaClient
     rows: RecordRows
-    writer: RecordWriter
+    table: TableFiles
     name: str
 
     def run(self, numbered: tuple[int, Sequence[OffsetRange]]) -> Iterator[ReadGroup]:
@@ -358,7 +322,7 @@ class RecordTask:
         found = {each: ReadRange(each, each.start) for each in ranges}
         reader = RangeReader(self.client, ranges)
         # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
-        with self.writer.files(f"{self.name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
+        with record_files(self.table, f"{self.name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
             for messages in reader.messages():
                 _count(found[messages.range], messages)
                 for date, rows in self.rows.of(messages):
@@ -375,7 +339,6 @@ def _count(read: ReadRange, messages: Messages) -> None:
     read.bytes += messages.size
 
 
-_TRIES: Final = 3
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
@@ -411,29 +374,20 @@ def removed_upto(lake: Lake, feed: str) -> str:
     return "" if table is None else table.properties.get(REMOVED_UPTO, "")
 
 
-def files_before(table: Table, batch: int) -> list[DataFile]:
+def files_before(table: Table, batch: int) -> list[StoredFile]:
     """Return the data files that hold only records of earlier batches."""
     field = table.schema().find_field("batch")
-
-    def last(file: DataFile) -> int:
-        bound = file.upper_bounds.get(field.field_id)
-        return batch if bound is None else int(from_bytes(field.field_type, bound))
-
-    return [task.file for task in table.scan().plan_files() if last(task.file) < batch]
+    return [file for file in live_files(table, [field.field_id]) if not may_contain(file, field, batch, None)]
 
 
-def remove_before(table: Table, batch: int, files: Sequence[DataFile]) -> None:
+def remove_before(table: Table, batch: int, files: Sequence[StoredFile]) -> None:
     """Remove data files with records of batches before `batch`; these batches are then incomplete. Raises
     `ConcurrentRunError` when another run has changed the table."""
     dates = [table.properties.get(REMOVED_UPTO), *(file.partition[0] for file in files)]
     upto = max((date for date in dates if date is not None), default=None)
+    properties = {FIRST_BATCH: str(batch), **({} if upto is None else {REMOVED_UPTO: upto})}
     try:
-        with table.transaction() as transaction:
-            with transaction.update_snapshot().overwrite() as overwrite:
-                overwrite.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
-                for file in files:
-                    overwrite.delete_data_file(file)
-            transaction.set_properties({FIRST_BATCH: str(batch), **({} if upto is None else {REMOVED_UPTO: upto})})
+        commit(table, removed=files, properties=properties)
     except CommitFailedException as error:
         raise ConcurrentRunError("another run has written to `records`") from error
 
@@ -467,24 +421,18 @@ class RecordCommits:
     ) -> None:
         """Commit files, properties and summary together. Raises `ConcurrentRunError` when another run has landed
         something since `before`; the files are then deleted."""
-        writer = RecordWriter.of(table, self._lake)
-        for _ in range(_TRIES):
-            try:
-                with table.transaction() as transaction:
-                    update = transaction.update_snapshot(snapshot_properties=dict(summary))
-                    # Even without a file: the snapshot shows whether another run has landed something.
-                    with update.merge_append() as append:
-                        for file in files:
-                            append.append_data_file(as_data_file(file))
-                    transaction.set_properties(dict(properties))
-                return
-            except CommitFailedException:
-                # It may have been maintenance, which lands nothing.
-                table = table.refresh()
-                if state_of(table) != before:
-                    break
-        writer.delete(files)
-        raise self.too_late()
+        try:
+            # Another writer may be maintenance, which lands nothing.
+            commit(
+                table,
+                added=files,
+                properties=properties,
+                summary=summary,
+                stands=lambda now: state_of(now) == before,
+            )
+        except CommitFailedException as error:
+            _delete(table.io, files)
+            raise self.too_late() from error
 
     def too_late(self) -> ConcurrentRunError:
         return ConcurrentRunError(
@@ -535,7 +483,7 @@ class Records:
         if not ranges and state.after(pending, None) == state:
             return Appended(LandedBatch(batch, ()))
         table = table or self._commits.create()
-        landed = self._read(RecordWriter.of(table, self._lake), ranges, state, batch)
+        landed = self._read(table, ranges, state, batch)
         now = LandedBatch(batch, landed.segments)
         after = state.after(pending, now if now.segments else None)
         if after != state:
@@ -548,17 +496,17 @@ class Records:
         if batch <= state.last.number or any((state.landed.end(partition) or 0) > start for partition, start in starts):
             raise self._commits.too_late()
 
-    def _read(self, writer: RecordWriter, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
+    def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
         if not ranges:
             return _Landed((), (), ())
         tasks = useful_task_count(ranges, state.landed)
         if tasks > 1:
             tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
-        task = RecordTask(self._client, rows, writer, f"batch-{batch}-{uuid.uuid4()}")
+        task = RecordTask(self._client, rows, TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
         shares = [*enumerate(split_ranges(ranges, state.landed, tasks))]
         landed, surplus = _without_surplus(run_tasks(self._spark() if len(shares) > 1 else None, shares, task.run))
-        writer.delete(surplus)
+        _delete(table.io, surplus)
         return landed
 
 
@@ -640,44 +588,33 @@ class RecordShare:
 
 
 @dataclass(frozen=True)
-class StoredRecords:
-    """The table's schema and location when the work was planned. It is sent to tasks."""
+class RecordFiles:
+    """Reads files of the table in tasks."""
 
-    schema: Schema
-    location: str
-    io: Mapping[str, str]
+    table: TableFiles
 
     def rows(
         self, file: StoredFile, wanted: Sequence[PartitionRecords], names: Sequence[str], window: Range | None = None
     ) -> Iterator[pa.Table]:
         """Yield rows of a file that include those of `wanted`, or those of them with offsets in a window."""
-        ids = {name: self.schema.find_field(name).field_id for name in names}
-        ranges = _ranges(wanted) | ({} if window is None else {"offset": window})
-        between = {ids[name]: ends for name, ends in ranges.items()}
-        for rows in read_rows(self._open(), file, self.schema, list(ids.values()), between=between):
-            yield rows.select([column(id) for id in ids.values()]).rename_columns(list(ids))
-
-    def may_contain(self, file: StoredFile, wanted: PartitionRecords) -> bool:
-        return all(may_contain(file, self.schema.find_field(name), *ends) for name, ends in _ranges([wanted]).items())
+        between = _ranges(wanted) | ({} if window is None else {"offset": window})
+        yield from read_columns(self.table.open(), file, self.table.schema, names, between)
 
     def extents(self, file: StoredFile, wanted: Sequence[PartitionRecords]) -> dict[PartitionRecords, _Extent]:
         found: dict[PartitionRecords, _Extent] = {}
-        wanted = [each for each in wanted if self.may_contain(file, each)]
+        wanted = [each for each in wanted if may_hold(file, self.table.schema, _ranges([each]))]
         for rows in self.rows(file, wanted, _PLACE) if wanted else ():
             for each, at, _ in _matches(rows, wanted):
                 offsets = rows.column("offset").to_numpy()[at]
                 found.setdefault(each, _Extent(int(offsets[0]), int(offsets[0]) - 1)).add(offsets)
         return found
 
-    def _open(self) -> FileIO:
-        return load_file_io(dict(self.io), self.location)
-
 
 @dataclass(frozen=True)
 class RecordReader:
     """Reads records in tasks."""
 
-    files: StoredRecords
+    files: RecordFiles
     shares: tuple[RecordShare, ...]
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
@@ -718,11 +655,10 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
     table = lake.load(records_table(feed))
     if table is None:
         raise ValueError(f"the feed {feed} has no records")
-    files = StoredRecords(table.schema(), table.location(), dict(lake.catalog.properties))
-    ids = {name: files.schema.find_field(name).field_id for name in _PLACE}
-    batch = files.schema.find_field("batch")
+    files = RecordFiles(TableFiles.of(table, lake))
+    ids = {name: table.schema().find_field(name).field_id for name in _PLACE}
     # Batches rise with offsets; within a batch, file names sort in the order in which the files were written.
-    stored = sorted(live_files(table, list(ids.values())), key=lambda file: (_least(file, batch.field_id), file.path))
+    stored = sorted(live_files(table, list(ids.values())), key=lambda file: (_least(file, ids["batch"]), file.path))
     return RecordReader(files, _shares(files, stored, wanted, tasks))
 
 
@@ -732,7 +668,7 @@ def _least(file: StoredFile, field_id: int) -> int:
 
 
 def _shares(
-    table: StoredRecords, files: Sequence[StoredFile], wanted: Sequence[PartitionRecords], tasks: int
+    table: RecordFiles, files: Sequence[StoredFile], wanted: Sequence[PartitionRecords], tasks: int
 ) -> tuple[RecordShare, ...]:
     """Group partitions that share files into one task each, as far as the tasks get about the same amount of work."""
     all_extents = list(ExecutorFactory.get_or_create().map(lambda file: table.extents(file, wanted), files))

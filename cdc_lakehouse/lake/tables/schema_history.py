@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import type_text
@@ -28,7 +27,7 @@ from cdc_lakehouse.changelog.stored import change_from_json, change_to_json, ver
 from cdc_lakehouse.changelog.versions import SEEN
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import OLDEST_DATE, SETTINGS, UNCLEAR, WHOLE_AT
-from cdc_lakehouse.lake.tables.small_table import SmallTable
+from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable
 from cdc_lakehouse.sources.sink.listing import FileSequence, Frontier, KnownTable
 
 _COLUMN: Final = pa.struct([
@@ -133,7 +132,7 @@ class SchemaHistory:
 
     def _write_all(self, history: History, now: datetime.datetime) -> None:
         self._history = history
-        self._table.write(self._rows(history.versions, 0, set(self._changes), now), replacing=AlwaysTrue())
+        self._table.write(self._rows(history.versions, 0, set(self._changes), now), replacing=ALL)
 
     def _rows(
         self, versions: Sequence[TableVersion], before: int, origins: set[str], now: datetime.datetime
@@ -260,4 +259,4 @@ class Frontiers:
             UNCLEAR: str(frontier.unclear).lower(),
             OLDEST_DATE: frontier.oldest_date or "",
         }
-        self._table.write(frontier.tables, replacing=AlwaysTrue(), properties=properties)
+        self._table.write(frontier.tables, replacing=ALL, properties=properties)

@@ -28,7 +28,6 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.schema import TableName
@@ -36,7 +35,7 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import ObjectMissingError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import BATCH, UNMARKED
-from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, schema_of
+from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, Where, schema_of
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore, StoredObject, open_store
 
 Kind = Literal["file", "offsets", "dump", "moved_rows", "repair", "summary"]
@@ -205,7 +204,7 @@ class Segments:
     def rows(self) -> pa.Table:
         """All rows, with the columns of `SCHEMA`."""
         if self._rows is None:
-            self._rows = self._table.scan().cast(SCHEMA).combine_chunks()
+            self._rows = self._table.scan().combine_chunks()
         return self._rows
 
     @property
@@ -233,7 +232,7 @@ class Segments:
 
     def waiting(self) -> int:
         """Count the segments that have landed and are not decoded. Data files without any are not read."""
-        return len(self._table.scan(["state"], row_filter=equal("state", LANDED)))
+        return len(self._table.scan(["state"], {"state": [LANDED]}))
 
     def dates(self) -> list[str]:
         """Return the feed dates that have segments. No other column is read."""
@@ -269,12 +268,12 @@ class Segments:
     def land(self, new: Sequence[Segment]) -> None:
         """Add batches in one commit; rows of the same segments that were there before go."""
         replaced = self.known(row.segment for row in new)
-        self._write(new, among("segment", replaced) if replaced else None)
+        self._write(new, {"segment": replaced} if replaced else None)
 
     def mark_decoded(self, decoded: Sequence[Segment]) -> None:
         """Replace the rows of a batch by their decoded form, in one commit (no other batch shares a batch's data
         files)."""
-        self._write(decoded, equal("batch", decoded[0].batch))
+        self._write(decoded, {"batch": [decoded[0].batch]})
 
     def summarize(self, segments: pa.Table) -> None:
         """Replace segments (columns of `SCHEMA`) by one summary row for each table, in one commit."""
@@ -285,14 +284,14 @@ class Segments:
         summaries = [_summary(group) for group in groups]
         others = self.rows.filter(pc.invert(self._are(rows["segment"].to_pylist())))
         self._rows = pa.concat_tables([others, as_rows(summaries)])
-        self._table.write(self._rows, replacing=AlwaysTrue())
+        self._table.write(self._rows, replacing=ALL)
 
     def summarized(self) -> dict[TableName, Segment]:
         """Return the summaries of files, by the table that the source's paths name."""
         found = self.select((pc.field("kind") == SUMMARY) & pc.field("table").is_valid())
         return {TableName(each.database or "", each.table or ""): each for each in found}
 
-    def _write(self, written: Sequence[Segment], replacing: BooleanExpression | None) -> None:
+    def _write(self, written: Sequence[Segment], replacing: Where | None) -> None:
         self._table.write(as_rows(written), replacing=replacing)
         others = self.rows.filter(pc.invert(self._are(row.segment for row in written)))
         self._rows = pa.concat_tables([others, as_rows(written)])

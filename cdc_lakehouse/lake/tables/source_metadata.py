@@ -16,14 +16,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement, renamed_from
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.topic_order import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
+from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
 
 OPTION_CONFLICT_ADVICE: Final = (
     "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
@@ -73,7 +72,7 @@ class Signals:
 
     def _load(self) -> tuple[Sequence[Signal], pa.Table]:
         if self._loaded is None:
-            stored, is_position = self._table.scan().cast(SCHEMA), pc.field("kind") == "position"
+            stored, is_position = self._table.scan(), pc.field("kind") == "position"
             others = [Signal(**row) for row in stored.filter(~is_position).to_pylist()]
             self._loaded = others, stored.filter(is_position)
         return self._loaded
@@ -95,7 +94,7 @@ class Signals:
         known = self.position_rows.filter(pc.field("batch") == batch).to_pylist()
         before = {*(row for row in self.rows if row.batch == batch), *(Signal(**row) for row in known)}
         if before != set(new):
-            self._table.write(new, replacing=equal("batch", batch) if before else None)
+            self._table.write(new, replacing={"batch": [batch]} if before else None)
         positions = pa.Table.from_pylist([asdict(row) for row in new if row.kind == "position"], SCHEMA)
         kept = self.position_rows.filter(pc.field("batch") != batch)
         self._loaded = [*others, *(row for row in new if row.kind != "position")], pa.concat_tables([kept, positions])
@@ -120,7 +119,7 @@ class Signals:
         positions = pa.concat_tables([kept, pa.Table.from_pylist([asdict(row) for row in summaries], SCHEMA)])
         others = pa.Table.from_pylist([asdict(row) for row in self.rows], SCHEMA)
         self._loaded = self.rows, positions
-        self._table.write(pa.concat_tables([others, positions]), replacing=AlwaysTrue())
+        self._table.write(pa.concat_tables([others, positions]), replacing=ALL)
 
     def last_ts(self, before: int) -> int:
         """Return the greatest commit-ts of the batches before one; 0 when there is none."""
