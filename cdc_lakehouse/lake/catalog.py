@@ -50,20 +50,20 @@ class Lake:
         self._lock = threading.RLock()
         self._catalog: Catalog | None = None
         self._metadata: LRUCache[str, Any] = LRUCache(_KEPT)
-        self._expires_at: datetime.datetime | None = None
+        self.expires_at: datetime.datetime | None = None  # Of the credentials for the warehouse.
 
     @property
     def catalog(self) -> Catalog:
         """The open catalog. It is opened once, and again when the credentials for the warehouse have expired."""
         with self._lock:
-            ends = self._expires_at
+            ends = self.expires_at
             if self._catalog is None or (ends is not None and ends < datetime.datetime.now(datetime.UTC)):
                 self._catalog = self._open()
             return self._catalog
 
     def _open(self) -> Catalog:
         file_io = pyiceberg_file_io(self.config.warehouse, self.storage)
-        self._expires_at = file_io.expires_at
+        self.expires_at = file_io.expires_at
         # The warehouse of a catalog can be a name, which is not a location.
         properties = {"warehouse": self.config.warehouse, **file_io.pyiceberg, **self.config.catalog.properties}
         if self.config.warehouse.startswith("file:"):

@@ -875,19 +875,21 @@ class TableFiles:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     io: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     warehouse: str = ""
-    storage: StorageConfig = field(default_factory=StorageConfig.nothing)
+    storage: StorageConfig | None = None
+    """Set where the credentials in `io` expire."""
 
     @classmethod
     def of(cls, table: Table, lake: Lake, snapshot: Snapshot | None = None) -> TableFiles:
         """The table in its current state, or in that of a snapshot."""
         schema = table.schema() if snapshot is None else table.schemas()[snapshot.schema_id or 0]
-        where = (lake.config.warehouse, lake.storage)
-        return cls(schema, table.location(), dict(table.properties), dict(table.io.properties), *where)
+        storage = None if lake.expires_at is None else lake.storage
+        of_table = (schema, table.location(), dict(table.properties), dict(table.io.properties))
+        return cls(*of_table, lake.config.warehouse, storage)
 
     def open(self) -> FileIO:
         """Open the FileIO with the credentials that the configuration gives in this process now: those sent with the
         task may have expired."""
-        now = pyiceberg_file_io(self.warehouse, self.storage).pyiceberg
+        now = {} if self.storage is None else pyiceberg_file_io(self.warehouse, self.storage).pyiceberg
         return load_file_io({**self.io, **now}, self.location)
 
     def dated(

@@ -50,8 +50,7 @@ class Log:
                 for chunk in chunks:
                     partition, batch = chunk[0][0], chunk[0][2]
                     whole = OffsetRange(partition, 0, 1 << 40, 0)
-                    columns = ([each[n] for each in chunk] for n in (1, 4))
-                    offsets, values = columns
+                    offsets, values = [each[1] for each in chunk], [each[4] for each in chunk]
                     times = [(1, each[3]) for each in chunk]
                     messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
                     for date, rows in RecordRows("UTC", "day", batch).of(messages):
@@ -158,7 +157,7 @@ def test_each_partition_comes_whole_and_in_order(
 def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
     one = LogPartition("orders", 0)
     sizes = [1, 9 << 20, 9 << 20, 1, 40 << 20, 1]
-    chunk = [(one, n, 1, 0, bytes(size)) for n, size in enumerate(sizes)]
+    chunk: Chunk = [(one, n, 1, 0, bytes(size)) for n, size in enumerate(sizes)]
     reader = Log(tmp_path, [[chunk]]).reader([PartitionRecords(one, 1, 0, 0, 1, 1)])
     batches = list(reader.read(0))
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [*range(6)]

@@ -49,6 +49,7 @@ from tests.boundaries.update import (
     RecomputedKeys,
     StoredFile,
     StoredTable,
+    TableFiles,
     TableKey,
     TableName,
     TableUpdate,

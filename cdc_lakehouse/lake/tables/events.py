@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +31,16 @@ from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETI
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.files import POSITION, StoredFile, delete_rows, live_files, may_contain
+from cdc_lakehouse.lake.files import (
+    POSITION,
+    StoredFile,
+    TableFiles,
+    delete_rows,
+    live_files,
+    may_contain,
+    may_hold,
+    read_columns,
+)
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import itertools
 import json
 import uuid
@@ -48,7 +49,17 @@ from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.files import DatedFiles, Range, StoredFile, as_data_file, live_files, may_contain
+from cdc_lakehouse.lake.files import (
+    DatedFiles,
+    Range,
+    StoredFile,
+    TableFiles,
+    as_data_file,
+    live_files,
+    may_contain,
+    may_hold,
+    read_columns,
+)
 from cdc_lakehouse.lake.names import (
     BATCH,
     BATCH_SEGMENTS,
@@ -588,65 +599,66 @@ class RecordShare:
 
 
 @dataclass(frozen=True)
-class RecordFiles:
-    """Reads files of the table in tasks."""
-
-    table: TableFiles
-
-    def rows(
-        self, file: StoredFile, wanted: Sequence[PartitionRecords], names: Sequence[str], window: Range | None = None
-    ) -> Iterator[pa.Table]:
-        """Yield rows of a file that include those of `wanted`, or those of them with offsets in a window."""
-        between = _ranges(wanted) | ({} if window is None else {"offset": window})
-        yield from read_columns(self.table.open(), file, self.table.schema, names, between)
-
-    def extents(self, file: StoredFile, wanted: Sequence[PartitionRecords]) -> dict[PartitionRecords, _Extent]:
-        found: dict[PartitionRecords, _Extent] = {}
-        wanted = [each for each in wanted if may_hold(file, self.table.schema, _ranges([each]))]
-        for rows in self.rows(file, wanted, _PLACE) if wanted else ():
-            for each, at, _ in _matches(rows, wanted):
-                offsets = rows.column("offset").to_numpy()[at]
-                found.setdefault(each, _Extent(int(offsets[0]), int(offsets[0]) - 1)).add(offsets)
-        return found
-
-
-@dataclass(frozen=True)
 class RecordReader:
     """Reads records in tasks."""
 
-    files: RecordFiles
+    table: TableFiles
     shares: tuple[RecordShare, ...]
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
         """Read a task's share, with the columns of `RECORDS`. The records of each partition and batch are in the order
         of their offsets; those of several may be interleaved."""
-        share = self.shares[task]
+        share, open_rows = self.shares[task], functools.partial(_rows, self.table.open(), self.table.schema)
         for file in share.files if share.in_order else ():
-            for rows in self.files.rows(file, share.in_order, _READ):
+            for rows in open_rows(file, share.in_order, _READ):
                 yield from _in_batches(_read(rows, share.in_order))
         for each in share.shuffled:
-            for window in self._windows(share.files, each):
+            sizes = [rows for file in share.files for rows in open_rows(file, [each], (*_PLACE, "size"))]
+            for window in _windows(sizes, each):
                 found = [
                     _read(rows, [each], window)
                     for file in share.files
-                    for rows in self.files.rows(file, [each], _READ, window)
+                    for rows in open_rows(file, [each], _READ, window)
                 ]
                 yield from _in_batches(pa.concat_tables(found).sort_by("offset"))
 
-    def _windows(self, files: Sequence[StoredFile], wanted: PartitionRecords) -> Iterator[tuple[int, int]]:
-        """Split the offsets into ranges, inclusive, of some megabytes or one record each."""
-        offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for file in files:
-            for rows in self.files.rows(file, [wanted], (*_PLACE, "size")):
-                for _, at, _ in _matches(rows, [wanted]):
-                    offsets.append(rows.column("offset").to_numpy()[at])
-                    sizes.append(rows.column("size").to_numpy()[at])
-        all_offsets = np.concatenate(offsets)
-        order = np.argsort(all_offsets)
-        window = np.cumsum(np.concatenate(sizes)[order]) // _BATCH_BYTES
-        starts = all_offsets[order][np.unique(window, return_index=True)[1]].tolist()
-        last = all_offsets.max(initial=-1) + 1
-        yield from ((start, end - 1) for start, end in itertools.pairwise([*starts, int(last)]))
+
+def _windows(parts: Sequence[pa.Table], wanted: PartitionRecords) -> Iterator[tuple[int, int]]:
+    """Split the offsets of records into ranges, inclusive, of some megabytes or one record each."""
+    offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for rows in parts:
+        for _, at, _ in _matches(rows, [wanted]):
+            offsets.append(rows.column("offset").to_numpy()[at])
+            sizes.append(rows.column("size").to_numpy()[at])
+    all_offsets = np.concatenate(offsets)
+    order = np.argsort(all_offsets)
+    window = np.cumsum(np.concatenate(sizes)[order]) // _BATCH_BYTES
+    starts = all_offsets[order][np.unique(window, return_index=True)[1]].tolist()
+    last = all_offsets.max(initial=-1) + 1
+    yield from ((start, end - 1) for start, end in itertools.pairwise([*starts, int(last)]))
+
+
+def _rows(
+    io: FileIO,
+    schema: Schema,
+    file: StoredFile,
+    wanted: Sequence[PartitionRecords],
+    names: Sequence[str],
+    window: Range | None = None,
+) -> Iterator[pa.Table]:
+    """Yield rows of a file that include those of `wanted`, or those of them with offsets in a window."""
+    between = _ranges(wanted) | ({} if window is None else {"offset": window})
+    return read_columns(io, file, schema, names, between)
+
+
+def _extents(table: Table, file: StoredFile, wanted: Sequence[PartitionRecords]) -> dict[PartitionRecords, _Extent]:
+    found: dict[PartitionRecords, _Extent] = {}
+    wanted = [each for each in wanted if may_hold(file, table.schema(), _ranges([each]))]
+    for rows in _rows(table.io, table.schema(), file, wanted, _PLACE) if wanted else ():
+        for each, at, _ in _matches(rows, wanted):
+            offsets = rows.column("offset").to_numpy()[at]
+            found.setdefault(each, _Extent(int(offsets[0]), int(offsets[0]) - 1)).add(offsets)
+    return found
 
 
 def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> RecordReader:
@@ -655,11 +667,10 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
     table = lake.load(records_table(feed))
     if table is None:
         raise ValueError(f"the feed {feed} has no records")
-    files = RecordFiles(TableFiles.of(table, lake))
     ids = {name: table.schema().find_field(name).field_id for name in _PLACE}
     # Batches rise with offsets; within a batch, file names sort in the order in which the files were written.
     stored = sorted(live_files(table, list(ids.values())), key=lambda file: (_least(file, ids["batch"]), file.path))
-    return RecordReader(files, _shares(files, stored, wanted, tasks))
+    return RecordReader(TableFiles.of(table, lake), _shares(table, stored, wanted, tasks))
 
 
 def _least(file: StoredFile, field_id: int) -> int:
@@ -668,10 +679,10 @@ def _least(file: StoredFile, field_id: int) -> int:
 
 
 def _shares(
-    table: RecordFiles, files: Sequence[StoredFile], wanted: Sequence[PartitionRecords], tasks: int
+    table: Table, files: Sequence[StoredFile], wanted: Sequence[PartitionRecords], tasks: int
 ) -> tuple[RecordShare, ...]:
     """Group partitions that share files into one task each, as far as the tasks get about the same amount of work."""
-    all_extents = list(ExecutorFactory.get_or_create().map(lambda file: table.extents(file, wanted), files))
+    all_extents = list(ExecutorFactory.get_or_create().map(lambda file: _extents(table, file, wanted), files))
     places = {each: [n for n, extents in enumerate(all_extents) if each in extents] for each in wanted}
     found = sorted(
         (each for each in wanted if places[each]), key=lambda each: (each.batch, places[each], each.partition)
