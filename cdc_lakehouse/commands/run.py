@@ -53,7 +53,6 @@ from cdc_lakehouse.errors import (
     root_cause,
 )
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.events import summed
 from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import known_tables, unmatched_patterns, was_taken
@@ -511,10 +510,8 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
 
     for published in steps.published.rows:
         row(published.database, published.table)["rows"] = published.row_count
-    for counts in summed(steps.decoded.counts, "schema_name", "table_name"):
-        row(counts["schema_name"], counts["table_name"]).update(
-            rows_in=counts["events"], **{name: counts[name] for name in ("inserts", "updates", "deletes")}
-        )
+    for name, counts in steps.decoded.by_table().items():
+        row(*name).update(rows_in=counts.pop("events"), **counts)
     lives = steps.run.history.history.incarnations()
     for version in steps.evolved.versions:
         life = lives.get(version.incarnation)

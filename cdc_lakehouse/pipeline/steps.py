@@ -20,7 +20,7 @@ from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, Unrea
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors, writing_to_warehouse
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.lake.tables.events import COUNTS
+from cdc_lakehouse.lake.tables.events import COUNTS, summed
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
@@ -78,6 +78,12 @@ class Decoded:
 
     def __add__(self, other: Decoded) -> Decoded:
         return Decoded(self.segments + other.segments, pa.concat_tables([self.counts, other.counts]))
+
+    def by_table(self) -> dict[tuple[str, str], dict[str, int]]:
+        """Return the number of events of each (database, table), of all and of each operation."""
+        names = ("events", "inserts", "updates", "deletes")
+        rows = summed(self.counts, "schema_name", "table_name")
+        return {(row["schema_name"], row["table_name"]): {name: row[name] for name in names} for row in rows}
 
 
 @dataclass(frozen=True)
