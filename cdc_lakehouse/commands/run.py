@@ -489,7 +489,7 @@ def _describe(result: RunResult, steps: Steps) -> None:
         result.checkpoint_ts = published.cut.checkpoint_ts
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
-    result.loaded_rows = sum(steps.loaded.counts["events"].to_pylist())
+    result.loaded_rows = sum(steps.loaded.counts.rows["events"].to_pylist())
     held = held_by_name(applied.held.items(), steps.run.history.history.incarnations())
     result.held = {str(table): reason for table, reason in held.items()}
     result.quarantined = steps.run.quarantine.count()
@@ -510,7 +510,7 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
 
     for published in steps.published.rows:
         row(published.database, published.table)["rows"] = published.row_count
-    for name, counts in steps.decoded.by_table().items():
+    for name, counts in steps.decoded.counts.by_table().items():
         row(*name).update(rows_in=counts.pop("events"), **counts)
     lives = steps.run.history.history.incarnations()
     for version in steps.evolved.versions:

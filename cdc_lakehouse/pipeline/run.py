@@ -16,8 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
 
-import pyarrow as pa
-
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import is_commit_ts, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
@@ -32,7 +30,7 @@ from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
 from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles
-from cdc_lakehouse.lake.tables.events import Events, with_counts
+from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
 from cdc_lakehouse.lake.tables.lease import Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
@@ -216,7 +214,7 @@ class FeedRun:
 
     def mark_decoded(
         self, segments: Sequence[Segment], rejected: Sequence[Rejected] = ()
-    ) -> tuple[list[Segment], pa.Table]:
+    ) -> tuple[list[Segment], BatchCounts]:
         """Segments of a batch whose events are committed are decoded, with the counts of the commit: gives both."""
         counts = self.events.counts(segments)
         decoded = with_counts(segments, counts, rejected, self.clock())

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-import pyarrow as pa
-
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
@@ -20,7 +18,7 @@ from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, Unrea
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors, writing_to_warehouse
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.lake.tables.events import COUNTS, summed
+from cdc_lakehouse.lake.tables.events import BatchCounts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
@@ -74,16 +72,10 @@ class Decoded:
     """What a run decoded, and the numbers of events."""
 
     segments: tuple[Segment, ...] = ()
-    counts: pa.Table = field(default_factory=COUNTS.empty_table)
+    counts: BatchCounts = field(default_factory=BatchCounts)
 
     def __add__(self, other: Decoded) -> Decoded:
-        return Decoded(self.segments + other.segments, pa.concat_tables([self.counts, other.counts]))
-
-    def by_table(self) -> dict[tuple[str, str], dict[str, int]]:
-        """Return the number of events of each (database, table), of all and of each operation."""
-        names = ("events", "inserts", "updates", "deletes")
-        rows = summed(self.counts, "schema_name", "table_name")
-        return {(row["schema_name"], row["table_name"]): {name: row[name] for name in names} for row in rows}
+        return Decoded(self.segments + other.segments, self.counts + other.counts)
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,7 @@ class Loaded:
     commit_ts: int | None = None
     waits: str | None = None
     segments: tuple[Segment, ...] = ()
-    counts: pa.Table = field(default_factory=COUNTS.empty_table)
+    counts: BatchCounts = field(default_factory=BatchCounts)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile
-from cdc_lakehouse.lake.tables.events import COUNTS
+from cdc_lakehouse.lake.tables.events import COUNTS, BatchCounts
 from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
 from cdc_lakehouse.pipeline import dump
 from cdc_lakehouse.pipeline.holds import find_holds
@@ -54,9 +54,9 @@ class Events:
         assert batch not in self.batches and not any(contents_of(segment.replaces) for segment in segments)
         self.batches[batch] = list(data_files)
 
-    def counts(self, segments: Sequence[Segment]) -> pa.Table:
+    def counts(self, segments: Sequence[Segment]) -> BatchCounts:
         names = self.batches.get(segments[0].batch, [])
-        return pa.Table.from_pylist([{"segment": name, "events": 1} for name in names], COUNTS)
+        return BatchCounts(pa.Table.from_pylist([{"segment": name, "events": 1} for name in names], COUNTS))
 
     def decode(self, session: object, files: Sequence[SegmentFile], read: Any, rows: Any, writer: Any) -> DecodedFiles:
         names = [file.segment for file in files]

@@ -14,7 +14,7 @@ import heapq
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -173,19 +173,38 @@ COUNTS: Final = pa.schema([
 tables."""
 
 
-def summed(counts: pa.Table, *by: str) -> list[dict[str, Any]]:
-    """Sum counts (columns of `COUNTS`) by some of their first columns."""
-    numbers = COUNTS.names[3:]
-    ways = [(name, "min" if name.startswith("min") else "max" if name.startswith("max") else "sum") for name in numbers]
-    return counts.group_by(list(by)).aggregate(ways).rename_columns([*by, *numbers]).to_pylist()
+@dataclass(frozen=True)
+class BatchCounts:
+    """The counts of one or more batches, with the columns of `COUNTS`."""
+
+    rows: pa.Table = field(default_factory=COUNTS.empty_table)
+
+    def __add__(self, other: BatchCounts) -> BatchCounts:
+        return BatchCounts(pa.concat_tables([self.rows, other.rows]))
+
+    def by_table(self) -> dict[tuple[str, str], dict[str, int]]:
+        """Return the events of each (database, table), and those of each operation."""
+        numbers = COUNTS.names[3:7]
+        return {
+            (row["schema_name"], row["table_name"]): {name: row[name] for name in numbers}
+            for row in self._summed("schema_name", "table_name")
+        }
+
+    def by_segment(self) -> dict[str, dict[str, Any]]:
+        """Return the numbers of each segment that has events, by their names in `Segment`."""
+        return {row.pop("segment"): row for row in self._summed("segment")}
+
+    def _summed(self, *by: str) -> list[dict[str, Any]]:
+        numbers = COUNTS.names[3:]
+        ways = [(each, each[:3] if each.endswith("ts") else "sum") for each in numbers]
+        return self.rows.group_by(by).aggregate(ways).rename_columns([*by, *numbers]).to_pylist()
 
 
 def with_counts(
-    segments: Iterable[Segment], counts: pa.Table, rejected: Iterable[Rejected], decoded_at: datetime.datetime
+    segments: Iterable[Segment], counts: BatchCounts, rejected: Iterable[Rejected], decoded_at: datetime.datetime
 ) -> list[Segment]:
-    """Return the segments in state decoded, with their counts (columns of `COUNTS`) and the number of their rejected
-    records."""
-    by_segment = {row.pop("segment"): row for row in summed(counts, "segment")}
+    """Return the segments in state decoded, with their counts and the number of their rejected records."""
+    by_segment = counts.by_segment()
     none = {"events": 0, "inserts": 0, "updates": 0, "deletes": 0, "min_commit_ts": None, "max_commit_ts": None}
     quarantined: Counter[str] = Counter()
     for each in rejected:
@@ -342,13 +361,12 @@ class Events:
         deleted = dict(zip((file.path for file in files), found, strict=True))
         return delete_rows(table.io, table.location(), table.properties, table.format_version, files, deleted)
 
-    def counts(self, segments: Sequence[Segment]) -> pa.Table:
-        """Count the events of each segment of a batch (columns of `COUNTS`); none when the batch is not in the table. A
-        batch that this run has committed is read from the files of its commit, if these have all events of its
-        segments."""
+    def counts(self, segments: Sequence[Segment]) -> BatchCounts:
+        """Count the events of each segment of a batch; none when the batch is not in the table. A batch that this run
+        has committed is read from the files of its commit, if these have all events of its segments."""
         batch, names = segments[0].batch, pa.array([segment.segment for segment in segments])
         if batch not in self.appended.unmarked:
-            return COUNTS.empty_table()
+            return BatchCounts()
         table, made = self._load(), self._snapshots.get(batch)
         snapshot = None if made is None else table.snapshot_by_id(made)
         is_whole = not any(map(has_other_content, segments))
@@ -363,7 +381,7 @@ class Events:
 
         found = [each for of_file in ExecutorFactory.get_or_create().map(counted, files) for each in of_file]
         counts = pa.concat_tables([COUNTS.empty_table(), *found])
-        return counts.filter(pc.is_in(counts["segment"], value_set=names))
+        return BatchCounts(counts.filter(pc.is_in(counts["segment"], value_set=names)))
 
     def _load(self) -> Table:
         return self._lake.existing(self.identifier)
