@@ -196,7 +196,7 @@ class BatchCounts:
 
     def _summed(self, *by: str) -> list[dict[str, Any]]:
         numbers = COUNTS.names[3:]
-        ways = [(each, each[:3] if each.endswith("ts") else "sum") for each in numbers]
+        ways = [(each, each[:3] if each.endswith("_ts") else "sum") for each in numbers]
         return self.rows.group_by(by).aggregate(ways).rename_columns([*by, *numbers]).to_pylist()
 
 
