@@ -784,12 +784,8 @@ def _create_by_text(change: SchemaChange, live: LiveTables, clause: ddl.CreateTa
     if clause.temporary or exists or not name.database:
         return []
     of_table = TableChange(change, name, clause.kind, None, [clause])
-    try:
-        apply.created(clause)
-        is_known = clause.like is None or live.get(live.resolve(clause.like, change)) is not None
-    except DdlError:
-        is_known = False
-    if is_known:
+    is_like_known = clause.like is None or live.get(live.resolve(clause.like, change)) is not None
+    if is_like_known and not clause.has_query:
         return create(of_table, live)
     # The first row shows the columns of the new table.
     previous = live.get(name)

@@ -478,38 +478,43 @@ class Layouts:
     reasons: dict[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass
+class _Columns:
+    """The layout of a version of a table, or the reason why there is none. `mistake` is a reason that an option of the
+    configuration causes; `by_header` says that a header gives the layout."""
+
+    layout: Layout | None = None
+    reason: str = ""
+    mistake: str | None = None
+    by_header: bool = False
+
+
 def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
     """Find the layouts of CSV segments. Raises `SourceError` when no row of a new feed fits the configured options."""
     layouts = Layouts()
     groups = _groups(segments)
     mistakes: dict[str, str] = {}
     changes = {place: files.of(*place) for place in groups}
-    inferences = {
-        place: _ColumnInference(options, change, _candidates(run, files, change))
-        for place, change in changes.items()
-        if change is not None
-    }
+
+    def columns_of(place: tuple[str, int]) -> _Columns:
+        if (change := changes[place]) is None:
+            reason = f"the schema file of version {place[1]} is missing or cannot be used, so its rows cannot be read"
+            return _Columns(reason=reason)
+        return _columns(options, change, _first_rows(run, options, groups[place]), _candidates(run, files, change))
+
     with ThreadPoolExecutor(AT_ONCE) as pool:  # In a store, each read is a request.
-        tried = pool.map(
-            lambda place: inferences[place].layout_of(_first_rows(run, options, groups[place])), inferences
-        )
-        fitting = dict(zip(inferences, tried, strict=True))
-    for (directory, version), group in groups.items():
-        change, inference = changes[directory, version], inferences.get((directory, version))
-        if change is None or inference is None:
-            reason = f"the schema file of version {version} is missing or cannot be used, so its rows cannot be read"
-            layouts.reasons |= {segment.segment: reason for segment in group}
+        found = dict(zip(groups, pool.map(columns_of, groups), strict=True))
+    for place, columns in found.items():
+        names = [segment.segment for segment in groups[place]]
+        if columns.mistake is not None:
+            mistakes[names[0]] = columns.mistake
+        if columns.layout is None:
+            layouts.reasons |= dict.fromkeys(names, columns.reason)
             continue
-        layout = fitting[directory, version]
-        if inference.mistake is not None:
-            mistakes[group[0].segment] = inference.mistake
-        if layout is None:
-            layouts.reasons |= {segment.segment: inference.reason for segment in group}
-            continue
-        layouts.found |= {segment.segment: layout for segment in group}
-        if inference.by_header:
-            missing = {column.name for column in change.columns} - set(layout.names)
-            files.mark_absent_from_rows(directory, version, missing)
+        layouts.found |= dict.fromkeys(names, columns.layout)
+        if columns.by_header and (change := changes[place]) is not None:
+            missing = {column.name for column in change.columns} - set(columns.layout.names)
+            files.mark_absent_from_rows(*place, missing)
     fresh = DECODED not in run.segments.rows["state"].unique().to_pylist()
     if fresh and len(mistakes) == len(groups) > 0:
         segment, mistake = min(mistakes.items())
@@ -565,72 +570,60 @@ def _first_rows(run: FeedRun, options: CsvOptions, group: Sequence[Segment]) -> 
                 break
 
 
-class _ColumnInference:
-    """Finds the layout that a first row fits, or the reason why there is none; `mistake` is a reason that an option of
-    the configuration causes."""
+def _columns(
+    options: CsvOptions, change: SchemaChange, rows: Iterator[_FirstRow], candidates: Iterator[tuple[str, ...]]
+) -> _Columns:
+    """Find the columns that a first row fits. Without a row, none matter."""
+    known = tuple(column.name for column in change.columns)
+    leading = 4 + options.output_old_value + options.output_handle_key
+    possible: list[tuple[str, ...]] | None = None
+    found = _Columns(Layout(known, options.output_handle_key))
+    for header, fields in rows:
+        if fields is None:
+            # Its records are reported one by one, unless it is the same with all files.
+            found.mistake = "no record is csv by the options delimiter and quote"
+            continue
+        values = len(fields) - leading
+        found.mistake = _mistake(options, fields, values - len(known))
+        if found.mistake is not None:
+            found.layout, found.reason = None, found.mistake
+            continue
+        if header is not None and len(header) - leading == values:
+            return _Columns(Layout(tuple(header[leading:]), options.output_handle_key), by_header=True)
+        possible = list(candidates) if possible is None else possible
+        if fitting := [names for names in possible if len(names) == values]:
+            return _Columns(Layout(fitting[0], options.output_handle_key))
+        found.layout, found.reason = None, _nothing_fits(change, values)
+    return found
 
-    def __init__(self, options: CsvOptions, change: SchemaChange, candidates: Iterator[tuple[str, ...]]) -> None:
-        self._options = options
-        self._all = tuple(column.name for column in change.columns)
-        self._table = f"{change.database}.{change.table}"
-        self._version = change.commit_ts
-        self._candidates = candidates
-        self._leading = 4 + options.output_old_value + options.output_handle_key
-        self.reason = ""
-        self.mistake: str | None = None
-        self.by_header = False
 
-    def layout_of(self, rows: Iterator[_FirstRow]) -> Layout | None:
-        candidates: list[tuple[str, ...]] | None = None
-        for header, fields in rows:
-            if fields is None:
-                # Its records are reported one by one, unless it is the same with all files.
-                self.mistake = "no record is csv by the options delimiter and quote"
-                continue
-            self.mistake = self._mistake_in(fields)
-            if self.mistake is not None:
-                self.reason = self.mistake
-                continue
-            values = len(fields) - self._leading
-            if header is not None and len(header) - self._leading == values:
-                self.by_header = True
-                return self._layout(header[self._leading :])
-            candidates = candidates if candidates is not None else list(self._candidates)
-            for names in candidates:
-                if len(names) == values:
-                    return self._layout(names)
-            self.reason = self._nothing_fits(values)
-        return None if self.reason else self._layout(self._all)
-
-    def _layout(self, names: Sequence[str]) -> Layout:
-        return Layout(tuple(names), self._options.output_handle_key)
-
-    def _mistake_in(self, fields: Sequence[str | None]) -> str | None:
-        """Return the contradiction between the first row and an option; None when there is none."""
-        if fields[0] not in ("I", "U", "D") or len(fields) < 4:
-            begin = str(fields[0])[:20]
-            return f"a row begins with {begin!r}, which is no operation by the options delimiter and quote"
-        ts, beyond = fields[3] or "", fields[4] if len(fields) > 4 else None
-        if not (ts.isdecimal() and int(ts) >= _SMALLEST_TSO):
-            return (
-                "the rows have no commit-ts: set include-commit-ts = true under [sink.csv] in the changefeed, and "
-                "start it afresh"
-            )
-        if self._options.output_old_value and beyond not in ("true", "false"):
-            return "the rows do not say is-update: the changefeed has not set output-old-value, source.csv has"
-        extra = len(fields) - self._leading - len(self._all)
-        if not self._options.output_old_value and beyond in ("true", "false") and extra == 1:
-            return "the rows say is-update: the changefeed has set output-old-value, source.csv has not"
-        if not self._options.output_handle_key and extra == 1:
-            return "the rows have one value too many: see whether the changefeed has set output-handle-key"
-        return None
-
-    def _nothing_fits(self, values: int) -> str:
-        total = len(self._all)
-        counts = f"the rows have {values} values, the schema file of version {self._version} {total} columns"
-        if values >= total:
-            return counts
+def _mistake(options: CsvOptions, fields: Sequence[str | None], extra: int) -> str | None:
+    """Return the contradiction between a first row and an option, None when there is none. `extra` is how many values
+    it has more than the table has columns."""
+    if fields[0] not in ("I", "U", "D") or len(fields) < 4:
+        begin = str(fields[0])[:20]
+        return f"a row begins with {begin!r}, which is no operation by the options delimiter and quote"
+    ts, beyond = fields[3] or "", fields[4] if len(fields) > 4 else None
+    if not (ts.isdecimal() and int(ts) >= _SMALLEST_TSO):
         return (
-            f"{counts}, and nothing in the log says which are virtual generated columns, which TiCDC does not write: "
-            f'name them in tables.settings."{self._table}".virtual_columns'
+            "the rows have no commit-ts: set include-commit-ts = true under [sink.csv] in the changefeed, and start it "
+            "afresh"
         )
+    if options.output_old_value and beyond not in ("true", "false"):
+        return "the rows do not say is-update: the changefeed has not set output-old-value, source.csv has"
+    if not options.output_old_value and beyond in ("true", "false") and extra == 1:
+        return "the rows say is-update: the changefeed has set output-old-value, source.csv has not"
+    if not options.output_handle_key and extra == 1:
+        return "the rows have one value too many: see whether the changefeed has set output-handle-key"
+    return None
+
+
+def _nothing_fits(change: SchemaChange, values: int) -> str:
+    total = len(change.columns)
+    counts = f"the rows have {values} values, the schema file of version {change.commit_ts} {total} columns"
+    if values >= total:
+        return counts
+    return (
+        f"{counts}, and nothing in the log says which are virtual generated columns, which TiCDC does not write: name "
+        f'them in tables.settings."{change.database}.{change.table}".virtual_columns'
+    )
