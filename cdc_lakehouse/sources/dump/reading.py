@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
+import cramjam
 import pyarrow as pa
 
 from cdc_lakehouse.config import StorageConfig
@@ -150,58 +151,25 @@ def _inflated(stream: _Stream, compression: Compression, path: str) -> Iterator[
             yield piece
 
 
-# --- Framed snappy (google/snappy, framing_format.txt), which Dumpling writes ---
-
-_IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
-_COMPRESSED, _PLAIN, _FIRST_SKIPPED, _BEGIN = 0x00, 0x01, 0x80, 0xFF
-_LARGEST_CHUNK: Final = 65536
-"""The maximum bytes of a chunk, decompressed."""
+_SNAPPY: Final = b"\xff\x06\x00\x00sNaPpY"
+"""The beginning of framed snappy (google/snappy, framing_format.txt), which Dumpling writes."""
 
 
 def _unsnapped(stream: _Stream, path: str) -> Iterator[bytes]:
-    import google_crc32c  # noqa: PLC0415 - few dumps need it
-
-    codec = pa.Codec("snappy")
-    if stream.exactly(len(_IDENTIFIER)) != _IDENTIFIER:
+    """Decompress each chunk by itself: with the beginning before it, it is a whole stream."""
+    if stream.exactly(len(_SNAPPY)) != _SNAPPY:
         raise _damaged(path, "snappy", "it does not begin as framed snappy does")
     while stream.more():
         header = stream.exactly(4)
         body = None if header is None else stream.exactly(int.from_bytes(header[1:], "little"))
         if header is None or body is None:
             raise _damaged(path, "snappy", "it ends within a chunk")
-        kind = header[0]
-        if kind == _BEGIN and header + body != _IDENTIFIER:
-            raise _damaged(path, "snappy", "a stream in it does not begin as framed snappy does")
-        if kind in (_COMPRESSED, _PLAIN):
-            content = _unpacked(codec, body[4:]) if kind == _COMPRESSED else body[4:]
-            if content is None or len(body) < 4 or len(content) > _LARGEST_CHUNK:
-                raise _damaged(path, "snappy", "a chunk cannot be decompressed")
-            crc = google_crc32c.value(content)
-            masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-            if masked != int.from_bytes(body[:4], "little"):
-                raise _damaged(path, "snappy", "a chunk does not match its checksum")
-            if content:
-                yield content
-        elif kind < _FIRST_SKIPPED:
-            raise _damaged(path, "snappy", f"it has a chunk of the unknown kind {kind:#04x}")
-
-
-def _unpacked(codec: pa.Codec, body: bytes) -> bytes | None:
-    """Decompress a block of snappy, which begins with its decompressed size: 7 bits in each byte, the lowest first.
-    None for a damaged block."""
-    size = 0
-    for place, byte in enumerate(body[:3]):
-        size |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            break
-    else:
-        return None
-    if size > _LARGEST_CHUNK:
-        return None
-    try:
-        return codec.decompress(body, decompressed_size=size, asbytes=True)
-    except (pa.ArrowException, OSError):
-        return None
+        try:
+            content = bytes(cramjam.snappy.decompress(_SNAPPY + header + body))
+        except cramjam.DecompressionError as error:
+            raise _damaged(path, "snappy", str(error)) from None
+        if content:
+            yield content
 
 
 def _damaged(path: str, compression: Compression, reason: str) -> SourceError:
