@@ -11,7 +11,7 @@ import pytest
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ObjectChangedError, SourceError
 from cdc_lakehouse.sources.dump import reading
-from cdc_lakehouse.sources.dump.contents import Compression
+from cdc_lakehouse.sources.dump.contents import Compression, list_objects
 from cdc_lakehouse.sources.dump.reading import decompressed, open_pieces, read_small
 from cdc_lakehouse.sources.object_store import LocalStore
 from tests.kit import dumps
@@ -95,7 +95,7 @@ def test_damaged_snappy_chunk_is_refused(chunk: bytes, problem: str) -> None:
 def test_file_is_opened_in_a_task(tmp_path: Path, kind: Compression | None, monkeypatch: pytest.MonkeyPatch) -> None:
     dumps.write(tmp_path, "f", b"a" * 10_000, SUFFIXES[kind])
     store = LocalStore(tmp_path)
-    (file,) = store.list()
+    (file,) = list_objects(store)
     pieces = open_pieces(store.uri, StorageConfig.nothing(), file.path, file.etag, kind)
     assert b"".join(pieces) == read_small(store, file) == b"a" * 10_000
     with pytest.raises(ObjectChangedError, match="changed since"):
