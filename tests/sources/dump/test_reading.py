@@ -20,7 +20,7 @@ from tests.kit.dumps import COMPRESSED, SNAPPY_BEGIN, snappy_chunk
 RANDOM = random.Random(3).randbytes(150_000)
 CONTENT = b"some rows,\\N\r\n" * 20_000 + RANDOM
 SUFFIXES: dict[Compression | None, str] = {"gzip": ".gz", "snappy": ".snappy", "zstd": ".zst", None: ""}
-KINDS = [kind for kind in SUFFIXES if kind]
+KINDS: tuple[Compression, ...] = ("gzip", "snappy", "zstd")
 
 
 def cut(content: bytes, size: int) -> Iterator[bytes]:
