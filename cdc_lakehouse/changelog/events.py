@@ -8,8 +8,9 @@ for NULL. A column that a message leaves out is not in the map: absent is not NU
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, commit_time, is_time_ms, physical_ms
 from cdc_lakehouse.errors import PermanentError
@@ -43,8 +44,7 @@ class MessageError(PermanentError):
         return self if self.of is not None else MessageError(self.message, of=(database, table), advice=self.advice)
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
+class RowChange(msgspec.Struct, frozen=True):
     """A row change. `before` holds, for an update, at least the columns that changed, for a delete the row or its key;
     `after` the new row, or those of its columns that the message carries. Raises `MessageError` without a database or
     table."""
@@ -54,7 +54,7 @@ class RowChange:
     op: Literal["I", "U", "D"]
     before: Mapping[str, str | None] | None
     after: Mapping[str, str | None] | None
-    types: Mapping[str, str] = field(default_factory=dict[str, str])
+    types: Mapping[str, str] = {}
     """Column types from the message, such as `bigint unsigned` or `enum('a','b')`; empty when it has none."""
     key: tuple[str, ...] | None = None
     """Columns of the primary key; empty when the message says that there is none, None when it does not say."""
@@ -64,8 +64,7 @@ class RowChange:
             raise MessageError(f"the row does not say of which {'table' if self.database else 'database'} it is")
 
 
-@dataclass(frozen=True, slots=True)
-class Ddl:
+class Ddl(msgspec.Struct, frozen=True):
     """A statement. `database` is the session's, for names without one; `table` is the one that the message names, if
     any."""
 
@@ -74,23 +73,20 @@ class Ddl:
     sql: str
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(msgspec.Struct, frozen=True):
     """All changes with a commit-ts at or below `commit_ts` have been sent (TiCDC)."""
 
     commit_ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionEnd:
+class TransactionEnd(msgspec.Struct, frozen=True):
     """A transaction is complete: its changes may be applied."""
 
 
 MessagePart = RowChange | Ddl | Watermark | TransactionEnd
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """The position of a message in the source's log, as far as it is given. `log_offset` is the byte offset in the
     binlog file `log_file`; `time_ms` is the time of execution at the source, in milliseconds since 1970 (UTC).
 
@@ -109,8 +105,7 @@ class Origin:
             raise MessageError(f"the time of its execution is not between the years 1970 and 2100: {self.time_ms} ms")
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A message and its parts in order; it has none where there is nothing to apply, such as for a heartbeat."""
 
     origin: Origin
@@ -122,12 +117,14 @@ class Message:
         """Raise `MessageError` where the message's commit-ts, its watermark, or without these its time of execution, is
         after `latest_ms` (milliseconds since 1970): taken as the feed's clock, it would stay there."""
         origin = self.origin
-        times_ms = [physical_ms(part.commit_ts) for part in self.parts if isinstance(part, Watermark)]
         if origin.commit_ts is not None:
-            times_ms.append(physical_ms(origin.commit_ts))
+            last = physical_ms(origin.commit_ts)
         elif origin.time_ms is not None:
-            times_ms.append(origin.time_ms)
-        if (last := max(times_ms, default=0)) > latest_ms:
+            last = origin.time_ms
+        else:
+            marks = (physical_ms(part.commit_ts) for part in self.parts if isinstance(part, Watermark))
+            last = max(marks, default=0)
+        if last > latest_ms:
             changes = (part for part in self.parts if isinstance(part, RowChange | Ddl))
             watermarks = bool(self.parts) and all(isinstance(part, Watermark) for part in self.parts)
             raise MessageError(

@@ -7,10 +7,10 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any, Final
 
 import click
+import msgspec
 from pydantic import ValidationError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
@@ -152,5 +152,5 @@ def _json(line: dict[str, Any]) -> str:
 def _message(message: Message) -> dict[str, Any]:
     origin = message.origin
     place = {"log_file": origin.log_file, "log_offset": origin.log_offset, "gtid": origin.gtid}
-    parts = [{"kind": _KINDS[type(part)], **asdict(part)} for part in message.parts]
+    parts = [{"kind": _KINDS[type(part)], **msgspec.structs.asdict(part)} for part in message.parts]
     return {**place, "time_ms": origin.time_ms, "parts": parts}

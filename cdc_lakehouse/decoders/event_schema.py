@@ -20,7 +20,7 @@ Decoders of files return the columns of `DECODED`, in tasks: an event, or a reco
     line, op … after    as above; null but for `line` where the record cannot be used
     problem             a key of `problems.PROBLEMS` where the record cannot be used, else null
     value               the record's bytes, or the first of them, where it cannot be used, else null
-    strict              whether the record was read by itself, which takes about twenty times as long
+    strict              whether the record was read by itself, which takes up to twenty times as long
 
 Row images of rows whose values come in columns are joined by Arrow, in half of the time that DuckDB needs to produce
 JSON: most texts are valid JSON as they are, and each special character is escaped in a whole column at once.

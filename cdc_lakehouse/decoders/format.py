@@ -40,7 +40,7 @@ Raises MessageError for a message that cannot be used.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RowShape:
     """The common part of rows: the table, the op, and a row's columns in order. `types` by column and `key`, the
     columns of the primary key, are as in `RowChange`."""
@@ -66,7 +66,7 @@ class UsualRows:
     times: np.ndarray[Any, Any]
     in_order: bool
     shape_of: np.ndarray[Any, Any]
-    shapes: Sequence[RowShape | None]
+    shapes: Sequence[RowShape]
     before: pa.Array
     after: pa.Array
 
@@ -75,9 +75,9 @@ class UsualRows:
         return self.times if self.in_order else self.times >> LOGICAL_BITS
 
 
-ColumnReader = Callable[[Any, pa.Array], UsualRows]
-"""Reads a batch of messages' values (binary) in a connection to DuckDB, faster than the decoder does. Messages that it
-leaves out are left to the decoder: it never judges a message as bad."""
+ColumnReader = Callable[[Sequence[bytes | None]], UsualRows]
+"""Reads the values of a batch of messages, faster than the decoder does. Messages that it leaves out are left to the
+decoder: it never judges a message as bad."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from cdc_lakehouse.decoders.topic_order import (
     Summaries,
     origin_of,
 )
-from cdc_lakehouse.duckdb_sql import database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,10 +132,9 @@ def changes_in_tasks(
     run here."""
 
     def decode(number: int) -> Iterator[tuple[list[str], Summaries]]:
-        with database() as connection:
-            reader = TopicReader(topic_format, connection)
-            files = [*write(_events(reader, records(number)))]
-            yield files, reader.summaries
+        reader = TopicReader(topic_format)
+        files = [*write(_events(reader, records(number)))]
+        yield files, reader.summaries
 
     data_files: list[str] = []
     found: Summaries = {}
@@ -157,12 +155,10 @@ class TopicReader:
     several of these may alternate. It yields rows of events, in any order; at the end `summaries` has everything else.
     """
 
-    def __init__(self, topic_format: TopicFormat, connection: Any) -> None:
-        """`connection` is to DuckDB: see `duckdb_sql.database`."""
+    def __init__(self, topic_format: TopicFormat) -> None:
         self._format = format_of(topic_format.name)
         self._decode = self._format.decoder(topic_format.options)
         self._columns = self._format.column_reader(topic_format.options)
-        self._connection = connection
         self._topic_format = topic_format
         self._takes = functools.cache(topic_format.takes)
         self._rows = EventRows()
@@ -174,7 +170,11 @@ class TopicReader:
             yield from self._read(each)
 
     def _read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        usual = None if self._columns is None else self._columns(self._connection, batch.column("value"))
+        usual = (
+            None
+            if self._columns is None
+            else self._columns(batch.column("value").to_numpy(zero_copy_only=False).tolist())
+        )
         number = np.full(batch.num_rows, -1)
         if usual is not None:
             number[usual.places] = np.arange(len(usual.places))
@@ -232,7 +232,7 @@ class TopicReader:
 
     def _taken(self, usual: UsualRows) -> np.ndarray[Any, Any]:
         """Return which shapes belong to tables that are wanted."""
-        return np.array([each is not None and self._takes(each.database, each.table) for each in usual.shapes], bool)
+        return np.array([self._takes(each.database, each.table) for each in usual.shapes], bool)
 
     def _read_each(
         self, summary: PartitionSummary, records: pa.RecordBatch, watermarks: list[tuple[int, int]]
@@ -344,7 +344,7 @@ class TopicReader:
         columns = {
             **{name: batch.column(name).take(places) for name in ("feed_date", "segment")},
             **{
-                name: pa.array([getattr(each, own_name, None) for each in usual.shapes], pa.string()).take(shapes)
+                name: pa.array([getattr(each, own_name) for each in usual.shapes], pa.string()).take(shapes)
                 for name, own_name in (("schema_name", "database"), ("table_name", "table"), ("op", "op"))
             },
             "table_version": pa.array(np.zeros(len(kept), np.int64)),
@@ -358,8 +358,7 @@ class TopicReader:
 
     def _note_left_out(self, summary: PartitionSummary, usual: UsualRows, rows: np.ndarray[Any, Any]) -> None:
         for at in np.unique(usual.shape_of[rows]).tolist():
-            if (shape := usual.shapes[at]) is not None:
-                summary.left_out.add((shape.database, shape.table))
+            summary.left_out.add((usual.shapes[at].database, usual.shapes[at].table))
 
     def _note_sent_before(
         self, summary: PartitionSummary, usual: UsualRows, rows: np.ndarray[Any, Any], batch: pa.RecordBatch
@@ -371,7 +370,6 @@ class TopicReader:
         _, first, counts = np.unique(parts, axis=0, return_index=True, return_counts=True)
         for row, count in zip(rows[first].tolist(), counts.tolist(), strict=True):
             shape, place = usual.shapes[int(usual.shape_of[row])], int(usual.places[row])
-            assert shape is not None, "usual rows have one"
             segment, offset = batch.column("segment")[place].as_py(), batch.column("offset")[place].as_py()
             commit_ts = int(usual.times[row])
             summary.note_sent_before(shape.database, shape.table, commit_ts, segment, offset, count)
@@ -388,7 +386,6 @@ class TopicReader:
         self, summary: PartitionSummary, usual: UsualRows, row: int, commit_ts: int, offset: int
     ) -> None:
         shape = usual.shapes[int(usual.shape_of[row])]
-        assert shape is not None, "usual rows have one"
         image = dict.fromkeys(shape.names)
         change = RowChange(shape.database, shape.table, shape.op, None, image, shape.types, shape.key)
         self._observe(summary, change, commit_ts, offset, in_order=usual.in_order)
@@ -400,7 +397,7 @@ class TopicReader:
         # The table of each shape, and the columns that it shows, as numbers.
         numbers = np.full((len(usual.shapes), 2), -1)
         for at, shape in enumerate(usual.shapes):
-            if shape is not None and takes[at] and shape.op != "D":
+            if takes[at] and shape.op != "D":
                 table = tables.setdefault((shape.database, shape.table), len(tables))
                 form = (table, self._names(shape.op, shape.names, shape.types), (*shape.types.items(),), shape.key)
                 numbers[at] = table, forms.setdefault(form, len(forms))

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.json.columns import NUMBERS, ROWS, Flat, RowForm, are_flat, have_known_entries, read_rows
+from cdc_lakehouse.decoders.json.columns import (
+    NUMBERS,
+    ROWS,
+    FlatKind,
+    RowForm,
+    are_flat,
+    have_known_entries,
+    read_rows,
+)
 from tests.decoders.test_file_properties import damaged
 from tests.kit.duckdb_sql import connection
 
@@ -65,7 +73,9 @@ def test_no_other_text_is_taken_for_a_row(batches: list[list[tuple[dict[str, str
 
 @pytest.mark.slow
 @given(batches, st.sampled_from([ROWS, NUMBERS]))
-def test_entries_make_no_other_text_an_object(batches: list[list[tuple[dict[str, str | None], Any]]], of: Flat) -> None:
+def test_entries_make_no_other_text_an_object(
+    batches: list[list[tuple[dict[str, str | None], Any]]], of: FlatKind
+) -> None:
     known: dict[bytes | str, int] = {}
     for batch in batches:
         texts = pa.array([damaged(written(row), places) for row, places in batch], pa.binary())

@@ -43,7 +43,8 @@ def flat(base: Mapping[str, Any]) -> Callable[..., bytes]:
     """Makes JSON of a message with other values; `...` leaves a name out."""
 
     def message(**other: Any) -> bytes:
-        return json.dumps({name: value for name, value in {**base, **other}.items() if value is not ...}).encode()
+        said = {name: value for name, value in {**base, **other}.items() if value is not ...}
+        return json.dumps(said, separators=(",", ":")).encode()
 
     return message
 

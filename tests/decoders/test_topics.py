@@ -42,7 +42,7 @@ Values = Sequence[bytes | None]
 
 
 def message(**parts: Any) -> bytes:
-    return json.dumps({**ROW, **parts}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps({**ROW, **parts}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def ticdc(ts: int, **parts: Any) -> bytes:
@@ -187,7 +187,7 @@ def _of_canal(said: dict[str, Any]) -> bytes:
     del said["_tidb"]
     if not said["isDdl"] and said["old"] is not None:
         said["old"] = [{k: v for k, v in said["old"][0].items() if v != said["data"][0].get(k)}]
-    return json.dumps(said, ensure_ascii=False).encode()
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def read(name: str, values: Values, **how: Any) -> tuple[list[Any], Any]:
@@ -231,8 +231,11 @@ texts = st.none() | st.text(characters, max_size=5) | st.just("\ufffd")
 rows = st.dictionaries(st.text(characters, max_size=3) | st.sampled_from(["id", "v", "a``b"]), texts, max_size=3)
 kinds = st.sampled_from(["INSERT", "UPDATE", "DELETE", "INIT"])
 valid = st.builds(
-    lambda escaped, parts: json.dumps({**ROW, **parts}, ensure_ascii=escaped).encode(),
+    lambda escaped, separators, parts: json.dumps(
+        {**ROW, **parts}, ensure_ascii=escaped, separators=separators
+    ).encode(),
     st.booleans(),
+    st.sampled_from([(",", ":"), (",", ":"), (", ", ": ")]),
     st.fixed_dictionaries(
         {
             "type": kinds,
@@ -264,7 +267,7 @@ def others(draw: st.DrawFn) -> bytes:
             inner.pop(name, None)
         else:
             inner[name] = draw(json_values)
-    return json.dumps(changed, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
+    return json.dumps(changed, ensure_ascii=draw(st.booleans()), separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 @st.composite

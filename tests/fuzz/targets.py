@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import functools
 import json
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
@@ -141,7 +141,7 @@ def check(decoders: Sequence[Decode], value: bytes) -> None:
                 continue
             assert isinstance(message, Message)
             # Not `repr`, which escapes half a surrogate pair.
-            json.dumps(dataclasses.asdict(message), ensure_ascii=False, default=str).encode()
+            msgspec.json.encode(message)
             for number in (message.origin.time_ms, message.origin.log_offset):
                 assert number is None or 0 <= number < 1 << 63
             for part in message.parts:

@@ -11,32 +11,28 @@ also lacks the end of a transaction, and the position in the binlog.
 For an UPDATE with binlog_row_image=MINIMAL it has only what changed: without the key it cannot be applied.
 
 Canal reads columns as UTF-8 whatever their character set is: with latin1, gbk and others, each byte that is not UTF-8
-becomes U+FFFD and is lost (`lossy_columns`), even with binlog_row_metadata=FULL.
+becomes U+FFFD and is lost (`Format.may_lose_text`), even with binlog_row_metadata=FULL.
 
 Source of the facts: messages of Canal 1.1.7 with MySQL 5.7 and 8.0 and MariaDB 10.11.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final, Literal
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import UNSET, Raw, UnsetType, field
+from msgspec.structs import replace
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.positions import is_time_ms
-from cdc_lakehouse.decoders.format import Format, Row
-from cdc_lakehouse.decoders.json.columns import OPS, FlatColumns
-from cdc_lakehouse.decoders.json.object import (
-    JsonNumber,
-    JsonObject,
-    integer_of,
-    is_ddl,
-    is_text,
-    key_of,
-    read_message,
-    text_of,
-    types_of,
-)
+from cdc_lakehouse.decoders.event_schema import image_text
+from cdc_lakehouse.decoders.format import Format, Row, RowShape, UsualRows
+from cdc_lakehouse.decoders.json.object import OPS, JsonReader, whole_number
 
 # The meaning of Canal's event types, in entries and in flat messages alike.
 
@@ -91,15 +87,57 @@ def no_columns(kind: str) -> MessageError:
 
 # Flat messages.
 
-_ADVICE: Final = "see what writes it: flat messages come from Canal with flatMessage=true"
-_COLUMNS: Final = FlatColumns(time="/es", in_order=True, lossy=True)
+_Row = TypeVar("_Row")
+
+
+class Flat(msgspec.Struct, Generic[_Row], omit_defaults=True):
+    """A flat message with rows of some type. UNSET is what it leaves out."""
+
+    type: str | UnsetType | None = UNSET
+    is_ddl: bool | UnsetType | None = field(default=UNSET, name="isDdl")
+    database: str | UnsetType | None = UNSET
+    table: str | UnsetType | None = UNSET
+    data: list[_Row] | UnsetType | None = UNSET
+    old: list[_Row] | UnsetType | None = UNSET
+    mysql_types: Raw | UnsetType = field(default=UNSET, name="mysqlType")
+    pk_names: list[str] | UnsetType | None = field(default=UNSET, name="pkNames")
+    sql: str | UnsetType | None = UNSET
+    gtid: str | UnsetType | None = UNSET
+    es: Any = UNSET
+    extension: Any = field(default=UNSET, name="_tidb")
+    id: Any = UNSET
+    ts: Any = UNSET
+    sql_types: Any = field(default=UNSET, name="sqlType")
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The columns' types by name, without those that are null or empty. Raises MessageError."""
+        return {} if self.mysql_types is UNSET else _types_of(bytes(self.mysql_types))
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The columns of the primary key: an empty tuple for null, None where the message has none."""
+        return None if self.pk_names is UNSET else tuple(self.pk_names or ())
+
+
+_TYPES: Final = JsonReader[dict[str, str | None]](dict[str, str | None])
+_KEPT: Final = 256
+
+
+@functools.lru_cache(_KEPT)
+def _types_of(text: bytes) -> Mapping[str, str]:
+    return {} if text == b"null" else {name: type for name, type in _TYPES.read(text, "mysqlType").items() if type}
+
+
+READER: Final = JsonReader[Flat[Row]](Flat[Row])
 _REPLACEMENT: Final = "\ufffd"
+_ADVICE: Final = "see what writes it: flat messages come from Canal with flatMessage=true"
 
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
     """Decode a flat message. Raises MessageError when it is not one, or of an unknown type."""
     try:
-        message = read_message(value)
+        message = READER.read(value)
         origin, parts = origin_of(message), parts_of(message)
     except MessageError as error:
         raise error if error.advice else MessageError(error.message, of=error.of, advice=_ADVICE) from error
@@ -114,41 +152,34 @@ def lossy_columns(change: RowChange) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-FORMAT: Final = Format(
-    name="canal-json",
-    make=lambda options: decode,
-    column_reader=lambda options: _COLUMNS,
-    trailing_zeros_cut=True,
-    in_table_order=True,
-    lossy_columns=lossy_columns,
-)
-
-
-def origin_of(message: JsonObject, commit_ts: int | None = None) -> Origin:
+def origin_of(message: Flat[Any], commit_ts: int | None = None) -> Origin:
     """Return the origin of a flat message; `commit_ts` is TiDB's, if it has one. Raises MessageError."""
     if commit_ts is None:
-        return Origin(time_ms=integer_of(message, "es"), gtid=text_of(message, "gtid") or None)
+        return Origin(time_ms=whole_number(message.es, "es"), gtid=message.gtid or None)
     # Beside a commit-ts the time is not the clock: one that is none is left out.
-    time = message.get("es")
-    time_ms = int(time) if isinstance(time, JsonNumber) and len(time) < 20 and time.isdigit() else None
-    return Origin(time_ms=time_ms if time_ms is not None and is_time_ms(time_ms) else None, commit_ts=commit_ts)
+    return Origin(time_ms=time_of(message), commit_ts=commit_ts)
 
 
-def parts_of(message: JsonObject) -> tuple[MessagePart, ...]:
+def time_of(message: Flat[Any]) -> int | None:
+    """Return the valid time of execution at the source, in milliseconds, written as a number; else None."""
+    return message.es if type(message.es) is int and is_time_ms(message.es) else None
+
+
+def parts_of(message: Flat[Row]) -> tuple[MessagePart, ...]:
     """Return the rows or the statement of a flat message. Raises MessageError when it is not one, or of an unknown
     type."""
-    kind = message.get("type")
-    if not is_text(kind):
-        raise MessageError("type is not a text such as INSERT")
-    if is_ddl(message) or kind in DDL:
-        return (Ddl(_text(message, "database"), _text(message, "table"), _text(message, "sql")),)
-    op = op_of(kind)
+    kind = message.type
+    if not isinstance(kind, str):
+        raise MessageError("the message does not say its type")
+    if message.is_ddl or kind in DDL:
+        return (Ddl(*(_text(message, name) for name in ("database", "table", "sql"))),)
+    op = OPS.get(kind) or op_of(kind)
     return () if op is None else _changes(message, kind, op)
 
 
-def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
-    data = _rows(message, "data")
-    if not data and message.get("old"):
+def _changes(message: Flat[Row], kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
+    data = message.data or []
+    if not data and message.old:
         raise MessageError(
             f"the {kind} has its rows in `old` and none in `data`",
             advice="have its writer put the rows into `data`, as Canal does (Flink CDC's sink up to 3.2 does not)",
@@ -157,24 +188,20 @@ def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tupl
         raise statement_instead_of_rows(kind)
     if not all(data):
         raise no_columns(kind)
-    old = _rows(message, "old") if op == "U" else []
-    if old and len(old) != len(data):
+    nothing: list[Row | None] = [None] * len(data)
+    old = (message.old if op == "U" else None) or nothing
+    if len(old) != len(data):
         raise MessageError(f"old has not as many rows as data, {len(data)}")
-    database, table, types, key = (
-        _text(message, "database"), _text(message, "table"), types_of(message), key_of(message),
-    )  # fmt: skip
-    return tuple(
-        RowChange(
-            database=database,
-            table=table,
-            op=op,
-            before=row if op == "D" else old[n] if old else None,
-            after=None if op == "D" else row,
-            types=types,
-            key=key,
-        )
-        for n, row in enumerate(data)
-    )
+    before, after = (data, nothing) if op == "D" else (old, data)
+    database, table, types, key = message.database or "", message.table or "", message.types, message.key
+    return tuple([RowChange(database, table, op, before[n], after[n], types, key) for n in range(len(data))])
+
+
+def _text(message: Flat[Row], name: str) -> str:
+    text = getattr(message, name)
+    if not isinstance(text, str):
+        raise MessageError(f"{name} is not a text")
+    return text
 
 
 def _named(part: MessagePart) -> MessagePart:
@@ -189,20 +216,90 @@ def _named(part: MessagePart) -> MessagePart:
     return replace(part, before=before, after=after, types=types, key=key)
 
 
-def _rows(message: JsonObject, name: str) -> Sequence[Row]:
-    """Return the rows in `data` or `old`; an empty list when it is null or absent."""
-    found = message.get(name)
-    if found is None:
-        return []
-    if not isinstance(found, list) or not all(
-        isinstance(row, dict) and all(text is None or is_text(text) for text in row.values()) for row in found
-    ):
-        raise MessageError(f"{name} is not a list of rows whose values are texts or null")
-    return found
+# Many messages at once.
+
+_SHAPES_KEPT: Final = 10_000
+_TYPES_KEPT: Final = 16
 
 
-def _text(message: JsonObject, name: str) -> str:
-    text = message.get(name)
-    if not is_text(text):
-        raise MessageError(f"{name} is not a text")
-    return text
+class FlatColumns:
+    """The `ColumnReader` of a format: for messages of one row that differ from one that its decoder has read in nothing
+    but values and times.
+
+    `parts` are those of the decoder. `time` returns a message's commit-ts or, with `in_order`, its time of execution
+    (milliseconds since 1970); None for one that is left to the decoder. With `lossy`, so is text with U+FFFD. With
+    `merged`, columns that an update's new row leaves out are unchanged."""
+
+    def __init__(
+        self,
+        parts: Callable[[Any], Sequence[MessagePart]],
+        time: Callable[[Flat[Row]], int | None],
+        *,
+        in_order: bool = False,
+        lossy: bool = False,
+        merged: bool = False,
+    ) -> None:
+        self._parts, self._time = parts, time
+        self._in_order, self._lossy, self._merged = in_order, lossy, merged
+        self._shapes: dict[tuple[object, ...], list[tuple[Mapping[str, str], RowShape | None]]] = {}
+
+    def __call__(self, values: Sequence[bytes | None]) -> UsualRows:
+        found: list[tuple[int, int, int, str | None, str | None]] = []
+        numbers: dict[RowShape, int] = {}
+        for place, value in enumerate(values):
+            message = None if value is None or b"``" in value else READER.usual(value)
+            if message is None or not message.data or len(message.data) > 1 or len(message.old or ()) > 1:
+                continue
+            row, old = message.data[0], message.old[0] if message.old else None
+            time, shape = self._time(message), self._shape(message, row, old)
+            if time is None or shape is None:
+                continue
+            if shape.op == "D":
+                before, after = image_text(row), None
+            else:
+                before = None if shape.op == "I" else image_text(old)
+                after = image_text({**old, **row} if old and self._merged else row)
+            if not (self._lossy and _REPLACEMENT in f"{before}{after}"):
+                found.append((place, time, numbers.setdefault(shape, len(numbers)), before, after))
+        columns = [*zip(*found, strict=True)] if found else [()] * 5
+        places, times, shape_of = (np.array(column, np.int64) for column in columns[:3])
+        before, after = (pa.array(column, pa.string()) for column in columns[3:])
+        return UsualRows(places, times, self._in_order, shape_of, [*numbers], before, after)
+
+    def _shape(self, message: Flat[Row], row: Row, old: Row | None) -> RowShape | None:
+        """Return the shape of a message's row; None where the decoder does not make one change of it."""
+        try:
+            types = message.types
+        except MessageError:
+            return None
+        place = (
+            message.type, message.is_ddl, message.database, message.table, message.key, tuple(row),
+            None if old is None else tuple(old) if self._merged else True,
+        )  # fmt: skip
+        known = self._shapes.setdefault(place, [])
+        for own, shape in known:
+            # TiCDC writes types in any order.
+            if own is types or (own == types and (not self._in_order or [*own] == [*types])):
+                return shape
+        try:
+            parts = self._parts(message)
+        except MessageError:
+            parts = ()
+        change, shape = parts[0] if len(parts) == 1 else None, None
+        if isinstance(change, RowChange):
+            names = tuple(change.after or change.before or ())
+            shape = RowShape(change.database, change.table, change.op, names, change.types, change.key)
+        if len(self._shapes) > _SHAPES_KEPT or len(known) > _TYPES_KEPT:
+            self._shapes.clear()
+        known.append((types, shape))
+        return shape
+
+
+FORMAT: Final = Format(
+    name="canal-json",
+    make=lambda options: decode,
+    trailing_zeros_cut=True,
+    in_table_order=True,
+    lossy_columns=lossy_columns,
+    column_reader=lambda options: FlatColumns(parts_of, time_of, in_order=True, lossy=True),
+)

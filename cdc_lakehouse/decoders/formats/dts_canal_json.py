@@ -20,18 +20,20 @@ from __future__ import annotations
 import functools
 from typing import Final, Literal
 
+from msgspec import UnsetType
+
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.decoders.format import Decode, Format, Options, Row, present, shown, sized
-from cdc_lakehouse.decoders.formats.canal_json import origin_of
-from cdc_lakehouse.decoders.json.columns import OPS, FlatColumns
-from cdc_lakehouse.decoders.json.object import JsonObject, is_ddl, key_of, read_message, row_of, text_of, types_of
+from cdc_lakehouse.decoders.formats.canal_json import Flat, FlatColumns, origin_of, time_of
+from cdc_lakehouse.decoders.json.object import OPS, JsonObject, JsonReader, row_of
 from cdc_lakehouse.errors import ConfigurationError
 
 _SWAPPED: Final = "before_2022_03_20"
 """The name of the option: `data` and `old` are exchanged."""
 
+_Message = Flat[JsonObject | None]
+_READER: Final = JsonReader[_Message](_Message)
 _OPS: Final[dict[str, Literal["I", "U", "D"]]] = {**OPS, "INIT": "I"}
-_COLUMNS: Final = FlatColumns(time="/es", in_order=True, ops=_OPS, merged=True)
 
 
 def _decoder(options: Options) -> Decode:
@@ -40,66 +42,68 @@ def _decoder(options: Options) -> Decode:
     swapped = options.get(_SWAPPED, False)
     if not isinstance(swapped, bool):
         raise ConfigurationError(
-            f"option {_SWAPPED} of format {FORMAT.name} is neither true nor false", advice="set it to true or false"
+            f"option {_SWAPPED} of format dts-canal-json is neither true nor false", advice="set it to true or false"
         )
     return functools.partial(_decode, swapped)
 
 
-FORMAT: Final = Format(
-    name="dts-canal-json",
-    make=_decoder,
-    options=(_SWAPPED,),
-    configured=lambda source, storage: {_SWAPPED: source.before_2022_03_20},
-    column_reader=lambda options: None if options.get(_SWAPPED) else _COLUMNS,
-    # The vendor's documents do not say whether values are labels or numbers.
-    labels="uncertain",
-    can_contradict_options=True,
-)
-
-
-def _option_conflict(message: JsonObject, swapped: bool) -> str | None:
+def _option_conflict(message: _Message, swapped: bool) -> str | None:
     """Return why the option cannot be right for this message, None where the message does not show it. Only messages
     with one row image do: a DELETE with its row in the wrong one, an INSERT with its row in `old`. With the wrong
     option every UPDATE is undone and none is refused."""
-    op = None if _is_ddl(message) else _OPS.get(text_of(message, "type") or "")
-    data, old = _has_rows(message, "data"), _has_rows(message, "old")
+    op = None if _is_ddl(message) else _OPS.get(message.type or "")
+    data, old = (any(row is not None for row in rows or ()) for rows in (message.data, message.old))
     if op is None or op == "U" or data == old:
         return None
     if old and not swapped:
-        return f"a row of {message['type']} is in old: the task is of before 2022-03-20, set {_SWAPPED}"
+        return f"a row of {message.type} is in old: the task is of before 2022-03-20, set {_SWAPPED}"
     if data and swapped and op == "D":
         return f"a row of DELETE is in data: the task is of 2022-03-20 or later, do not set {_SWAPPED}"
     return None
 
 
 def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
-    message = read_message(sized(present(value)))
-    parts = (_ddl(message),) if _is_ddl(message) else _row_changes(message, swapped)
-    return Message(origin_of(message), parts, _option_conflict(message, swapped))
+    message = _READER.read(sized(present(value)))
+    return Message(origin_of(message), _parts(swapped, message), _option_conflict(message, swapped))
 
 
-def _is_ddl(message: JsonObject) -> bool:
-    return is_ddl(message) or message.get("type") == "DDL"
-
-
-def _ddl(message: JsonObject) -> Ddl:
-    sql = text_of(message, "sql")
-    if not sql:
+def _parts(swapped: bool, message: _Message) -> tuple[MessagePart, ...]:
+    if not _is_ddl(message):
+        return _row_changes(message, swapped)
+    if not message.sql:
         raise MessageError("a DDL has no statement")
-    return Ddl(text_of(message, "database") or "", text_of(message, "table") or "", sql)
+    return (Ddl(message.database or "", message.table or "", message.sql),)
 
 
-def _row_changes(message: JsonObject, swapped: bool) -> tuple[MessagePart, ...]:
+def _is_ddl(message: _Message) -> bool:
+    return bool(message.is_ddl) or message.type == "DDL"
+
+
+def _row_changes(message: _Message, swapped: bool) -> tuple[MessagePart, ...]:
     database, table, type = (_required(message, name) for name in ("database", "table", "type"))
     op = _OPS.get(type)
     if op is None:
         raise MessageError(f"the type {shown(type)} is none of {', '.join(_OPS)} and DDL")
     try:
-        types, key = types_of(message), key_of(message)
-        images = _images(op, _rows(message, "data"), _rows(message, "old"), swapped)
+        types, key = message.types, message.key
+        images = _images(op, _rows(message.data), _rows(message.old), swapped)
     except MessageError as error:
         raise error.within(database, table) from error
     return tuple(RowChange(database, table, op, before, after, types, key) for before, after in images)
+
+
+def _required(message: _Message, name: str) -> str:
+    text: str | UnsetType | None = getattr(message, name)
+    if not text:
+        raise MessageError(f"the message does not say its {name}")
+    return text
+
+
+def _rows(rows: list[JsonObject | None] | UnsetType | None) -> list[Row | None] | None:
+    """Return the rows of `data` or `old`; None where there is no such list, or no row in it."""
+    if not rows or all(row is None for row in rows):
+        return None
+    return [row and row_of(row) for row in rows]
 
 
 def _images(
@@ -127,23 +131,17 @@ def _updates(*, after: list[Row | None] | None, before: list[Row | None] | None)
     return [(old, {**(old or {}), **(new or {})}) for old, new in zip(before, after, strict=True)]
 
 
-def _has_rows(message: JsonObject, name: str) -> bool:
-    rows = message.get(name)
-    return isinstance(rows, list) and any(row is not None for row in rows)
-
-
-def _rows(message: JsonObject, name: str) -> list[Row | None] | None:
-    """Return the rows of `data` or `old`; None where there is no such list, or no row in it."""
-    rows = message.get(name)
-    if rows is None:
-        return None
-    if not isinstance(rows, list) or not all(row is None or isinstance(row, dict) for row in rows):
-        raise MessageError(f"{name} is no list of rows")
-    return None if not any(row is not None for row in rows) else [row and row_of(row) for row in rows]
-
-
-def _required(message: JsonObject, name: str) -> str:
-    text = text_of(message, name)
-    if not text:
-        raise MessageError(f"the message does not say its {name}")
-    return text
+FORMAT: Final = Format(
+    name="dts-canal-json",
+    make=_decoder,
+    options=(_SWAPPED,),
+    configured=lambda source, storage: {_SWAPPED: source.before_2022_03_20},
+    column_reader=lambda options: (
+        None
+        if options.get(_SWAPPED)
+        else FlatColumns(functools.partial(_parts, False), time_of, in_order=True, merged=True)
+    ),
+    # The vendor's documents do not say whether values are labels or numbers.
+    labels="uncertain",
+    can_contradict_options=True,
+)

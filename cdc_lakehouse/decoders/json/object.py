@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, Final, Never, TypeGuard
+from typing import Any, Final, Generic, Literal, Never, TypeGuard, TypeVar
+
+import msgspec
+from msgspec import UNSET
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.format import Row, present, shown
@@ -17,6 +20,9 @@ from cdc_lakehouse.sources import read_json
 
 JsonObject = dict[str, Any]
 """Values are None, bool, str, JsonNumber, lists and further objects."""
+
+OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
+"""Names of operations in flat messages."""
 
 _MAX_INTEGER: Final = (1 << 63) - 1
 _DIGITS: Final = re.compile("[0-9]{1,19}")
@@ -28,9 +34,67 @@ class JsonNumber(str):
     __slots__ = ()
 
 
+class NotJsonError(MessageError):
+    """A message is not one valid JSON object."""
+
+
 def read_message(value: bytes | None) -> JsonObject:
     """Parse a line or message. Raises MessageError where there is none, or it is not one JSON object (see `parse`)."""
     return parse(utf8(present(value)))
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_Read = TypeVar("_Read")
+
+
+class JsonReader(Generic[_Read]):
+    """Reads JSON objects as a type, in a fifth of the time of `parse`.
+
+    `msgspec` takes the last one of equal names, and leaves out what the type does not have. What it has read is never
+    longer when it is written again: so where it is as long as the text without spaces, nothing is missing. Of all
+    others `parse` says whether they are valid."""
+
+    def __init__(self, type: Any) -> None:
+        self._usual = msgspec.json.Decoder(type, float_hook=_refused)
+        self._any = msgspec.json.Decoder(type, float_hook=JsonNumber)
+
+    def usual(self, text: bytes) -> _Read | None:
+        """Return the object where it is valid and of the type, with no other names; else None."""
+        try:
+            read = self._usual.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        again = _ENCODER.encode(read)
+        is_whole = len(again) == len(text) or len(_compact(again)) == len(_compact(_without_html(text)))
+        return read if is_whole else None
+
+    def read(self, value: bytes | None, what: str = "the message") -> _Read:
+        """Return the object; `what` names it in errors. Raises MessageError as `parse` does, and where it is not of the
+        type."""
+        text = present(value)
+        if (read := self.usual(text)) is not None:
+            return read
+        parse(utf8(text), what)
+        try:
+            return self._any.decode(text)
+        except msgspec.ValidationError as error:
+            raise MessageError(f"{what} is not written as its format says: {error}") from None
+
+
+def _compact(text: bytes) -> bytes:
+    return msgspec.json.format(text, indent=-1)
+
+
+def _refused(fraction: str) -> Never:
+    """Refuse a number whose digits might be written in another way."""
+    raise ValueError(fraction)
+
+
+def _without_html(text: bytes) -> bytes:
+    """Return the text with the characters that Go escapes for HTML, the only ones that it need not."""
+    if rb"\u00" in text and rb"\\u" not in text:
+        return text.replace(rb"\u003c", b"<").replace(rb"\u003e", b">").replace(rb"\u0026", b"&")
+    return text
 
 
 def utf8(value: bytes) -> str:
@@ -38,7 +102,7 @@ def utf8(value: bytes) -> str:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise MessageError(f"the message is not UTF-8: see byte {error.start}") from error
+        raise NotJsonError(f"the message is not UTF-8: see byte {error.start}") from error
 
 
 def parse(text: str, what: str = "the message") -> JsonObject:
@@ -47,7 +111,7 @@ def parse(text: str, what: str = "the message") -> JsonObject:
     Raises MessageError for text that is not a JSON object, has a name twice in an object, or half of a surrogate pair.
     """
     numbers = {"parse_int": JsonNumber, "parse_float": JsonNumber, "parse_constant": _no_constant}
-    return read_json(text, what, object_pairs_hook=unique, **numbers)
+    return read_json(text, what, NotJsonError, object_pairs_hook=_unique, **numbers)
 
 
 def text_of(parsed: JsonObject, name: str) -> str | None:
@@ -59,14 +123,19 @@ def text_of(parsed: JsonObject, name: str) -> str | None:
 
 
 def integer_of(parsed: JsonObject, name: str) -> int | None:
-    """Return the whole number of that name, 0 to 2^63 - 1, written as a number or as text; None
-    where there is none. Raises MessageError for anything else."""
-    value = parsed.get(name)
-    if value is None:
+    """Return the whole number of that name as `whole_number` does."""
+    return whole_number(parsed.get(name), name)
+
+
+def whole_number(value: object, name: str) -> int | None:
+    """Return a whole number, 0 to 2^63 - 1, written as a number or as text; None for none. Raises MessageError for
+    anything else; `name` is that of the value."""
+    if value is None or value is UNSET:
         return None
-    if not isinstance(value, str) or not _DIGITS.fullmatch(value) or int(value) > _MAX_INTEGER:
+    number = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value
+    if type(number) is not int or not 0 <= number <= _MAX_INTEGER:
         raise MessageError(f"{name} is not a whole number of at most 63 bits")
-    return int(value)
+    return number
 
 
 def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
@@ -77,40 +146,10 @@ def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
     raise MessageError(f"{name} is not an object")
 
 
-def is_ddl(parsed: JsonObject) -> bool:
-    """Return `isDdl`, False where there is none. Raises MessageError for anything else than true and false."""
-    value = parsed.get("isDdl")
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise MessageError("isDdl is neither true nor false")
-
-
 def row_of(columns: JsonObject) -> Row:
     """Return a row's values by column, as text: a number as it is written, true as 1. Raises MessageError for a value
     that is a list or an object."""
     return {name: _value(value, name) for name, value in columns.items()}
-
-
-def types_of(parsed: JsonObject) -> dict[str, str]:
-    """Return `mysqlType`, the columns' types by name, without those that are null or empty. Raises MessageError where
-    one is not text."""
-    types = object_of(parsed, "mysqlType") or {}
-    if not all(type is None or is_text(type) for type in types.values()):
-        raise MessageError("mysqlType has a type that is not text")
-    return {name: type for name, type in types.items() if type}
-
-
-def key_of(parsed: JsonObject) -> tuple[str, ...] | None:
-    """Return `pkNames`, the columns of the primary key: an empty tuple for null, None where the message has none.
-    Raises MessageError where it is not a list of names."""
-    if "pkNames" not in parsed:
-        return None
-    names = parsed["pkNames"]
-    if names is None:
-        return ()
-    if not isinstance(names, list) or not all(map(is_text, names)):
-        raise MessageError("pkNames is no list of names")
-    return tuple(names)
 
 
 def is_text(value: object) -> TypeGuard[str]:
@@ -124,19 +163,19 @@ def _value(value: object, name: str) -> str | None:
             return None
         case bool():
             return "1" if value else "0"
-        case str():
+        case str() | int():
             return str(value)
         case _:
             raise MessageError(f"the value of column {shown(name)} is a list or an object, not text")
 
 
-def unique(pairs: list[tuple[str, object]]) -> JsonObject:
+def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
     """Build the object of these names and values. Raises MessageError for a duplicate name."""
     parsed = dict(pairs)
     if len(parsed) == len(pairs):
         return parsed
     twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-    raise MessageError(f"an object has the name {shown(twice)} twice: which of its values holds is not known")
+    raise NotJsonError(f"an object has the name {shown(twice)} twice: which of its values holds is not known")
 
 
 def _no_constant(word: str) -> Never:

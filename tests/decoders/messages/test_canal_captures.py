@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cdc_lakehouse.changelog.events import Message, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders.formats import canal_entries, canal_json
