@@ -200,7 +200,8 @@ def test_csv_cut_anywhere_keeps_whole_records(piece: int) -> None:
             assert last == [whole[done]]  # Only its line end is missing.
         elif rest.endswith((b'\r\n",', b'\r\n",\\')):
             # What is left of NULL is read as a text: nothing in the record shows that more was to come.
-            cut = {**whole[done]["after"], "note": rest[rest.rindex(b",") + 1 :].decode()}
+            after: dict[str, Any] = whole[done]["after"]
+            cut = {**after, "note": rest[rest.rindex(b",") + 1 :].decode()}
             assert last == [whole[done] | {"after": cut}]
         elif rest:
             assert last[0]["problem"] and last[0]["value"] in (rest, rest.rstrip(b"\r\n"))

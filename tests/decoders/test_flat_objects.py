@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ DAMAGE = st.lists(
 )
 
 
-def written(row: dict[str, str | None]) -> bytes:
+def written(row: Mapping[str, str | None]) -> bytes:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
 
 

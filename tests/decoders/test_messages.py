@@ -133,7 +133,7 @@ def results_of(case: Case) -> Iterator[str]:
     yield from ("read by columns" for name, options in formats.values() if is_read_by_columns(name, options, value))
 
 
-def is_read_by_columns(name: str, options: dict[str, object], value: bytes | None) -> bool:
+def is_read_by_columns(name: str, options: dict[str, Any], value: bytes | None) -> bool:
     """Where others are read by columns, between two of them it is the same, however it is read."""
     if format_of(name).column_reader(options) is None:
         return False
@@ -244,7 +244,7 @@ IDENTIFIERS = st.text(
 
 @given(IDENTIFIERS.filter(lambda name: "." not in name), IDENTIFIERS, st.lists(IDENTIFIERS, min_size=1, max_size=3))
 def test_statements_name_what_the_message_names(database: str, table: str, columns: list[str]) -> None:
-    decode = format_of("shareplex-json").decoder({})
+    decode: Any = format_of("shareplex-json").decoder({})
     meta = {"table": f"{database}.{table}"}
     named = TableRef(database, table)
     (truncate,) = decode(None, shareplex("truncate", meta)).parts
