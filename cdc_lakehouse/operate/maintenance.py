@@ -88,34 +88,21 @@ _MB: Final = 1 << 20
 
 @dataclass(slots=True)
 class MaintainedTable:
-    """The maintenance of one table. `table` is the identifier in the lake, `source` the name in the source, None for
-    `events` and `records`. `after` is None in a dry run, and when something could not be done, which `deferred` tells.
-    `counts` say what was done, or would be in a dry run, by the names of `RULES`."""
-
-    table: str
-    source: TableName | None
-    before: TableHealth = field(default_factory=TableHealth)
-    after: TableHealth | None = None
-    counts: Counter[str] = field(default_factory=Counter[str])
-    deferred: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Maintained:
-    """The maintenance of a feed. `removed` is what is not kept any longer, by the names of `retention.REMOVED`."""
-
-    tables: tuple[MaintainedTable, ...]
-    removed: Mapping[str, int] = field(default_factory=nothing_removed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """A table to maintain. `unreadable` says why it cannot be read."""
+    """A table and its maintenance. `identifier` is of the lake, `source` the name in the source, None for `events` and
+    `records`. `after` is None in a dry run, and when something could not be done, which `deferred` tells. `counts` say
+    what was done, or would be in a dry run, by the names of `RULES`."""
 
     identifier: Identifier
     source: TableName | None = None
     state: TableState | None = None
-    unreadable: str | None = None
+    deferred: str | None = None
+    before: TableHealth = field(default_factory=TableHealth)
+    after: TableHealth | None = None
+    counts: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def table(self) -> str:
+        return str(self.identifier)
 
     @property
     def name(self) -> str:
@@ -125,6 +112,14 @@ class _Target:
     @property
     def is_events(self) -> bool:
         return self.name == _EVENTS
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """The maintenance of a feed. `removed` is what is not kept any longer, by the names of `retention.REMOVED`."""
+
+    tables: tuple[MaintainedTable, ...]
+    removed: Mapping[str, int] = field(default_factory=nothing_removed)
 
 
 class Maintenance:
@@ -146,7 +141,7 @@ class Maintenance:
         self._log = log
         self._clock = clock
         self._run = f"{MAINTENANCE}{uuid.uuid4()}"
-        self._targets: Sequence[_Target] = ()
+        self._targets: Sequence[MaintainedTable] = ()
         self._forgotten_before: datetime.datetime | None = None
         """In a dry run: cuts from before this moment would be forgotten."""
 
@@ -167,7 +162,7 @@ class Maintenance:
         chosen = [each for each in self._chosen(wanted) if wanted is not None or each.source is not None]
         return Maintained(self._each(chosen, [rule for rule in RULES if rule.compacts], dry_run=dry_run))
 
-    def _chosen(self, wanted: str | None) -> list[_Target]:
+    def _chosen(self, wanted: str | None) -> list[MaintainedTable]:
         self._targets = self._find_targets()
         chosen = [each for each in self._targets if wanted in (None, each.name)]
         if wanted is not None and not chosen:
@@ -177,57 +172,56 @@ class Maintenance:
             )
         return chosen
 
-    def _find_targets(self) -> list[_Target]:
+    def _find_targets(self) -> list[MaintainedTable]:
         """Return the current-state tables, including dropped ones, and the feed's own tables that do not keep
         themselves small."""
         tables = CurrentTables(self._lake, self._feed)
         lives = SchemaHistory(self._lake, self._feed.name).history.incarnations().values()
-        found: dict[Identifier, _Target] = {}
+        found: dict[Identifier, MaintainedTable] = {}
         for life in lives:
             try:
                 state = tables.find(life)
             except UnreadableTableError as error:
                 where = tables.identifier(life.last.name)
-                found.setdefault(where, _Target(where, life.last.name, unreadable=str(error)))
+                found.setdefault(where, MaintainedTable(where, life.last.name, deferred=str(error)))
                 continue
             if state is not None:
-                found[state.identifier] = _Target(state.identifier, state.name, state)
+                found[state.identifier] = MaintainedTable(state.identifier, state.name, state)
         machinery = [system_table(self._feed.name, name) for name in _GROWING]
         return [
             *(target for _, target in sorted(found.items())),
-            *(_Target(identifier) for identifier in machinery if self._lake.load(identifier) is not None),
+            *(MaintainedTable(identifier) for identifier in machinery if self._lake.load(identifier) is not None),
         ]
 
-    def _each(self, targets: Sequence[_Target], rules: Sequence[Rule], *, dry_run: bool) -> tuple[MaintainedTable, ...]:
+    def _each(
+        self, targets: Sequence[MaintainedTable], rules: Sequence[Rule], *, dry_run: bool
+    ) -> tuple[MaintainedTable, ...]:
         progress = Progress(self._log, "tables are maintained", len(targets))
-        done: list[MaintainedTable] = []
         for target in targets:
-            done.append(self._maintain(target, rules, dry_run=dry_run))
+            self._maintain(target, rules, dry_run=dry_run)
             progress.add()
-        return tuple(done)
+        return tuple(targets)
 
-    def _maintain(self, target: _Target, rules: Sequence[Rule], *, dry_run: bool) -> MaintainedTable:
-        done = MaintainedTable(str(target.identifier), target.source, deferred=target.unreadable)
+    def _maintain(self, target: MaintainedTable, rules: Sequence[Rule], *, dry_run: bool) -> None:
         try:
-            if target.unreadable is None:
-                done.before = table_health(self._load(target))
+            if target.deferred is None:
+                target.before = table_health(self._load(target))
                 for rule in rules:
                     if dry_run:
-                        done.counts[rule.name] += rule.plan(self, target) if rule.name else 0
+                        target.counts[rule.name] += rule.plan(self, target) if rule.name else 0
                     else:
                         for count in self._carried_out(rule, target):
-                            done.counts[rule.name] += count
-                done.after = None if dry_run else table_health(self._load(target))
+                            target.counts[rule.name] += count
+                target.after = None if dry_run else table_health(self._load(target))
         except ConcurrentRunError:
             raise
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             # What was done before the error stays done.
-            done.deferred = described(error)
-        if done.deferred is not None:
-            self._log.warning("maintenance of %s: %s", target.identifier, done.deferred)
-        return done
+            target.deferred = described(error)
+        if target.deferred is not None:
+            self._log.warning("maintenance of %s: %s", target.identifier, target.deferred)
 
-    def _carried_out(self, rule: Rule, target: _Target) -> Iterator[int]:
+    def _carried_out(self, rule: Rule, target: MaintainedTable) -> Iterator[int]:
         if not rule.is_leased:
             yield rule.do(self, target)
             return
@@ -240,11 +234,11 @@ class Maintenance:
 
     # --- What the rules of a table do ---
 
-    def superseded(self, target: _Target) -> int:
+    def superseded(self, target: MaintainedTable) -> int:
         found = SupersededEvents(self._context()).find() if target.is_events else None
         return sum(map(len, (found or {}).values()))
 
-    def remove_superseded(self, target: _Target) -> int:
+    def remove_superseded(self, target: MaintainedTable) -> int:
         """Remove superseded events that are no longer kept. Runs can be active during the search: what they add is
         later."""
         events = SupersededEvents(self._context()) if target.is_events else None
@@ -255,7 +249,7 @@ class Maintenance:
         self._log.info("removed %d events that later ones have superseded", count)
         return count
 
-    def rewrite_files(self, target: _Target) -> int:
+    def rewrite_files(self, target: MaintainedTable) -> int:
         done = self._procedures.rewrite_data_files(target.identifier, self._options(self.candidates(target)))
         if done:
             self._log.info("rewrote %d data files of %s", done, target.identifier)
@@ -265,7 +259,7 @@ class Maintenance:
             self.show(target)
         return done
 
-    def candidates(self, target: _Target) -> list[StoredFile]:
+    def candidates(self, target: MaintainedTable) -> list[StoredFile]:
         settings, size = self._settings, self._settings.target_file_mb * _MB
         return rewrite_candidates(self._load(target), size, settings.min_small_files, settings.max_delete_ratio)
 
@@ -282,38 +276,38 @@ class Maintenance:
             options["max-files-to-rewrite"] = max(self._settings.min_small_files, len(files) * unit // size)
         return options
 
-    def dangling(self, target: _Target) -> Sequence[Any]:
+    def dangling(self, target: MaintainedTable) -> Sequence[Any]:
         """Return position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
         table = None if target.state is None else self._load(target)
         return () if table is None or not table_health(table).deleted_rows else dangling_deletes(table)
 
-    def remove_dangling(self, target: _Target) -> int:
+    def remove_dangling(self, target: MaintainedTable) -> int:
         snapshot, files = self._load(target).metadata.current_snapshot_id, self.dangling(target)
         if files:
             self._iceberg.remove_deletes(target.identifier, snapshot, files)
         return len(files)
 
-    def replaced(self, target: _Target) -> Sequence[int]:
+    def replaced(self, target: MaintainedTable) -> Sequence[int]:
         """Return the snapshots with the rows of the current one, which comes first. The newest cut is made to name it
         also when maintenance ended right after writing it, or when another writer has rewritten files."""
         table = None if target.state is None else self._load(target)
         return () if table is None else same_rows(table, table.current_snapshot())
 
-    def show(self, target: _Target) -> int:
+    def show(self, target: MaintainedTable) -> int:
         if target.state is not None:
             newest, *earlier = self.replaced(target)
             name, checkpoints = target.state.name, Checkpoints(self._lake, self._feed.name)
             checkpoints.show_instead(name.database, name.table, dict.fromkeys(earlier, newest))
         return 0
 
-    def many_manifests(self, target: _Target) -> int:
+    def many_manifests(self, target: MaintainedTable) -> int:
         count = manifest_count(self._load(target))
         return count if count > _MANY_MANIFESTS else 0
 
-    def rewrite_manifests(self, target: _Target) -> int:
+    def rewrite_manifests(self, target: MaintainedTable) -> int:
         return self._procedures.rewrite_manifests(target.identifier)
 
-    def expired_tags(self, target: _Target) -> tuple[str, ...]:
+    def expired_tags(self, target: MaintainedTable) -> tuple[str, ...]:
         """Return the expired tags of cuts, by the newest cut's time as in runs. A run's commit removes them too, but
         not of a table that has not changed since."""
         newest = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
@@ -321,11 +315,11 @@ class Maintenance:
             return ()
         return plan_tags(tags_of(self._load(target)), None, newest, self._lake.config.cuts).removed
 
-    def remove_tags(self, target: _Target) -> int:
+    def remove_tags(self, target: MaintainedTable) -> int:
         self._iceberg.remove_tags(target.identifier, self.expired_tags(target))
         return 0
 
-    def outdated_snapshots(self, target: _Target) -> list[int]:
+    def outdated_snapshots(self, target: MaintainedTable) -> list[int]:
         """Return the snapshots that are older than cuts are kept and that nothing needs: no kept cut, no branch or tag,
         and for `events` no held table."""
         table, over = self._load(target), self.expired_tags(target)
@@ -342,7 +336,7 @@ class Maintenance:
             if each.timestamp_ms < oldest and each.snapshot_id not in needed
         ]
 
-    def expire(self, target: _Target) -> int:
+    def expire(self, target: MaintainedTable) -> int:
         outdated = self.outdated_snapshots(target)
         if outdated:
             self._iceberg.expire_snapshots(target.identifier, outdated)
@@ -354,10 +348,11 @@ class Maintenance:
         cut = Checkpoints(self._lake, self._feed.name).last()
         states = (each.state for each in self._targets if each.state is not None)
         held = (each.applied_batch for each in states if each.incarnation in cut.held_incarnations)
-        applied = 0 if any(each.unreadable is not None for each in self._targets) else min([cut.batch, *held])
+        unread = any(each.source is not None and each.state is None for each in self._targets)
+        applied = 0 if unread else min([cut.batch, *held])
         return Segments(self._lake, self._feed.name).earlier_contents(applied)
 
-    def orphans(self, target: _Target, *, dry_run: bool) -> int:
+    def orphans(self, target: MaintainedTable, *, dry_run: bool) -> int:
         older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)
         return self._procedures.remove_orphan_files(target.identifier, older_than, dry_run=dry_run)
 
@@ -398,7 +393,7 @@ class Maintenance:
     def _iceberg(self) -> IcebergJavaApi:
         return IcebergJavaApi(self._spark)
 
-    def _load(self, target: _Target) -> Table:
+    def _load(self, target: MaintainedTable) -> Table:
         return self._lake.existing(target.identifier)
 
 
@@ -413,8 +408,8 @@ class Rule:
 
     name: str
     column: str | None
-    plan: Callable[[Maintenance, _Target], int]
-    do: Callable[[Maintenance, _Target], int]
+    plan: Callable[[Maintenance, MaintainedTable], int]
+    do: Callable[[Maintenance, MaintainedTable], int]
     compacts: bool = False
     in_parts: bool = False
     is_leased: bool = True
