@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,7 +25,7 @@ from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig, Pro
 from cdc_lakehouse.errors import AlertNotSentError, CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.alerts import receiver_label, send
-from cdc_lakehouse.operate.signals import Notification, NotifiedProblem, Problem, find_problems, plan_notifications
+from cdc_lakehouse.operate.signals import NotifiedProblem, Problem, find_problems, plan_notifications
 from cdc_lakehouse.operate.state import FeedState
 
 # Problems of a feed that Dagster knows of: failed runs and checks, and overdue maintenance.
@@ -131,6 +132,10 @@ def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
     return dg.Definitions(sensors=[alert])
 
 
+_Notified = tuple[str, dict[str, NotifiedProblem], bool, AlertNotSentError | None]
+"""The label of a receiver, what it was notified of, whether there was a message, and why it was not taken."""
+
+
 def notify_receivers(
     instance: dg.DagsterInstance,
     lake: Lake,
@@ -157,41 +162,26 @@ def notify_receivers(
             except CdcError as error:
                 unread.add((feed.name, of_runs))
                 log.error(f"feed {feed.name}: {error}")
-    labels = [receiver_label(receiver, position) for position, receiver in enumerate(config.alerts)]
-    found = [
-        plan_notifications(
-            receiver,
-            problems,
-            lambda problem: (problem.feed, problem.kind in KINDS) not in unread,
-            {key: each for key, each in memory.notified.get(label, {}).items() if each.problem.feed in names},
-            now,
+
+    def notify(position: int, receiver: AlertReceiver) -> _Notified:
+        label = receiver_label(receiver, position)
+        known = {key: each for key, each in memory.notified.get(label, {}).items() if each.problem.feed in names}
+        notifications, then = plan_notifications(
+            receiver, problems, lambda problem: (problem.feed, problem.kind in KINDS) not in unread, known, now
         )
-        for receiver, label in zip(config.alerts, labels, strict=True)
-    ]
-    taken = _send_all(
-        [(receiver, notifications) for receiver, (notifications, _) in zip(config.alerts, found, strict=True)]
-    )
-    notified: dict[str, dict[str, NotifiedProblem]] = {}
-    for label, error, (_, then) in zip(labels, taken, found, strict=True):
-        notified[label] = then if error is None else memory.notified.get(label, {})
-        if error is not None:
-            log.error(f"{label} did not take a message, which is tried again: {error}")
-    memory.notified = notified
-    messages = sum(bool(notifications) for notifications, _ in found)
-    failed = sum(error is not None for error in taken)
-    return f"{len(problems)} problems; {messages - failed} of {messages} messages were taken"
-
-
-def _send_all(messages: Sequence[tuple[AlertReceiver, Sequence[Notification]]]) -> list[AlertNotSentError | None]:
-    """Send messages concurrently, because a tick has a minute, and a receiver that does not answer takes seconds."""
-    with ThreadPoolExecutor(max_workers=len(messages)) as pool:
-        return list(pool.map(lambda message: _try_to_send(*message), messages))
-
-
-def _try_to_send(receiver: AlertReceiver, notifications: Sequence[Notification]) -> AlertNotSentError | None:
-    if notifications:
         try:
-            send(receiver, notifications)
+            if notifications:
+                send(receiver, notifications)
         except AlertNotSentError as error:
-            return error
-    return None
+            return label, known, True, error
+        return label, then, bool(notifications), None
+
+    # Concurrently: a tick has a minute, and a receiver that does not answer takes seconds.
+    with ThreadPoolExecutor(max_workers=len(config.alerts)) as pool:
+        found = list(pool.map(notify, itertools.count(), config.alerts))
+    memory.notified = {label: known for label, known, _, _ in found}
+    errors = [(label, error) for label, _, _, error in found if error is not None]
+    for label, error in errors:
+        log.error(f"{label} did not take a message, which is tried again: {error}")
+    messages = sum(is_told for _, _, is_told, _ in found)
+    return f"{len(problems)} problems; {messages - len(errors)} of {messages} messages were taken"

@@ -36,7 +36,7 @@ from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.positions import tso
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, write_atomically
 from cdc_lakehouse.sources.sink.paths import METADATA
@@ -217,14 +217,6 @@ class Shop:
         ones above it."""
         self.last_ts = max(tso(moment), self.last_ts + 1)
         return self.last_ts
-
-    def tables(self) -> dict[tuple[str, str], tuple[tuple[SourceColumn, ...], list[Row]]]:
-        """Return the columns and current rows of every table, by database and table. Values are text in canal-json's
-        notation."""
-        return {
-            (_DATABASE, name): (table.columns, [dict(row) for row in self.content[name].values()])
-            for name, table in self.definitions.items()
-        }
 
     # --- What a transaction reads and changes ---
 

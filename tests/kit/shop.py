@@ -23,7 +23,11 @@ def check_shop(lake: TestLake) -> None:
 
 def true_rows(lake: TestLake) -> dict[tuple[str, str], tuple[list[str], list[tuple[Any, ...]]]]:
     """By table: names of its columns, and its rows."""
-    return {name: _true(*table) for name, table in shop_of(lake.sink).tables().items()}
+    shop = shop_of(lake.sink)
+    return {
+        ("shop", name): _true(table.columns, list(shop.content[name].values()))
+        for name, table in shop.definitions.items()
+    }
 
 
 def _true(columns: Any, found: list[dict[str, str | None]]) -> tuple[list[str], list[tuple[Any, ...]]]:

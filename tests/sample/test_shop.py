@@ -129,7 +129,7 @@ def test_a_shop_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> No
     shop.open(START)
     for _ in range(800):
         shop.trade(START)
-    sizes = {table: len(rows) for (_, table), (_, rows) in shop.tables().items()}
+    sizes = {table: len(rows) for table, rows in shop.content.items()}
     assert 20 < sizes["customers"] <= 31 and 30 < sizes["orders"] <= 61
 
 

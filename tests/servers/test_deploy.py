@@ -86,8 +86,8 @@ def tables(installed: Installed, env: dict[str, str]) -> dict[str, int]:
 
 def check_tables(seen: dict[str, int], sink: Path) -> None:
     """The number of rows of the shop's tables that are never renamed, of whose sink they are."""
-    shop = shop_of(sink).tables()
-    expected = {f"shop.{name}": len(shop["shop", name][1]) for name in ("orders", "customers", "payments")}
+    content = shop_of(sink).content
+    expected = {f"shop.{name}": len(content[name]) for name in ("orders", "customers", "payments")}
     assert {table: seen.get(table) for table in expected} == expected
 
 
@@ -143,7 +143,7 @@ def test_parts_of_the_compose_file_run_together(
 
     def command(service: str) -> list[str]:
         ports = {"0.0.0.0": "127.0.0.1", "4000": str(code), "3000": str(web)}
-        program, *arguments = (ports.get(word, word) for word in services[service]["command"])
+        program, *arguments = (ports.get(word, word) for word in map(str, services[service]["command"]))
         return [installed.program(program), *arguments]
 
     bucket = services["bucket"]["command"]
