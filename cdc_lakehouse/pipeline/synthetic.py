@@ -305,7 +305,7 @@ class SyntheticWriter:
             )
         ]  # fmt: skip
         writer = self._run.events.writer()
-        folds = _folds(move, writer.location)
+        folds = _folds(move, writer.table.location)
         count, _ = EventEstimates(self._run.segments.rows).of_names({n for table in move for n in table.life.names})
         spark, tasks = None, 1
         if count > _DRIVER_EVENTS:
@@ -418,7 +418,7 @@ class _MovedRows:
         rejected: list[Rejected] = []
         for fold in self.folds:
             own = events.filter(pc.field("table_no") == fold.table_no)
-            live, unusable = folded_rows(fold, self.writer.io, own)
+            live, unusable = folded_rows(fold, self.writer.table.io, own)
             rows.append(self._images(live, fold.table_no))
             rejected += unusable
         return _Made(self.writer.write(self._events(rows)), rejected)
