@@ -8,8 +8,9 @@ mark, so that a file cut between two of its chunks looks complete.
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import cramjam
 import pyarrow as pa
@@ -87,57 +88,35 @@ def decompressed(pieces: Iterator[bytes], compression: Compression | None, path:
     if compression is None:
         yield from (piece for piece in pieces if piece)
         return
-    stream = _Stream(pieces)
-    if not stream.more():
+    stream = io.BufferedReader(_Pieces(pieces), PIECE)
+    if not stream.peek(1):
         # Even an empty content has a header when compressed.
         raise _damaged(path, compression, "it is empty")
     yield from _unsnapped(stream, path) if compression == "snappy" else _inflated(stream, compression, path)
 
 
-class _Stream:
-    """Presents pieces as a file that pyarrow can read: a read may return fewer bytes than requested."""
-
-    closed = False
+class _Pieces(io.RawIOBase):
+    """Presents pieces as a file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
 
-    def more(self) -> bool:
-        """Whether there are more bytes."""
-        while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return False
-            self._rest = memoryview(piece)
-        return True
-
-    def read(self, size: int) -> bytes:
-        if not self.more():
-            return b""
-        taken, self._rest = self._rest[:size], self._rest[size:]
-        return bytes(taken)
-
-    def exactly(self, size: int) -> bytes | None:
-        """Return exactly `size` bytes; None where there are fewer."""
-        taken = [self.read(size)]
-        left = size - len(taken[0])
-        while left and self.more():
-            taken.append(self.read(left))
-            left -= len(taken[-1])
-        return None if left else b"".join(taken)
-
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return False
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
 
-    def close(self) -> None:
-        self.closed = True
 
-
-def _inflated(stream: _Stream, compression: Compression, path: str) -> Iterator[bytes]:
+def _inflated(stream: io.BufferedReader[_Pieces], compression: Compression, path: str) -> Iterator[bytes]:
     file = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), compression)
     with contextlib.closing(file):
         while True:
@@ -155,14 +134,14 @@ _SNAPPY: Final = b"\xff\x06\x00\x00sNaPpY"
 """The beginning of framed snappy (google/snappy, framing_format.txt), which Dumpling writes."""
 
 
-def _unsnapped(stream: _Stream, path: str) -> Iterator[bytes]:
+def _unsnapped(stream: io.BufferedReader[_Pieces], path: str) -> Iterator[bytes]:
     """Decompress each chunk by itself: with the beginning before it, it is a whole stream."""
-    if stream.exactly(len(_SNAPPY)) != _SNAPPY:
+    if stream.read(len(_SNAPPY)) != _SNAPPY:
         raise _damaged(path, "snappy", "it does not begin as framed snappy does")
-    while stream.more():
-        header = stream.exactly(4)
-        body = None if header is None else stream.exactly(int.from_bytes(header[1:], "little"))
-        if header is None or body is None:
+    while header := stream.read(4):
+        size = int.from_bytes(header[1:], "little")
+        body = stream.read(size)
+        if len(header) < 4 or len(body) < size:
             raise _damaged(path, "snappy", "it ends within a chunk")
         try:
             content = bytes(cramjam.snappy.decompress(_SNAPPY + header + body))
