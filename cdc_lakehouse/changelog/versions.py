@@ -724,12 +724,10 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
     match clause:
         case ddl.CreateTable():
             return _create_by_text(change, live, clause)
-        case ddl.DropTable(table, False):
+        case ddl.DropTable(table, False) | ddl.TruncateTable(table):
             previous = live.get(name := live.resolve(table, change))
-            return [] if previous is None else [next_version(previous, TableChange(change, name, kind), "drop")]
-        case ddl.TruncateTable(table):
-            previous = live.get(name := live.resolve(table, change))
-            return [] if previous is None else [next_version(previous, TableChange(change, name, kind), "empty")]
+            effect: Effect = "drop" if isinstance(clause, ddl.DropTable) else "empty"
+            return [] if previous is None else [next_version(previous, TableChange(change, name, kind), effect)]
         case ddl.RenameTable(table, new_name):
             source, target = live.resolve(table, change), full_name(new_name, change)
             if source == target:  # The message has the old name.
