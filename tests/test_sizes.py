@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_011, 5),
     "cdc_lakehouse/assets": (2_442, 11),
-    "cdc_lakehouse/changelog": (5_711, 16),
+    "cdc_lakehouse/changelog": (5_709, 16),
     "cdc_lakehouse/commands": (3_874, 18),
     "cdc_lakehouse/config": (1_955, 7),
     "cdc_lakehouse/decoders": (6_248, 22),
@@ -23,9 +23,9 @@ BUDGETS = {
     "cdc_lakehouse/operate": (2_551, 8),
     "cdc_lakehouse/pipeline": (6_027, 17),
     "cdc_lakehouse/sample": (782, 3),
-    "cdc_lakehouse/sources": (6_326, 29),
+    "cdc_lakehouse/sources": (6_305, 29),
     "cdc_lakehouse/*.py": (904, 6),
-    "tests": (34_462, 252),
+    "tests": (34_441, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
