@@ -188,11 +188,11 @@ def replay(asked: Asked, ids: Sequence[str], table: str | None) -> int:
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for run, rows in _meant(asked, ids, _filter(table, None), ("open", "discarded") if ids else ("open",)):
-        found = replay_rows(run, rows)
-        tried = [row.segment for row in found.others]
-        documents.append({"feed": run.feed.name, "decoded_again": len(found.landed), "tried_by_each_run": tried})
-        if found.landed:
-            lines.append(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
+        landed, others = replay_rows(run, rows)
+        tried = [row.segment for row in others]
+        documents.append({"feed": run.feed.name, "decoded_again": len(landed), "tried_by_each_run": tried})
+        if landed:
+            lines.append(f"feed {run.feed.name}: the next run decodes again {len(landed)} segments")
         lines += [f"  {printable(segment)}: each run tries it again by itself" for segment in tried]
     return _answer(asked, documents, lines, "none of these rows can be decoded again")
 

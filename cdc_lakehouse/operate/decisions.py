@@ -81,17 +81,10 @@ def _live(run: FeedRun, table: str) -> Incarnation:
     )
 
 
-@dataclass(frozen=True)
-class Replay:
-    """The result of a replay. landed: the segments that the next run decodes again, including others that must be
-    decoded with them. others: rows that each run retries by itself, such as a file that cannot be read."""
-
-    landed: tuple[Segment, ...]
-    others: tuple[Quarantined, ...]
-
-
-def replay(run: FeedRun, rows: Sequence[Quarantined]) -> Replay:
-    """Land the segments of the rows again; rows that a person had discarded are opened again. Needs no JVM.
+def replay(run: FeedRun, rows: Sequence[Quarantined]) -> tuple[list[Segment], list[Quarantined]]:
+    """Land the segments of the rows again; rows that a person had discarded are opened again. Return the segments that
+    the next run decodes again, including others that must be decoded with them, and the rows that each run retries by
+    itself, such as a file that cannot be read. Needs no JVM.
 
     Raises `SourceError` when a source no longer has a segment, and `ConcurrentRunError` when another run has written
     meanwhile."""
@@ -106,7 +99,7 @@ def replay(run: FeedRun, rows: Sequence[Quarantined]) -> Replay:
     # Last: where this ends before, the command can be repeated.
     run.quarantine.reopen({row.id for row in rows})
     names = {segment.segment for segment in landed}
-    return Replay(tuple(landed), tuple(row for row in rows if row.segment not in names))
+    return landed, [row for row in rows if row.segment not in names]
 
 
 def _source(run: FeedRun, kind: Kind) -> Source:

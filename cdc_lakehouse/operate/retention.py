@@ -28,7 +28,6 @@ import datetime
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -286,12 +285,8 @@ _BATCHES_AT_ONCE: Final = 8
 _FILE, _POSITION = "_file", "_pos"
 
 
-@dataclass(frozen=True)
-class VersionSpan:
-    """The events of one version of a table, and the columns of a complete row of it."""
-
-    span: KeyedSpan
-    columns: tuple[str, ...]
+VersionSpan = tuple[KeyedSpan, tuple[str, ...]]
+"""The events of one version of a table, and the columns of a complete row of it."""
 
 
 def find_superseded(
@@ -299,7 +294,7 @@ def find_superseded(
 ) -> dict[str, BitMap64]:
     """Find the events of some versions that others of these supersede; return their positions by data file. Synthetic
     events and events of the excluded segments are never superseded, and supersede none."""
-    lowest, highest = commit_ts_range([version.span for version in versions])
+    lowest, highest = commit_ts_range([span for span, _ in versions])
     events = spark.read.format("iceberg").load(system_table(feed, "events").sql)
     within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
     keyed = _Changes(versions, excluded_segments)
@@ -341,8 +336,8 @@ class _Changes:
     """Makes changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
 
     def __init__(self, versions: Sequence[VersionSpan], excluded_segments: frozenset[str]) -> None:
-        self._spans = [version.span for version in versions]
-        self._columns = {(v.span.table_no, v.span.version_no): v.columns for v in versions}
+        self._spans = [span for span, _ in versions]
+        self._columns = {(span.table_no, span.version_no): columns for span, columns in versions}
         self._excluded = excluded_segments
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -444,4 +439,4 @@ class SupersededEvents:
                 # Each text is treated as one key. A key with several texts only leaves more events than necessary.
                 keyed = keyed_span(life, span, TableKey(key), number, BEGINNING, row_stage(self._upto_ts))
                 if keyed is not None:
-                    yield VersionSpan(keyed, tuple(column.name for column in span.version.carried))
+                    yield keyed, tuple(column.name for column in span.version.carried)

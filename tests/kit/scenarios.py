@@ -355,7 +355,7 @@ class Player:
             case "replay":
                 run = lake.run()
                 chosen = [row for row in run.quarantine.rows if (row.database, row.table) == self._pair(table)]
-                assert replay(run, chosen).landed
+                assert replay(run, chosen)[0]
                 self._given_up = []
             case "&":
                 self._log(*_head(rest), next_ts=False)

@@ -44,14 +44,14 @@ def test_replay_lands_decoded_segments_that_are_unchanged(lake: TestLake) -> Non
 
     # A row that each run tries again anyway is left; a decision is taken back.
     run, snapshot = lake.run(), lake.run().appended().snapshot_id
-    found = replay(run, [row for row in run.quarantine.rows if row.segment != second])
-    assert [each.segment for each in found.landed] == [first] and [row.segment for row in found.others] == [unread]
+    landed, others = replay(run, [row for row in run.quarantine.rows if row.segment != second])
+    assert [each.segment for each in landed] == [first] and [row.segment for row in others] == [unread]
     (waiting,) = lake.run().segments.undecoded("file")[2]
     assert (waiting.segment, contents_of(waiting.replaces), waiting.events) == (first, [(1, snapshot)], None)
     states = {row.segment: row.state for row in lake.run().quarantine.rows}
     assert (states[first], states[second]) == ("open", "discarded")
     # Once more before the next run: it waits already.
-    assert replay(lake.run(), [row for row in lake.run().quarantine.rows if row.segment == first]).landed == ()
+    assert replay(lake.run(), [row for row in lake.run().quarantine.rows if row.segment == first])[0] == []
 
     for spoil in (lambda path: path.write_text("{}\r\n"), lambda path: path.unlink()):
         spoil(lake.sink / second)
@@ -109,7 +109,7 @@ def test_replay_of_file_of_dump_lands_that_file_alone(tmp_path: Path) -> None:
     run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in (first, second)])
     reject(run, first.segment, kind="NotAValue")
     run = lake.run()
-    (landed,) = replay(run, run.quarantine.rows).landed
+    ((landed,), _) = replay(run, run.quarantine.rows)
     assert (landed.segment, landed.batch, landed.state) == (first.segment, 2, "landed")
     run.segments.mark_decoded([replace(landed, state="decoded", events=1)])
     next(dump.glob("*.000000000.csv")).unlink()
