@@ -14,9 +14,7 @@ import pyarrow as pa
 from click.testing import CliRunner
 from pydantic import TypeAdapter
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
 from pymysql.converters import conversions
 
@@ -27,7 +25,7 @@ from cdc_lakehouse.cli import main
 from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from tests.kit import scripted_lake as script
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, NOON, make_current_table
 from tests.pipeline import T0, lake_in
@@ -87,7 +85,7 @@ class VerifiedFeed(VerifiedSource):
         super().__init__(server, conv=_CONVERSIONS)
         self.lake: TestLake = lake_in(directory, **feed)
         self.configure(self.lake)
-        self._cut: dict[str, CutRow] = {}
+        self._cut: dict[str, tuple[int | None, int]] = {}
         self.checkpoint_ts = T0
 
     def copy(self, table: str, change: Callable[[list[Row]], None] = lambda rows: None) -> None:
@@ -124,23 +122,15 @@ class VerifiedFeed(VerifiedSource):
         (found.overwrite if found.current_snapshot() else found.append)(
             pa.Table.from_pylist([{"_commit_ts": T0, **row} for row in rows], arrow)
         )
-        snapshot = self.lake.lake.load(where).current_snapshot()
-        row = CutRow(self.checkpoint_ts, "d", table, snapshot and snapshot.snapshot_id, len(rows), NOON)
-        self._cut[table] = row
+        snapshot = self.lake.lake.existing(where).current_snapshot()
+        self._cut[table] = snapshot and snapshot.snapshot_id, len(rows)
         self.publish()
 
     def events(self, table: str, events: Sequence[tuple[int, dict[str, str]]]) -> None:
         """Inserts (commit-ts, row) that are in `events`, whether a cut has them or not."""
         where = system_table(self.lake.name, "events")
         self.lake.lake.ensure_namespace(where.namespace)
-        fields = [
-            NestedField(n, each.name, _TYPE.validate_python(_EVENT_TYPES[each.type]))
-            for n, each in enumerate(EVENTS, 1)
-        ]
-        found = self.lake.lake.load(where)
-        if found is None:
-            partition = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_date"))
-            found = self.lake.lake.catalog.create_table(where.parts, Schema(*fields), partition_spec=partition)
+        found = self.lake.lake.load(where) or self.lake.lake.catalog.create_table(where.parts, EVENTS)
         rows = [
             {"feed_date": "2026-06-01", "schema_name": "d", "table_name": table, "op": "I", "commit_ts": commit_ts,
              "after": json.dumps(row), "segment": "s", "line": n, "synthetic": False}
@@ -149,8 +139,7 @@ class VerifiedFeed(VerifiedSource):
         found.append(pa.Table.from_pylist(rows, EVENTS))
 
     def publish(self, held: tuple[tuple[str, str], ...] = ()) -> None:
-        rows = [CutRow(self.checkpoint_ts, "d", r.table, r.snapshot_id, r.row_count, NOON) for r in self._cut.values()]
-        self.lake.run().checkpoints.publish(Cut(self.checkpoint_ts, held=held), rows)
+        script.publish(self.lake, self._cut, dict(held), at=self.checkpoint_ts)
 
     def verify(self, *options: str, code: int) -> list[Row]:
         """The tables of the result, by `verify --json`."""
@@ -172,9 +161,6 @@ class VerifiedFeed(VerifiedSource):
         return done
 
 
-_EVENT_TYPES = {
-    pa.string(): "string", pa.int64(): "long", pa.bool_(): "boolean", pa.timestamp("us", "UTC"): "timestamptz",
-}  # fmt: skip
 _ZONED = frozenset({"date", "datetime", "timestamp"})
 # Dates and times as they are sent: some are none.
 _CONVERSIONS = {key: value for key, value in conversions.items() if key not in (7, 10, 11, 12)}
