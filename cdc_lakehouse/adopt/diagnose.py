@@ -31,7 +31,7 @@ from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, path_of
-from cdc_lakehouse.lake.faults import described, engine_fault, writing_to_warehouse
+from cdc_lakehouse.lake.faults import described, engine_errors, engine_fault
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -246,7 +246,7 @@ def _disk(config: LakehouseConfig) -> Finding:
 
 
 def _catalog(lake: Lake) -> Finding:
-    with writing_to_warehouse():
+    with engine_errors():
         try_table(lake)
     return _ok(f"a table was made in the {lake.config.catalog.type} catalog, written, read, and removed")
 
@@ -254,7 +254,7 @@ def _catalog(lake: Lake) -> Finding:
 def _warehouse(lake: Lake) -> Finding:
     location = lake.location(f"cdc_doctor_{uuid.uuid4().hex[:12]}")
     content = b"written by cdc-lakehouse doctor"
-    with writing_to_warehouse():
+    with engine_errors():
         files = load_file_io(dict(lake.catalog.properties), location)
         lake.write(location, content)
         with files.new_input(location).open() as file:

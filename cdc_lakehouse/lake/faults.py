@@ -81,20 +81,21 @@ _JAVA_SAID: Final = re.compile(r"^(org\.apache\.iceberg\.exceptions\.(?:NotFound
 
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
-    """Convert errors of Spark and of its JVM in the block to `EngineError`, and passing ones of the catalog."""
+    """Convert what `engine_fault` knows in the block, a warehouse that cannot be written, and any other error of Spark,
+    to the project's errors; others are passed on."""
     try:
         yield
-    except Py4JError as error:
-        raise _spark_failed(error) from error
-    except ConnectionError as error:
-        # A call to a JVM that has ended raises it. Sources and catalogs have errors of their own.
-        raise _no_jvm(error) from error
-    except _CATALOG_AWAY as error:
-        raise _catalog_away(type(error).__name__) from error
+    except CdcError:
+        raise
     except Exception as error:
-        if not _is_of_spark(error):
+        fault = engine_fault(error)
+        if fault is None and isinstance(error, OSError):
+            fault = _of_warehouse(error)
+        if fault is None and (isinstance(error, Py4JError) or _is_of_spark(error)):
+            fault = _spark_failed(error)
+        if fault is None:
             raise
-        raise _spark_failed(error) from error
+        raise fault from error
 
 
 def engine_fault(error: Exception) -> CdcError | None:
@@ -149,13 +150,13 @@ def _has_run_out(error: Exception) -> bool:
 
 
 def _of_system(error: OSError) -> CdcError | None:
-    fault = warehouse_fault(error)
+    fault = _of_warehouse(error)
     if isinstance(fault, TransientError):
         return fault
     if fault is not None or isinstance(error, _OF_A_FILE):
         return None
-    if isinstance(error, ConnectionError):
-        return _no_jvm(error)
+    if isinstance(error, ConnectionError):  # A call to a JVM that has ended raises it.
+        return EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE)
     return WarehouseUnreachableError(
         f"the warehouse cannot be read or written: {in_one_line(error)}", advice="see whether its store answers"
     )
@@ -202,10 +203,6 @@ def _spark_failed(error: Exception) -> TransientError:
     return EngineError(f"Spark failed: {_of_engine(error)}", advice=_SEE_ENGINE)
 
 
-def _no_jvm(error: ConnectionError) -> TransientError:
-    return EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE)
-
-
 def _catalog_away(what: str) -> TransientError:
     return CatalogUnreachableError(
         f"the catalog does not answer, or not as it should ({what})", advice="see whether it runs, and run again"
@@ -222,20 +219,7 @@ def _of_engine(error: Exception) -> str:
     return f"{type(error).__name__} {first}" + (f" ({java})" if isinstance(error, Py4JJavaError) and java else "")
 
 
-@contextlib.contextmanager
-def writing_to_warehouse() -> Iterator[None]:
-    """Convert errors of the file system in the block, which writes to the warehouse, to the project's errors; others
-    are passed on."""
-    try:
-        yield
-    except OSError as error:
-        fault = warehouse_fault(error)
-        if fault is None:
-            raise
-        raise fault from error
-
-
-def warehouse_fault(error: OSError) -> CdcError | None:
+def _of_warehouse(error: OSError) -> CdcError | None:
     """Return the project's error when the warehouse is full or not writable, or its bucket refuses or does not answer;
     None for any other error."""
     if error.errno in _NO_ROOM:

@@ -111,32 +111,68 @@ _NO_FLAGS: Final = bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredVector:
-    """A deletion vector of a table.
+class StoredDeletes:
+    """The deletes of one data file: a deletion vector or a file of positions.
 
-    offset, size: position and length of its blob in the Puffin file at `path`, in bytes. cardinality: deleted rows.
-    content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove it from the table.
+    cardinality: deleted rows. content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove
+    it from the table. place: position and length of a vector's blob in the Puffin file, in bytes; None for a file of
+    positions.
     """
 
     path: str
-    offset: int
-    size: int
     cardinality: int
     content_file: str
+    place: tuple[int, int] | None = None
 
 
-def read_vector(io: FileIO, stored: StoredVector) -> BitMap64:
-    """Return the positions of the deleted rows, from 0. Only the vector's own bytes are read.
+def read_deletes(io: FileIO, stored: StoredDeletes, data_file: str) -> BitMap64:
+    """Return the positions of the data file's deleted rows, from 0; of a vector only its own bytes are read. Raises
+    StoredFormError when they cannot be read, or are damaged."""
+    found = _read_positions(io, stored, data_file) if stored.place is None else _read_vector(io, stored, *stored.place)
+    if len(found) != stored.cardinality:
+        raise _damaged(stored, f"it has {len(found)} rows of {data_file}, not {stored.cardinality}")
+    return found
 
-    Raises StoredFormError when they are not a deletion vector, or are damaged.
-    """
+
+def _read_vector(io: FileIO, stored: StoredDeletes, offset: int, size: int) -> BitMap64:
     with io.new_input(stored.path).open() as file:
-        file.seek(stored.offset)
-        blob = file.read(stored.size)
-    positions = _decode(blob, stored)
-    if len(positions) != stored.cardinality:
-        raise _damaged(stored, f"it has {len(positions)} rows, not {stored.cardinality}")
-    return positions
+        file.seek(offset)
+        blob = file.read(size)
+    length = int.from_bytes(blob[:_LENGTH_BYTES], "big")
+    if len(blob) != size or len(blob) != _LENGTH_BYTES + length + _CRC_BYTES:
+        raise _damaged(stored, "its length is another")
+    body, crc = blob[_LENGTH_BYTES:-_CRC_BYTES], blob[-_CRC_BYTES:]
+    if not body.startswith(_BLOB_MAGIC):
+        raise _damaged(stored, "it is no deletion vector")
+    if zlib.crc32(body).to_bytes(_CRC_BYTES, "big") != crc:
+        raise _damaged(stored, "its checksum is another")
+    try:
+        return BitMap64.deserialize(body[len(_BLOB_MAGIC) :])
+    except ValueError as error:
+        raise _damaged(stored, "its bitmap cannot be read") from error
+
+
+def _read_positions(io: FileIO, stored: StoredDeletes, data_file: str) -> BitMap64:
+    found = BitMap64()
+    names = [DATA_FILE.name, POSITION_FIELD.name]
+    try:
+        with io.new_input(stored.path).open() as stream, pq.ParquetFile(stream) as parquet:
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+                own = batch.filter(pc.field(DATA_FILE.name) == data_file)
+                found.update(own.column(POSITION_FIELD.name).to_pylist())
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise _damaged(stored, str(error)) from error
+    return found
+
+
+def _damaged(stored: StoredDeletes, why: str) -> StoredFormError:
+    what = f"the position deletes at {stored.path}"
+    if stored.place is not None:
+        what = f"the deletion vector at {stored.path}, offset {stored.place[0]},"
+    return StoredFormError(
+        f"{what} cannot be used: {why}",
+        advice="restore the file, or make the table anew with `cdc-lakehouse rebuild`",
+    )
 
 
 def write_vectors(
@@ -186,21 +222,6 @@ def _encode(positions: BitMap64) -> bytes:
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body + zlib.crc32(body).to_bytes(_CRC_BYTES, "big")
 
 
-def _decode(blob: bytes, stored: StoredVector) -> BitMap64:
-    length = int.from_bytes(blob[:_LENGTH_BYTES], "big")
-    if len(blob) != stored.size or len(blob) != _LENGTH_BYTES + length + _CRC_BYTES:
-        raise _damaged(stored, "its length is another")
-    body, crc = blob[_LENGTH_BYTES:-_CRC_BYTES], blob[-_CRC_BYTES:]
-    if not body.startswith(_BLOB_MAGIC):
-        raise _damaged(stored, "it is no deletion vector")
-    if zlib.crc32(body).to_bytes(_CRC_BYTES, "big") != crc:
-        raise _damaged(stored, "its checksum is another")
-    try:
-        return BitMap64.deserialize(body[len(_BLOB_MAGIC) :])
-    except ValueError as error:
-        raise _damaged(stored, "its bitmap cannot be read") from error
-
-
 def _blob_metadata(data_file: str, cardinality: int, *, offset: int, size: int) -> dict[str, Any]:
     return {
         "type": _BLOB_TYPE,
@@ -224,50 +245,8 @@ POSITION_DELETE_COLUMNS: Final = Schema(DATA_FILE, POSITION_FIELD)
 """Iceberg's reserved fields; rows are sorted by both."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPositions:
-    """A file of a table with the deleted rows of one data file.
-
-    cardinality: deleted rows. content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove
-    it from the table.
-    """
-
-    path: str
-    cardinality: int
-    content_file: str
-
-
-def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMap64:
-    """Return the positions of the data file's deleted rows, from 0. Raises StoredFormError when they cannot be read."""
-    found = BitMap64()
-    names = [DATA_FILE.name, POSITION_FIELD.name]
-    try:
-        with io.new_input(stored.path).open() as stream, pq.ParquetFile(stream) as parquet:
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
-                own = batch.filter(pc.field(DATA_FILE.name) == data_file)
-                found.update(own.column(POSITION_FIELD.name).to_pylist())
-    except (pa.ArrowInvalid, KeyError) as error:
-        raise _damaged(stored, str(error)) from error
-    if len(found) != stored.cardinality:
-        raise _damaged(stored, f"it has {len(found)} rows of {data_file}, not {stored.cardinality}")
-    return found
-
-
-def _damaged(stored: StoredDeletes, why: str) -> StoredFormError:
-    what = f"the position deletes at {stored.path}"
-    if isinstance(stored, StoredVector):
-        what = f"the deletion vector at {stored.path}, offset {stored.offset},"
-    return StoredFormError(
-        f"{what} cannot be used: {why}",
-        advice="restore the file, or make the table anew with `cdc-lakehouse rebuild`",
-    )
-
-
 POSITION: Final = "position"
 """The column of `read_rows` that holds a row's position in its file, from 0."""
-
-StoredDeletes = StoredVector | StoredPositions
-"""The deletes of one data file: a deletion vector or a file of positions."""
 
 Range = tuple[Any, Any]
 """The least and the greatest wanted value, both included; None for an open end."""
@@ -375,7 +354,7 @@ def _files_and_dangling(
 
 
 def _in_force(deletes: Sequence[StoredDeletes], table: Table) -> tuple[StoredDeletes, ...]:
-    vectors = [each for each in deletes if isinstance(each, StoredVector)]
+    vectors = [each for each in deletes if each.place is not None]
     if len(vectors) > 1 or (vectors and len(deletes) > 1):
         raise _foreign(table, f"a data file has a deletion vector and other deletes ({vectors[0].path})")
     return tuple(deletes)
@@ -447,9 +426,7 @@ def _deletes_of(entry: _Entry, spec_id: int, table: Table) -> tuple[str, StoredD
         partition=(*entry["partition"].values(),),
         others=place_in_file(offset, size) if kind == _PUFFIN else {},
     )
-    if kind == _PARQUET:
-        return data_file, StoredPositions(path, cardinality, text)
-    return data_file, StoredVector(path, offset, size, cardinality, text)
+    return data_file, StoredDeletes(path, cardinality, text, (offset, size) if kind == _PUFFIN else None)
 
 
 def _foreign(table: Table, why: str) -> StoredFormError:
@@ -597,7 +574,7 @@ def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
     """Return the positions of a file's deleted rows, from 0. Raises StoredFormError when its deletes are damaged."""
     found = BitMap64()
     for each in file.deletes:
-        found |= read_vector(io, each) if isinstance(each, StoredVector) else read_positions(io, each, file.path)
+        found |= read_deletes(io, each, file.path)
     return found
 
 

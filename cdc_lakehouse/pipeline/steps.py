@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.versions import NOT_UNDERSTOOD
 from cdc_lakehouse.decoders.problems import BAD_STATEMENT, BAD_VALUE, RAW_LIMIT, Rejected
 from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.faults import engine_errors, writing_to_warehouse
+from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.events import BatchCounts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -189,7 +189,7 @@ class Steps:
             if self.error is not None:
                 raise self.error
             # The errors of sources are the project's own already.
-            with writing_to_warehouse(), engine_errors():
+            with engine_errors():
                 self._results.append(each(self))
         return self._results[number]
 

@@ -49,16 +49,13 @@ from cdc_lakehouse.lake.files import (
     DataFileWriter,
     StoredDeletes,
     StoredFile,
-    StoredPositions,
-    StoredVector,
     column,
     delete_rows,
     live_files,
     may_contain,
     read_deleted,
-    read_positions,
+    read_deletes,
     read_rows,
-    read_vector,
     write_file,
     write_positions,
     write_vectors,
@@ -115,10 +112,9 @@ def stored(text: str) -> StoredFile:
 
 def stored_deletes(text: str) -> StoredDeletes:
     file = json.loads(text)
-    if file["file-format"] == "parquet":
-        return StoredPositions(file["file-path"], file["record-count"], text)
-    place = file["content-offset"], file["content-size-in-bytes"]
-    return StoredVector(file["file-path"], *place, file["record-count"], text)
+    is_vector = file["file-format"] != "parquet"
+    place = (file["content-offset"], file["content-size-in-bytes"]) if is_vector else None
+    return StoredDeletes(file["file-path"], file["record-count"], text, place)
 
 
 def written(path: Path, schema: Schema, rows: pa.Table, **properties: str) -> StoredFile:
@@ -200,7 +196,7 @@ def test_deletes_are_read_alike_and_take_over_earlier_ones(
         assert replaced == [each.content_file for each in file.deletes] and wanted == BitMap64(positions)
         (deletes,) = map(stored_deletes, added)
         file = replace(file, deletes=(deletes,))
-        assert isinstance(deletes, StoredVector if version == 3 else StoredPositions)
+        assert (deletes.place is not None) == (version == 3)
         assert set(read_deleted(IO, file)) == gone and file.deleted_rows == len(gone)
         told, path = json.loads(added[0]), Path(deletes.path.removeprefix("file://"))
         size, count = told["file-size-in-bytes"], told["record-count"]
@@ -220,7 +216,7 @@ def test_deletes_are_read_alike_and_take_over_earlier_ones(
         known = DataFile.from_args(file_path=str(path), file_format=FileFormat.PARQUET)
         read_by_pyiceberg = pyiceberg_io._read_deletes(IO, known)
         assert {of: set(found.to_pylist()) for of, found in read_by_pyiceberg.items()} == {name: gone}
-    if isinstance(file.deletes[0], StoredVector):
+    if file.deletes[0].place is not None:
         expected = [{"f1": 2 * n, "position": n} for n in range(1000) if n not in gone]
         assert read(replace(real, deletes=file.deletes), schema, [1]) == expected
 
@@ -230,34 +226,34 @@ def test_damaged_vector_is_seen(tmp_path: Path) -> None:
     first, _ = map(
         stored_deletes, write_vectors(IO, str(tmp_path / "v"), {"a": BitMap64([1, 2**33]), "b": BitMap64([1])})
     )
-    assert isinstance(first, StoredVector)
+    assert first.place is not None
+    offset, size = first.place
     path, content = tmp_path / "v", (tmp_path / "v").read_bytes()
-    for position in range(first.size):
+    for position in range(size):
         damaged = bytearray(content)
-        damaged[first.offset + position] ^= 0x10
+        damaged[offset + position] ^= 0x10
         path.write_bytes(damaged)
         with pytest.raises(StoredFormError, match=r"/v, offset \d+, cannot be used"):
-            read_vector(IO, first)
+            read_deletes(IO, first, "a")
     path.write_bytes(content)
-    for wrong in ({"offset": first.offset + 1}, {"size": first.size - 1}, {"size": 0}, {"cardinality": 4},
-                  {"offset": len(content)}):  # fmt: skip
+    for wrong in ({"place": (offset + 1, size)}, {"place": (offset, size - 1)}, {"place": (offset, 0)},
+                  {"place": (len(content), size)}, {"cardinality": 4}):  # fmt: skip
         with pytest.raises(StoredFormError, match="cannot be used"):
-            read_vector(IO, replace(first, **wrong))
-    path.write_bytes(content[: first.offset + 10])
+            read_deletes(IO, replace(first, **wrong), "a")
+    path.write_bytes(content[: offset + 10])
     with pytest.raises(StoredFormError, match="length"):
-        read_vector(IO, first)
+        read_deletes(IO, first, "a")
 
 
 def test_damaged_positions_are_seen(tmp_path: Path) -> None:
     path = tmp_path / "d.parquet"
     positions = stored_deletes(write_positions(IO, str(path), StoredFile("a", 1, 9), BitMap64([1, 5]), {}))
-    assert isinstance(positions, StoredPositions)
     with pytest.raises(StoredFormError, match="0 rows of b, not 2"):
-        read_positions(IO, positions, "b")
+        read_deletes(IO, positions, "b")
     pq.write_table(pa.table({"file_path": ["a", "a"]}), path)
     for _ in range(2):
         with pytest.raises(StoredFormError, match=r"d\.parquet"):
-            read_positions(IO, positions, "a")
+            read_deletes(IO, positions, "a")
         path.write_bytes(path.read_bytes()[:-1])
 
 

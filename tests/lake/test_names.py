@@ -15,12 +15,9 @@ from sqlglot import exp
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
-from cdc_lakehouse.lake.tables.checkpoints import Removal
 from cdc_lakehouse.sources.sink.listing import settings_digest
 from tests.changelog.test_stored import VERSION
 
@@ -90,22 +87,6 @@ def test_path_part_is_harmless(name: str) -> None:
 
 # --- What is in lakes ---
 
-IN_LAKES = {
-    "BATCH": "cdc.batch", "CHECKPOINT_TS": "cdc.checkpoint-ts", "SCHEMA_VERSIONS": "cdc.schema-versions",
-    "SETTINGS": "cdc.settings", "HELD": "cdc.held", "OFFSETS": "cdc.offsets", "LANDED": "cdc.landed.",
-    "BATCH_SEGMENTS": "cdc.batch-segments", "CANAL_POSITION": "cdc.canal-position", "FEED": "cdc.feed",
-    "DATABASE": "cdc.database", "TABLE": "cdc.table", "INCARNATION": "cdc.incarnation",
-    "APPLIED_TS": "cdc.applied-ts", "APPLIED_BATCH": "cdc.applied-batch", "LINEAGE": "cdc.lineage",
-    "COLUMNS": "cdc.columns", "DROPPED_TS": "cdc.dropped-ts", "KEY": "cdc.key",
-    "KEYS_TOUCHED": "cdc.keys-touched", "ROWS_WRITTEN": "cdc.rows-written", "ROWS_REMOVED": "cdc.rows-removed",
-}  # fmt: skip
-
-
-def test_properties_have_the_names_that_lakes_have() -> None:
-    named = {name: value for name, value in vars(names).items() if name.isupper()}
-    assert IN_LAKES.items() <= named.items()
-    assert len(set(named.values())) == len(named)
-
 
 def test_a_lineage_is_the_digest_that_lakes_have() -> None:
     """With another one each table is recomputed."""
@@ -115,17 +96,6 @@ def test_a_lineage_is_the_digest_that_lakes_have() -> None:
         "Asia/Tokyo", "string", labels=True, labels_uncertain=True, binary="base64", trailing_zeros_cut=True
     )
     assert schema_fingerprint(Incarnation("d.t#1", (VERSION,)), other) == "be66e9cfbffd"
-
-
-def test_what_is_stored_of_removed_events() -> None:
-    removal = Removal(removed=4, looked_at=16, known_from_ts=9)
-    assert removal.stored == '{"format": 1, "removed": 4, "looked_at": 16, "known_from_ts": 9}'
-    of_later = '{"of later": 1, "format": 1, "removed": 4, "looked_at": 16, "known_from_ts": 9}'
-    # The last is what releases wrote that had no number.
-    for text in (removal.stored, of_later, '{"removed":4,"looked_at":16,"known_from_ts":9}'):
-        assert Removal.of_stored(text) == removal
-    with pytest.raises(StoredFormError, match=r"cdc\.superseded was written in form 2"):
-        Removal.of_stored('{"format": 2}')
 
 
 def test_a_frontier_has_the_digest_of_settings_that_lakes_have() -> None:

@@ -70,7 +70,9 @@ class RepairedFeed(VerifiedSource):
     def deletes(self) -> tuple[int, set[str]]:
         """The format version of the table, and the kinds of deletes that its files have."""
         table = self.lake.tables()["d", "t"]
-        return table.format_version, {type(each).__name__ for file in live_files(table) for each in file.deletes}
+        return table.format_version, {
+            "positions" if each.place is None else "vector" for file in live_files(table) for each in file.deletes
+        }
 
     def values(self) -> dict[int, int]:
         """`v` by `id`, as the lake has them."""
@@ -120,7 +122,7 @@ def test_differences_are_repaired_and_stay_repaired(feed: RepairedFeed) -> None:
     (segment,) = [each for each in feed.lake.machinery("segments") if each["kind"] == "repair"]
     assert (segment["table"], segment["state"], "@" in segment["requested_by"]) == ("t", "decoded", True)
     assert (feed.repairs(), evaluated(feed)[0].passed) == ([(1, 1, 1)], True)
-    assert feed.deletes() == (2, {"StoredPositions"})
+    assert feed.deletes() == (2, {"positions"})
 
     # It goes on in format version 3.
     feed.set_tables({})
@@ -129,7 +131,7 @@ def test_differences_are_repaired_and_stay_repaired(feed: RepairedFeed) -> None:
     feed.insert(3, 33)
     feed.verify("--repair", "--yes", code=0)
     feed.verify(code=0)
-    assert feed.deletes() == (3, {"StoredPositions", "StoredVector"}), "earlier files of positions stay"
+    assert feed.deletes() == (3, {"positions", "vector"}), "earlier files of positions stay"
     assert feed.values() == {1: 1, 2: 23, 3: 33} and feed.repairs() == [(1, 1, 1), (1, 1, 1)]
 
     # The log goes on where it was: what it says counts more than a repair, and of other rows the repair stays.

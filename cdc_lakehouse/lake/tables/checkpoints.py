@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import delete_rows, live_files
@@ -161,9 +160,6 @@ class Checkpoints:
 
 # Remove events that a later event of the same row supersedes from the `events` table, and keep count of them.
 
-_FORMAT: Final = 1
-"""The format of the property. A property without a number has format 1."""
-
 
 @dataclass(frozen=True, slots=True)
 class Removal:
@@ -174,23 +170,12 @@ class Removal:
     looked_at: int = 0
     known_from_ts: int = BEGINNING
 
-    @property
-    def stored(self) -> str:
-        fields = {"removed": self.removed, "looked_at": self.looked_at, "known_from_ts": self.known_from_ts}
-        return stored_text(_FORMAT, fields)
-
-    @classmethod
-    def of_stored(cls, text: str) -> Removal:
-        """Parse the property. Raises `StoredFormError` when newer code wrote it."""
-        stored = stored_fields(text, _FORMAT, f"the property {SUPERSEDED}")
-        return cls(removed=stored["removed"], looked_at=stored["looked_at"], known_from_ts=stored["known_from_ts"])
-
 
 def removal_of(lake: Lake, feed: str) -> Removal:
-    """Return what was removed of a feed's events. Raises `StoredFormError` when newer code wrote it."""
+    """Return what was removed of a feed's events."""
     table = lake.load(system_table(feed, "events"))
     text = None if table is None else table.properties.get(SUPERSEDED)
-    return Removal() if text is None else Removal.of_stored(text)
+    return Removal() if text is None else Removal(**json.loads(text))
 
 
 def delete_superseded(
@@ -208,6 +193,6 @@ def delete_superseded(
     iceberg.transaction(identifier, table.metadata.current_snapshot_id).commit(
         delete_files=deletes,
         replaced_deletes=replaced,
-        properties={SUPERSEDED: after.stored},
+        properties={SUPERSEDED: json.dumps(asdict(after))},
     )
     return count

@@ -24,7 +24,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.faults import writing_to_warehouse
+from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.names import (
     LEASE_BEFORE,
     LEASE_EXPIRES_AT,
@@ -118,7 +118,7 @@ class Lease:
             if table is None:
                 self._lake.ensure_namespace(identifier.namespace)
                 # This is a run's first write, which shows problems with the warehouse.
-                with writing_to_warehouse():
+                with engine_errors():
                     table = self._lake.catalog.create_table(identifier.parts, _SCHEMA, properties=dict(_PROPERTIES))
             self._table = table
             self._write(now + LEASE)
@@ -180,7 +180,7 @@ class Lease:
             holder = _holder(now)
             return holder == before or (holder is not None and (holder.run, holder.process) == (self.run, process))
 
-        with writing_to_warehouse():
+        with engine_errors():
             self._table = commit(self._table, properties=properties, keep=1, stands=stands)
         self._expires_at = expires_at
 
