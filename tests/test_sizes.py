@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_874, 18),
     "cdc_lakehouse/config": (1_955, 7),
     "cdc_lakehouse/decoders": (6_248, 22),
-    "cdc_lakehouse/lake": (11_293, 31),
+    "cdc_lakehouse/lake": (11_239, 31),
     "cdc_lakehouse/operate": (2_539, 8),
     "cdc_lakehouse/pipeline": (6_027, 17),
     "cdc_lakehouse/sample": (782, 3),
     "cdc_lakehouse/sources": (6_305, 29),
     "cdc_lakehouse/*.py": (904, 6),
-    "tests": (34_427, 252),
+    "tests": (34_396, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
