@@ -207,8 +207,7 @@ def _not_fresh(state: FeedState) -> str:
 
 def _held(state: FeedState) -> Found:
     """No table stays behind at an earlier cut."""
-    shown = held_list(state.held) if state.held else "none"
-    return not find_problems(state, "held"), {"tables_held": len(state.held), "held": shown}
+    return not state.held, {"tables_held": len(state.held), "held": held_list(state.held) if state.held else "none"}
 
 
 def _labels(state: FeedState) -> Found:
@@ -259,7 +258,8 @@ _FEED_CHECKS: Final = (
                warns=lambda state: state.lag_seconds is not None),
     _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows, "Something else has changed the tables, or has let their "
                "snapshots expire: readers of the cut miss them until the next one is published.", blocking=True),
-    _FeedCheck("nothing_held", keys.checkpoint_key, _held),
+    _FeedCheck("nothing_held", keys.checkpoint_key, _held, lambda state: "Each one's check up_to_date has the reason: "
+               f"{', '.join(sorted(map(str, state.held))[:_SHOWN])}"),
     _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files,
                "Restore the files as TiCDC wrote them. The next run reads them again.",
                applies=lambda source: source.has_files),

@@ -238,11 +238,11 @@ def problem_lines(
     """Return lines that say what is held, quarantined or otherwise wrong; none when all is well."""
     lines: list[str] = []
     if held:
-        lines += [
-            "",
-            "  held at the last good cut:",
-            *(bad(f"    {printable(f'{table}: {why}')}") for table, why in sorted(held.items())),
-        ]
+        lines += ["", "  held at the last good cut:"]
+    for table, why in sorted(held.items()):
+        # What is wrong, and in a line of its own what to do.
+        reason, _, advice = printable(why).partition(". ")
+        lines += [bad(f"    {printable(table)}: {reason}"), *([f"      {advice}"] if advice else [])]
     if quarantined:
         lines += ["", bad(f"  quarantined: {quarantined} rows; `cdc-lakehouse quarantine list` shows them")]
     if discarded:

@@ -37,6 +37,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, totals
 from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, changes_by_table
+from cdc_lakehouse.pipeline.progress import time_span
 
 _MOST_ROWS: Final = 200
 """The most rows of the quarantine, and of each lane of the timeline, that are shown, newest first."""
@@ -227,7 +228,7 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
 def _tiles(state: FeedState, decoded: int) -> str:
     rows = sum(row.row_count for row in state.tables.values() if row is not None)
     open_rows, shown = state.quarantine.count(), state.source.checkpoint_ts
-    published = "nothing" if state.lag_seconds is None else f"{_span(state.lag_seconds)} behind"
+    published = "nothing" if state.lag_seconds is None else f"{time_span(state.lag_seconds)} behind"
     tiles = [
         ("published", published, state.checkpoint_ts is None),
         ("tables", _count(len(state.tables)), False),
@@ -237,7 +238,7 @@ def _tiles(state: FeedState, decoded: int) -> str:
         ("quarantined", _count(open_rows), bool(open_rows)),
     ]
     if shown is not None:
-        tiles.insert(0, ("source", f"{_span(lag_seconds(shown, state.now))} behind", False))
+        tiles.insert(0, ("source", f"{time_span(lag_seconds(shown, state.now))} behind", False))
     if state.source.pending_records is not None:
         tiles.insert(0, ("offsets not landed", _count(state.source.pending_records), False))
     shown_tiles = (
@@ -290,7 +291,7 @@ def _table(state: FeedState, name: TableName, word: str, changes: tuple[int, int
         str(name),
         word,
         "–" if row is None else _count(row.row_count),
-        "–" if lag is None else _span(lag),
+        "–" if lag is None else time_span(lag),
         *files,
         *(["–"] * 4 if changes is None else [_count(number) for number in (sum(changes), *changes)]),
     ]
@@ -366,7 +367,7 @@ def _changes(cuts: Sequence[int], segments: pa.Table) -> list[int]:
 def _events(state: FeedState, cuts: Iterable[_Cut], failed: Iterable[dict[str, Any]]) -> Iterator[_Event]:
     """Yield what happened to a feed: runs that published or failed, DDL, and what holds tables."""
     for cut in cuts:
-        numbers = f"{_count(cut.tables)} tables, {_count(cut.rows)} rows, {_span(cut.lag_seconds)} behind"
+        numbers = f"{_count(cut.tables)} tables, {_count(cut.rows)} rows, {time_span(cut.lag_seconds)} behind"
         yield cut.published_at, "run", "", f"published {cut.checkpoint_ts}: {numbers}"
     for run in failed:
         yield datetime.datetime.fromisoformat(run["ended_at"]), "run", "", f"failed{of_job(run)}: {run['error']}"
@@ -481,7 +482,3 @@ def _count(number: int) -> str:
 
 def _time(moment: datetime.datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:,.0f} s" if seconds < 120 else f"{datetime.timedelta(seconds=round(seconds))}"

@@ -322,4 +322,4 @@ def _source(status: dict[str, Any]) -> str:
 
 
 def _moment(commit_ts: int | None, lag: float | None) -> str:
-    return "none" if commit_ts is None or lag is None else f"{commit_ts}  ({lag:,.1f} s behind)"
+    return "none" if commit_ts is None or lag is None else f"{commit_ts}  ({time_span(lag)} behind)"

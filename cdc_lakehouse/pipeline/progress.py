@@ -41,10 +41,10 @@ class Progress:
 
 def time_span(seconds: float) -> str:
     """Format a time span for people."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    minutes, days = seconds / 60, seconds / 86_400
+    if days >= 2:
+        return f"{days:.1f} days"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 _READING_SECONDS: Final = 10.0
