@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (1_011, 5),
     "cdc_lakehouse/assets": (2_442, 11),
     "cdc_lakehouse/changelog": (5_709, 16),
-    "cdc_lakehouse/commands": (3_874, 18),
+    "cdc_lakehouse/commands": (3_871, 18),
     "cdc_lakehouse/config": (1_955, 7),
     "cdc_lakehouse/decoders": (6_248, 22),
     "cdc_lakehouse/lake": (11_239, 31),
