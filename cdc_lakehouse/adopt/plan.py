@@ -14,12 +14,10 @@ from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name,
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import quote
-from cdc_lakehouse.pipeline.apply import converted_columns, target_of
-from cdc_lakehouse.pipeline.changes import format_refusal, is_purged
+from cdc_lakehouse.pipeline.changes import FeedTable, format_refusal, is_purged
 from cdc_lakehouse.pipeline.dump import DumpSource, PendingLoad
 from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import value_format
 
 
 @dataclass(frozen=True)
@@ -147,14 +145,15 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
     waiting = unapproved(run.feed, run.decisions, life, tables.find)
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
-    lake = lake_columns(life.last.carried, value_format(run.feed, life.last.name))
+    table = FeedTable.of(run.feed, life)
+    lake = lake_columns(life.last.carried, table.values)
     if state is None:
         columns = ", ".join(f"{quote(column.name)} {column.type}" for column in lake)
         statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
         return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
     hold = hold or format_refusal(run.feed, life, state)
     version = _format_version(run.feed, life)
-    converted = converted_columns(target_of(life), life.versions[0] if applied is None else applied.last)
+    converted = table.converted_since(life.versions[0] if applied is None else applied.last)
     defaults = version >= FIRST_WITH_VECTORS
     plan = plan_evolution(state.columns, lake, state.order, converted, defaults=defaults)
     upgrade = f"ALTER TABLE {state.identifier.sql} SET TBLPROPERTIES ('format-version'='{version}')"

@@ -219,7 +219,7 @@ def _ddl(steps: Steps) -> Results:
     """Yield materializations of the databases with new statements."""
     by_database: dict[str, list[TableVersion]] = defaultdict(list)
     lives = steps.run.history.history.incarnations()
-    for version in steps.evolved.versions:
+    for version in steps.evolved:
         life = lives.get(version.incarnation)
         if life is not None and was_taken(steps.run.feed.tables, life):
             # Statements under an earlier name belong to the table's current name.

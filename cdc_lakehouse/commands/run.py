@@ -513,7 +513,7 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
     for name, counts in steps.decoded.counts.by_table().items():
         row(*name).update(rows_in=counts.pop("events"), **counts)
     lives = steps.run.history.history.incarnations()
-    for version in steps.evolved.versions:
+    for version in steps.evolved:
         life = lives.get(version.incarnation)
         left_out = life is not None and not was_taken(steps.run.feed.tables, life)
         if version.kind != "seen" and version.name.table and not left_out:

@@ -21,9 +21,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.schema import TableName, TableVersion
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
@@ -37,7 +36,7 @@ from cdc_lakehouse.lake.current.tables import (
     shown_state,
     tags_of,
 )
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, Target, lake_columns, lake_name, plan_evolution
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.current.update_tasks import PlannedTable, StoredTable, TableUpdate, UpdatedTable, update_in_job
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
@@ -50,7 +49,6 @@ from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import value_format
 from cdc_lakehouse.pipeline.synthetic import SyntheticWriter
 
 
@@ -142,15 +140,14 @@ class PlannedUpdate:
 def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> PlannedUpdate:
     """Plan the update of one table; create the table when it does not exist yet. Raises `TableHeldError` when the table
     is blocked."""
-    values = value_format(run.feed, changes.target.name)
+    of, values = changes.table, changes.table.values
     state = changes.state or _create(run, tables, changes, values)
     table = run.lake.existing(state.identifier)
     if (None if (now := table.current_snapshot()) is None else now.snapshot_id) != state.snapshot_id:
         raise TransientError("another writer has changed the table", advice="run again")
-    target = target_of(changes.life)
     wanted = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
     format_version = max(wanted, state.format_version)
-    plan = _evolution(changes, state, target, values, format_version)
+    plan = _evolution(changes, state, format_version)
     transaction, schema = None, table.schema()
     is_upgraded = state.format_version < format_version
     if plan.steps or is_upgraded:
@@ -158,31 +155,30 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         evolved = transaction.evolve(plan.steps, format_version if is_upgraded else None)
         schema = Schema.model_validate_json(evolved)
     stays = bool(state.row_count) and not changes.replaces_all_rows
-    key = changes.table_key(values)
     stored = None
     if stays:
         fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
-        files = live_files(table, [fields[column.id] for column in changes.key if column.id in fields])
+        files = live_files(table, [fields[column.id] for column in of.key if column.id in fields])
         stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
     update = TableUpdate(
         table_no=changes.number,
         name=str(changes.target.name),
-        target=target,
-        key=key.read_as,
+        target=of.target,
+        key=of.table_key.read_as,
         value_format=values,
         schema=schema,
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
         stored=stored,
-        emptied=changes.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
-        emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
+        emptied=of.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
+        emptied_now=() if changes.replaces_all_rows else of.emptied(changes.applied_ts),
         # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
         # decided once all of them are known.
         skips_rejected=run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names),
         recomputed=changes.recomputed,
         tells_collisions=changes.state is not None and not changes.reads_all_events,
     )
-    planned = PlannedTable(update, tuple(changes.spans(key)), *changes.events, rewrites=bool(plan.rewritten) and stays)
+    planned = PlannedTable(update, tuple(changes.spans()), *changes.events, rewrites=bool(plan.rewritten) and stays)
     return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes), format_version)
 
 
@@ -197,12 +193,11 @@ def _tags(run: FeedRun, table: Table, changes: TableChanges) -> TagChanges:
     return plan_tags(tags_of(table), state, changes.checkpoint_ts, run.lake.config.cuts)
 
 
-def _evolution(
-    changes: TableChanges, state: TableState, target: Target, values: ValueFormat, format_version: int
-) -> Plan:
-    columns = lake_columns(target.columns, values)
+def _evolution(changes: TableChanges, state: TableState, format_version: int) -> Plan:
+    columns = lake_columns(changes.target.carried, changes.table.values)
     if not changes.rebuild:
-        converted = frozenset() if changes.replaces_all_rows else converted_columns(target, changes.applied_version)
+        applied = changes.applied_version
+        converted = frozenset[int]() if changes.replaces_all_rows else changes.table.converted_since(applied)
         defaults = format_version >= FIRST_WITH_VECTORS
         return plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
     # The columns were not what they were assumed to be: none of them is kept.
@@ -229,7 +224,7 @@ def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpda
         names.APPLIED_TS: str(changes.checkpoint_ts),
         names.APPLIED_BATCH: str(batch),
         names.LINEAGE: fingerprint,
-        names.KEY: json.dumps([lake_name(column) for column in changes.key], ensure_ascii=False),
+        names.KEY: json.dumps([lake_name(column) for column in changes.table.key], ensure_ascii=False),
         names.COLUMNS: column_names({column.id: lake_name(column) for column in update.target.columns}),
     }
     summary = {names.CHECKPOINT_TS: str(changes.checkpoint_ts), **of_batch(batch)}
@@ -321,15 +316,6 @@ def location_of(tables: CurrentTables, changes: TableChanges, now: Identifier) -
     parked = tables.parking_identifier(changes.life, changes.target.name)
     stays = changes.life.dropped_ts is not None and (now in (home, parked) or not tables.is_free(home))
     return TableLocation(changes.life, now, now if stays else home)
-
-
-def target_of(life: Incarnation) -> Target:
-    return Target(life.last.carried, dict(enumerate(life.versions)))
-
-
-def converted_columns(target: Target, applied: TableVersion) -> frozenset[int]:
-    """Return the columns whose values in the lake change with the type, from the applied version to the target."""
-    return frozenset(column.id for column in target.columns if converts(target.types_since(column.id, applied)))
 
 
 _AT_ONCE: Final = 2
@@ -464,7 +450,7 @@ def _update_tables(
             continue
         if life.id not in blocked and turn.updated is not None:
             counts = turn.updated.counts
-            key = tuple(lake_name(column) for column in turn.changes.key)
+            key = tuple(lake_name(column) for column in turn.changes.table.key)
             numbers_of_rows = (counts.rows, counts.deletes, counts.zero_dates, counts.older)
             applied.append(AppliedTable(life, state, key, *numbers_of_rows, turn.changes.is_rebuilt))
     return applied, holds | blocked
@@ -589,38 +575,36 @@ def _audit(run: FeedRun, turns: Sequence[_Turn]) -> None:
 def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
     """Mark held tables that were dropped meanwhile as dropped; they stay unchanged and are no longer held. A table that
     cannot be marked stays held, so that the next run marks it."""
-    dropped = [id for id in holds.reasons if id in lives and lives[id].dropped_ts is not None]
-    reasons = {id: _mark_dropped(run, tables, lives[id], lives[id].dropped_ts, holds.reasons[id]) for id in dropped}
-    return holds.without(dropped) | Holds({id: reason for id, reason in reasons.items() if reason is not None})
+    dropped = [lives[id] for id in holds.reasons if id in lives and lives[id].dropped_ts is not None]
+    marked = _mark_dropped(run, tables, [(life, life.dropped_ts, holds.reasons[life.id]) for life in dropped])
+    return holds.without([life.id for life in dropped]) | marked
 
 
 def _close_left(run: FeedRun, tables: CurrentTables, left: Mapping[str, Incarnation]) -> Holds:
     """Mark tables that were renamed since the last cut to a name that is not taken as dropped, which they are to
     readers. Return holds for those that cannot be marked."""
     cut = run.last_cut
-    reasons: dict[str, str] = {}
+    gone: list[tuple[Incarnation, int | None, str]] = []
     for life in left.values():
         when = left_ts(run.feed.tables, life)
         is_marked = when is not None and when <= cut.checkpoint_ts and run.settings == cut.settings
-        if when is None or (is_marked and life.id not in cut.held_incarnations):
-            continue
-        why = f"it was renamed to {life.last.name}, which the configuration does not take, and is not kept up any more"
-        if (reason := _mark_dropped(run, tables, life, when, why)) is not None:
-            reasons[life.id] = reason
+        if when is not None and not (is_marked and life.id not in cut.held_incarnations):
+            why = f"it was renamed to {life.last.name}, which the configuration does not take, and stays as it is"
+            gone.append((life, when, why))
+    return _mark_dropped(run, tables, gone)
+
+
+def _mark_dropped(run: FeedRun, tables: CurrentTables, gone: Sequence[tuple[Incarnation, int | None, str]]) -> Holds:
+    """Mark tables as dropped at a commit-ts, with the reason for the log, unless they are marked already. Return holds
+    for those at which that fails."""
+    reasons: dict[str, str] = {}
+    for life, commit_ts, why in gone:
+        try:
+            state = tables.find(life)
+            if state is not None and state.dropped_ts is None:
+                run.log.warning("table %s stays in the lake, marked as dropped: %s", state.name, why)
+                transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
+                transaction.commit(properties={DROPPED_TS: str(commit_ts)})
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+            reasons[life.id] = hold_reason(error, "be marked as dropped", life.last.name)
     return Holds(reasons)
-
-
-def _mark_dropped(
-    run: FeedRun, tables: CurrentTables, life: Incarnation, commit_ts: int | None, why: str
-) -> str | None:
-    """Mark a table as dropped at a commit-ts, unless it is marked already; return the reason when that fails."""
-    try:
-        state = tables.find(life)
-        if state is None or state.dropped_ts is not None:
-            return None
-        run.log.warning("table %s stays in the lake, marked as dropped: %s", state.name, why)
-        transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
-        transaction.commit(properties={DROPPED_TS: str(commit_ts)})
-    except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
-        return hold_reason(error, "be marked as dropped", life.last.name)
-    return None

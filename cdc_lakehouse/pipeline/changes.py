@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from cdc_lakehouse.changelog.history import Incarnation, Span
+from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
@@ -18,7 +20,7 @@ from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, TableKey
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, lake_name
-from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys
+from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys, TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
@@ -35,13 +37,83 @@ from cdc_lakehouse.pipeline.holds import Holds, hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import value_format
 
+_NO_SCHEMA: Final = Schema()
+
+
+@dataclass(frozen=True)
+class FeedTable:
+    """A table of a feed up to a commit-ts, where its life ends, and how its events become rows: the columns that
+    identify these, and how values are read. Events at or below `void_upto_ts` are ignored (a TRUNCATE, or rows that
+    moved to another key)."""
+
+    life: Incarnation
+    key: tuple[Column, ...]
+    values: ValueFormat
+    void_upto_ts: int
+
+    @classmethod
+    def of(cls, feed: FeedConfig, life: Incarnation) -> Self:
+        void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(feed, life))])
+        return cls(life, key_columns(feed, life.last), value_format(feed, life.last.name), void)
+
+    @property
+    def target(self) -> Target:
+        return Target(self.life.last.carried, dict(enumerate(self.life.versions)))
+
+    @property
+    def read_as(self) -> ValueFormat:
+        """How values are read where all events are folded."""
+        return self.values
+
+    @property
+    def table_key(self) -> TableKey:
+        return TableKey.of(self.key, self.life.versions, self.values)
+
+    def spans(self, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
+        """Return the spans of the events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
+        version before it, synthetic ones to the version that it made."""
+        key, lowest = self.table_key, max(above_stage, row_stage(self.void_upto_ts))
+        found = (keyed_span(self.life, span, key, number, lowest, upto_stage) for span in self.life.spans())
+        return [span for span in found if span is not None]
+
+    def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
+        """Return the partitions that were emptied after a commit-ts and that nothing later has made irrelevant."""
+        found: list[PartitionRows] = []
+        for position, version in enumerate(self.life.versions):
+            if version.emptied and version.commit_ts > max(after_ts, self.void_upto_ts):
+                before = self.life.versions[position - 1]
+                assert before.partitioning is not None
+                target = Target(before.carried, dict(enumerate(self.life.versions[:position])))
+                found.append(PartitionRows(before.partitioning, version.emptied, target))
+        return tuple(found)
+
+    def converted_since(self, applied: TableVersion) -> frozenset[int]:
+        """Return the columns whose values in the lake change with the type after the version that was applied."""
+        types = {column.id: self.target.types_since(column.id, applied) for column in self.life.last.carried}
+        return frozenset(id for id, each in types.items() if converts(each))
+
+    def fold(
+        self, number: int, location: str, schema: Schema = _NO_SCHEMA, *, skips_rejected: bool = True
+    ) -> TableUpdate:
+        """Return how all of its events become rows, for `folded_rows`."""
+        return TableUpdate(
+            table_no=number,
+            name=str(self.life.last.name),
+            target=self.target,
+            key=self.table_key.read_as,
+            value_format=self.read_as,
+            schema=schema,
+            location=location,
+            emptied=self.emptied(BEGINNING),
+            skips_rejected=skips_rejected,
+        )
+
 
 @dataclass(frozen=True)
 class TableChanges:
     """What one run must apply to one table. Timestamps are commit-ts (TSO).
 
     applied_ts, checkpoint_ts: events with applied_ts < commit_ts <= checkpoint_ts are new.
-    void_upto_ts: events at or below it are ignored (a TRUNCATE, or rows that moved to another key).
     redecoded: segments decoded after the table had passed their events, or decoded again; all keys that they contain
       are recomputed from the full event history. earlier: the snapshots of `events` with what the table has applied of
       such segments.
@@ -53,18 +125,20 @@ class TableChanges:
     """
 
     number: int
-    life: Incarnation
+    table: FeedTable
     state: TableState | None
     applied_ts: int
     checkpoint_ts: int
-    void_upto_ts: int
-    rebuild: bool
-    redecoded: tuple[Segment, ...]
-    key: tuple[Column, ...]
+    rebuild: bool = False
+    redecoded: tuple[Segment, ...] = ()
     earlier: frozenset[int] = frozenset()
     recompute: bool = False
     keys_may_collide: bool = False
     events: tuple[int, bool] = (0, False)
+
+    @property
+    def life(self) -> Incarnation:
+        return self.table.life
 
     @property
     def target(self) -> TableVersion:
@@ -82,7 +156,7 @@ class TableChanges:
 
     @property
     def replaces_all_rows(self) -> bool:
-        return self.is_rebuilt or self.void_upto_ts > self.applied_ts
+        return self.is_rebuilt or self.table.void_upto_ts > self.applied_ts
 
     @property
     def recomputes_keys(self) -> bool:
@@ -99,26 +173,10 @@ class TableChanges:
         segments = frozenset(segment.segment for segment in self.redecoded)
         return RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
 
-    def table_key(self, value_format: ValueFormat) -> TableKey:
-        return TableKey.of(self.key, self.life.versions, value_format)
-
-    def spans(self, key: TableKey) -> list[KeyedSpan]:
+    def spans(self) -> list[KeyedSpan]:
         """Return the spans of the table's events."""
         applied = BEGINNING if self.reads_all_events else synthetic_stage(self.applied_ts)
-        lowest = max(applied, row_stage(self.void_upto_ts))
-        return keyed_spans(self.life, key, self.number, lowest, synthetic_stage(self.checkpoint_ts))
-
-    def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
-        """Return the partitions that were emptied in (after_ts, checkpoint_ts] and that nothing later has made
-        irrelevant."""
-        return emptied_partitions(self.life, max(after_ts, self.void_upto_ts))
-
-
-def keyed_spans(life: Incarnation, key: TableKey, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
-    """Return the spans of a life's events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
-    version before it, synthetic ones to the version that it made."""
-    found = (keyed_span(life, span, key, number, above_stage, upto_stage) for span in life.spans())
-    return [span for span in found if span is not None]
+        return self.table.spans(self.number, applied, synthetic_stage(self.checkpoint_ts))
 
 
 def keyed_span(
@@ -133,17 +191,6 @@ def keyed_span(
     number_of_version = life.versions.index(span.version)
     texts = key.texts(span.version)
     return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names, texts)
-
-
-def emptied_partitions(life: Incarnation, above: int) -> tuple[PartitionRows, ...]:
-    found: list[PartitionRows] = []
-    for position, version in enumerate(life.versions):
-        if version.emptied and version.commit_ts > above:
-            before = life.versions[position - 1]
-            assert before.partitioning is not None
-            target = Target(before.carried, dict(enumerate(life.versions[:position])))
-            found.append(PartitionRows(before.partitioning, version.emptied, target))
-    return tuple(found)
 
 
 def is_purged(feed: FeedConfig, life: Incarnation) -> bool:
@@ -198,26 +245,25 @@ def _changes(
     batch: int,
     recompute: bool,
 ) -> TableChanges:
-    key = key_columns(feed, life.last)
-    if not key:
+    table = FeedTable.of(feed, life)
+    if not table.key:
         # It was dropped: others are held. The configuration may name the key of the table that has its name now.
         raise TableHeldError("none of its columns is known to be its key")
-    void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(feed, life))])
     if state is not None and (refusal := format_refusal(feed, life, state)) is not None:
         raise TableHeldError(refusal)
     upto = news.checkpoint_ts
     if state is None or not state.schema_fingerprint:
-        return TableChanges(number, life, state, BEGINNING, upto, void, False, (), key)
+        return TableChanges(number, table, state, BEGINNING, upto)
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
     rebuild = before is None or _is_other(feed, before, state)
-    void_for_all = max(void, life.versions[0].since)
+    void_for_all = max(table.void_upto_ts, life.versions[0].since)
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
     contents = (applied_content(segment, batch) for segment in redecoded)
     earlier = frozenset(id for id in contents if id is not None)
     if earlier and not earlier <= news.snapshots():
         rebuild, redecoded, earlier = True, (), frozenset()
-    return TableChanges(number, life, state, applied, upto, void, rebuild, redecoded, key, earlier, recompute)
+    return TableChanges(number, table, state, applied, upto, rebuild, redecoded, earlier, recompute)
 
 
 def _is_other(feed: FeedConfig, applied: Incarnation, state: TableState) -> bool:

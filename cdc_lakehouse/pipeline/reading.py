@@ -20,7 +20,7 @@ from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, tso
+from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, synthetic_stage, tso
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakehouseConfig, load
 from cdc_lakehouse.config.reporting import guess
@@ -29,16 +29,14 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.keyed_events import all_keyed_events
 from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_tag, end_of_day, row_count, tags_of
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, LakeColumn, lake_columns
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
+from cdc_lakehouse.lake.current.update_tasks import folded_rows
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
 from cdc_lakehouse.lake.tables.events import event_reader
-from cdc_lakehouse.pipeline.apply import target_of
-from cdc_lakehouse.pipeline.changes import TableChanges
-from cdc_lakehouse.pipeline.feed_tables import is_taken, key_changes, key_columns
+from cdc_lakehouse.pipeline.changes import FeedTable
+from cdc_lakehouse.pipeline.feed_tables import is_taken, key_changes
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import value_format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -252,13 +250,12 @@ def _spoken(commit_ts: int) -> str:
 def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     """Return the rows that a table's events up to a commit-ts leave; `life` must end there. This process reads all of
     its events. Raises `NotReadableError` when they cannot be applied."""
-    name, values = str(life.last.name), value_format(run.feed, life.last.name)
-    key = key_columns(run.feed, life.last)
+    name, of = str(life.last.name), FeedTable.of(run.feed, life)
     hold = next((version.hold for version in life.versions if version.hold is not None), None)
-    if hold is not None or not key:
+    if hold is not None or not of.key:
         raise NotReadableError(hold or "it has no key", table=name, advice="read it as of a cut")
-    changes_of_key, whole = key_changes(run.feed, life), run.history.history.incarnations()[life.id]
-    if any(version.commit_ts <= whole.emptied_ts for version in changes_of_key):
+    emptied_ts = run.history.history.incarnations()[life.id].emptied_ts
+    if any(version.commit_ts <= emptied_ts for version in key_changes(run.feed, life)):
         why = "the rows that a change of its key had moved are gone: it was emptied later"
         raise NotReadableError(why, table=name, advice="read it as of a cut")
     known_from_ts = removal_of(run.lake, run.feed.name).known_from_ts
@@ -268,30 +265,18 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
             table=name,
             advice=f"read it as of a cut that is kept, or as of {_spoken(known_from_ts)} or later",
         )
-    void = max([life.emptied_ts, *(version.commit_ts for version in changes_of_key)])
-    changes = TableChanges(0, life, None, BEGINNING, commit_ts, void, True, (), key)
-    target, table_key = target_of(life), changes.table_key(values)
-    update = TableUpdate(
-        table_no=0,
-        name=name,
-        target=target,
-        key=table_key.read_as,
-        value_format=values,
-        schema=_schema(lake_columns(target.columns, values)),
-        location=run.lake.config.warehouse,
-        emptied=changes.emptied(BEGINNING),
-        skips_rejected=run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names),
-    )
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
     with sql.database() as connection:
-        events = all_keyed_events(reader, connection, changes.spans(table_key))
-    rows, rejected = folded_rows(update, run.lake.catalog.properties, events)
-    if rejected and not update.skips_rejected:
+        events = all_keyed_events(reader, connection, of.spans(0, BEGINNING, synthetic_stage(commit_ts)))
+    schema = _schema(lake_columns(of.target.columns, of.values))
+    rows, rejected = folded_rows(of.fold(0, run.lake.config.warehouse, schema), run.lake.catalog.properties, events)
+    skips = run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names)
+    if rejected and not skips:
         why = f"events do not fit the table's columns ({rejected[0].segment} line {rejected[0].line})"
         raise NotReadableError(why, table=name, advice="read it as of a cut, or set policy.quarantine to skip")
-    return rows.select(update.schema.column_names).cast(schema_to_pyarrow(update.schema, include_field_ids=False))
+    return rows.select(schema.column_names).cast(schema_to_pyarrow(schema, include_field_ids=False))
 
 
 def _schema(columns: Sequence[LakeColumn]) -> Schema:

@@ -79,13 +79,6 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Evolved:
-    """The versions that a run added to the history."""
-
-    versions: tuple[TableVersion, ...]
-
-
-@dataclass(frozen=True)
 class Loaded:
     """What a run loaded of the initial dump: its segments, their counts, and the commit-ts of the rows; empty when
     there is no dump, or it was loaded before. `waits` says what the log must reach first: until then nothing is
@@ -133,8 +126,8 @@ def decode(steps: Steps) -> Decoded:
     return _decode_all(steps.run, steps.run.source)
 
 
-def evolve(steps: Steps) -> Evolved:
-    """Record DDL up to the checkpoint in `schema_history`, for all tables in one order."""
+def evolve(steps: Steps) -> Sequence[TableVersion]:
+    """Record DDL up to the checkpoint in `schema_history`, for all tables in one order; return the new versions."""
     evolved = _evolve(steps.run, steps.run.source, steps.checkpoint_ts)
     dump = steps.dump
     if dump is not None and dump.has_rows_left and dump.fault is None and steps.loaded.waits is None:
@@ -280,7 +273,7 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
     return decoded
 
 
-def _evolve(run: FeedRun, source: Source, upto: int | None) -> Evolved:
+def _evolve(run: FeedRun, source: Source, upto: int | None) -> Sequence[TableVersion]:
     found, rejected = source.schema_changes(upto)
     known = run.history.changes
     versions = run.history.record([change for change in found if known.get(change.origin) != change], run.clock())
@@ -289,7 +282,7 @@ def _evolve(run: FeedRun, source: Source, upto: int | None) -> Evolved:
     faults = source.schema_faults | {BAD_STATEMENT}
     rejected = [*rejected, *_not_understood(run)]
     run.quarantine.replace(lambda row: row.error_class in faults, rejected, run.clock())
-    return Evolved(tuple(versions))
+    return versions
 
 
 def _not_understood(run: FeedRun) -> Iterator[Rejected]:

@@ -22,12 +22,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.schema import Schema
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
-from cdc_lakehouse.changelog.positions import row_stage
+from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
 from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
@@ -35,9 +34,9 @@ from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, ima
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import TableKey, commit_ts_range, work_by_key
+from cdc_lakehouse.lake.current.keyed_events import commit_ts_range, work_by_key
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, lake_name
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, lake_name
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
 from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat
 from cdc_lakehouse.lake.faults import run_isolated
@@ -54,7 +53,7 @@ from cdc_lakehouse.lake.tables.segments import (
     replaced_contents,
     replayed_segment,
 )
-from cdc_lakehouse.pipeline.changes import EventEstimates, emptied_partitions, keyed_spans
+from cdc_lakehouse.pipeline.changes import EventEstimates, FeedTable
 from cdc_lakehouse.pipeline.feed_tables import key_before_version, key_changes, key_columns
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
@@ -93,16 +92,12 @@ _TASK_EVENTS: Final = 500_000
 
 
 @dataclass(frozen=True)
-class _Table:
+class _Table(FeedTable):
     """One table's part of a move of rows: its `life` up to `upto_ts`, and the version that the DDL made, its last one
     or the first one of the table that gets the rows."""
 
-    life: Incarnation
-    key: tuple[Column, ...]
-    void_upto_ts: int
     version: TableVersion
     upto_ts: int
-    values: ValueFormat
 
     @property
     def segment(self) -> str:
@@ -119,24 +114,16 @@ class _Table:
         is_converted = any(converts(self.target.types_since(column.id, None)) for column in moments)
         return self.values if is_converted else replace(self.values, zero_dates="string")
 
-    @property
-    def table_key(self) -> TableKey:
-        return TableKey.of(self.key, self.life.versions, self.values)
-
-    @property
-    def target(self) -> Target:
-        return Target(self.version.carried, dict(enumerate(self.life.versions)))
-
 
 _RowMove = tuple[_Table, ...]
 """The rows that one DDL moves: one table whose key changes or whose rows come back, or the partitioned and the plain
 table of an exchange."""
 
 
-def _fingerprint(move: _RowMove) -> str:
+def _fingerprint(feed: FeedConfig, move: _RowMove) -> str:
     """Return a digest of what the rows depend on other than the events."""
     inputs = [(schema_fingerprint(t.life, t.values), [c.id for c in t.columns], t.void_upto_ts) for t in move]
-    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((feed.policy.quarantine, inputs)).encode()).hexdigest()[:16]
 
 
 def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMove], Holds]:
@@ -170,7 +157,7 @@ def _table(feed: FeedConfig, life: Incarnation, version: TableVersion) -> _Table
     key, at = key_before_version(feed, life, version), version.commit_ts
     # The table's earlier moves of rows replace everything before them.
     void = [v.commit_ts for v in key_changes(feed, upto) if v.commit_ts < at]
-    return _Table(upto, key, max([upto.emptied_ts, *void]), version, at, value_format(feed, version.name))
+    return _Table(upto, key, value_format(feed, version.name), max([upto.emptied_ts, *void]), version, at)
 
 
 def _ended_table(feed: FeedConfig, life: Incarnation, version: TableVersion, restored: RestoredRows) -> _Table:
@@ -180,25 +167,7 @@ def _ended_table(feed: FeedConfig, life: Incarnation, version: TableVersion, res
     before = Incarnation(life.id, upto.versions[:-1])
     void = max([before.emptied_ts, *(change.commit_ts for change in key_changes(feed, before))])
     key = key_columns(feed, before.last) or key_columns(feed, version)
-    return _Table(before, key, void, version, restored.ended_ts, value_format(feed, version.name))
-
-
-def _folds(move: _RowMove, location: str) -> list[TableUpdate]:
-    """Return how the events of each table become the rows that move."""
-    return [
-        TableUpdate(
-            table_no=number,
-            name=str(table.life.last.name),
-            target=table.target,
-            key=table.table_key.read_as,
-            value_format=table.read_as,
-            schema=Schema(),
-            location=location,
-            emptied=emptied_partitions(table.life, table.void_upto_ts),
-            skips_rejected=True,
-        )
-        for number, table in enumerate(move)
-    ]
+    return _Table(before, key, value_format(feed, version.name), void, version, restored.ended_ts)
 
 
 def _exchanged(move: _RowMove, table: _Table) -> PartitionRows | None:
@@ -275,7 +244,7 @@ class SyntheticWriter:
         return None
 
     def _is_current(self, move: _RowMove) -> bool:
-        fingerprint = _fingerprint(move)
+        fingerprint = _fingerprint(self._run.feed, move)
         known = self._run.segments.find(table.segment for table in move)
         done = [known.get(table.segment) for table in move]
         for row in done:
@@ -297,15 +266,10 @@ class SyntheticWriter:
         self._run.events.ensure()
         for table in move:
             self._require_known_rows(table)
-        spans = [
-            span
-            for number, table in enumerate(move)
-            for span in keyed_spans(
-                table.life, table.table_key, number, row_stage(table.void_upto_ts), row_stage(table.upto_ts),
-            )
-        ]  # fmt: skip
+        of_tables = (table.spans(number, BEGINNING, row_stage(table.upto_ts)) for number, table in enumerate(move))
+        spans = [*itertools.chain.from_iterable(of_tables)]
         writer = self._run.events.writer()
-        folds = _folds(move, writer.table.location)
+        folds = [table.fold(number, writer.table.location) for number, table in enumerate(move)]
         count, _ = EventEstimates(self._run.segments.rows).of_names({n for table in move for n in table.life.names})
         spark, tasks = None, 1
         if count > _DRIVER_EVENTS:
@@ -348,7 +312,8 @@ class SyntheticWriter:
 
     def _commit_move(self, move: _RowMove, data_files: Sequence[str]) -> None:
         """Commit the events of a move in new segments, or in those that a run had landed before it ended."""
-        now, fingerprint, newest = self._run.clock(), _fingerprint(move), self._run.segments.batch
+        now, newest = self._run.clock(), self._run.segments.batch
+        fingerprint = _fingerprint(self._run.feed, move)
         known = self._run.segments.find(table.segment for table in move)
         segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
         if len(segments) != len(move):
