@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (1_011, 5),
+    "cdc_lakehouse/adopt": (1_010, 5),
     "cdc_lakehouse/assets": (2_442, 11),
     "cdc_lakehouse/changelog": (5_709, 16),
     "cdc_lakehouse/commands": (3_871, 18),
@@ -21,7 +21,7 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (6_248, 22),
     "cdc_lakehouse/lake": (11_239, 31),
     "cdc_lakehouse/operate": (2_539, 8),
-    "cdc_lakehouse/pipeline": (6_027, 17),
+    "cdc_lakehouse/pipeline": (6_000, 17),
     "cdc_lakehouse/sample": (782, 3),
     "cdc_lakehouse/sources": (6_305, 29),
     "cdc_lakehouse/*.py": (904, 6),
