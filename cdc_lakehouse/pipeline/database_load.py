@@ -161,9 +161,8 @@ class DatabaseDump:
     ) -> None:
         for table in tables:
             plan.begun += 1
-            readable = table.is_understood and table.types
             try:
-                ranges = reading.ranges_of(database, table, self._initial.chunk_rows) if readable else []
+                ranges = reading.ranges_of(database, table, self._initial.chunk_rows) if table.types else []
             except TableChangedError:
                 continue
             except SourceError:

@@ -72,18 +72,9 @@ class TableDefinition:
             raise SourceError("the CREATE TABLE lists no columns", table=str(self.name), advice=_LEAVE_OUT)
         return clause
 
-    @property
-    def is_understood(self) -> bool:
-        """Whether its columns are known. Otherwise no rows of it can be loaded."""
-        try:
-            _ = self.parsed
-        except SourceError:
-            return False
-        return True
-
     @functools.cached_property
     def types(self) -> dict[str, ColumnType]:
-        """The types of the stored columns, in order."""
+        """The types of the stored columns, in order. Raises as `parsed` does."""
         stored = {each.name for each in self.parsed.columns if not each.virtual}
         return {each.name: each.type for each in apply.created(self.parsed).columns if each.name in stored}
 

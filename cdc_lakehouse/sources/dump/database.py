@@ -193,10 +193,6 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
         if (reason := end.failed.get(name.identity)) is not None:
             reason = f"{reason}; `cdc-lakehouse load --table {name}` reads it again"
             return contents.UnreadTable(name, directory, reason)
-        try:
-            definition = of.definition.parsed
-        except SourceError as error:
-            return contents.UnreadTable(name, directory, error.message)
         found = objects.get(directory, ())
         ranges = read_ranges(each for each in found if not _DONE.search(each.path) or each.path in marks)
         if len(ranges) < len(of.ranges) or any(each.rows and not each.files for each in ranges.values()):
@@ -209,7 +205,9 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             for each in ranges.values() for file in each.files
         )  # fmt: skip
         rows = sum(each.rows for each in ranges.values())
-        return contents.DumpedTable(name, directory, of.definition.statement, definition, files, rows, of.position)
+        return contents.DumpedTable(
+            name, directory, of.definition.statement, of.definition.parsed, files, rows, of.position
+        )
 
     tables, unread = contents.sorted_tables(map(table, plan.tables.values()))
     return Dump(plan.position or end.until, tables, unread, end.until)
