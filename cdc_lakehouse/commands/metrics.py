@@ -73,8 +73,7 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
 
             runs = functools.partial(last_runs, stack.enter_context(DagsterInstance.get()))
         lake = Lake(config.lake, config.storage)
-        sources = _Sources(lake, feeds) if asks_source else None
-        registry.register(_Feeds(lake, feeds, runs, sources))
+        registry.register(_Feeds(lake, feeds, runs, asks_source=asks_source))
         if address is None:
             click.echo(generate_latest(registry), nl=False)
             return DONE
@@ -99,40 +98,18 @@ def _address(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-class _Sources:
-    """Queries the sources of feeds concurrently. One that has not answered yet is not queried again."""
-
-    def __init__(self, lake: Lake, feeds: Sequence[FeedConfig]) -> None:
-        self._lake, self._feeds = lake, feeds
-        self._pool = ThreadPoolExecutor(max_workers=max(len(feeds), 1))
-        self._asked: dict[str, Future[SourceStatus]] = {}
-        self._lock = threading.Lock()
-
-    def statuses(self) -> dict[str, SourceStatus | None]:
-        """Return the statuses by feed; None for a source that does not answer in time."""
-        with self._lock:
-            for feed in self._feeds:
-                if feed.name not in self._asked:
-                    self._asked[feed.name] = self._pool.submit(self._ask, feed)
-            done, _ = wait(self._asked.values(), _PATIENCE_SECONDS)
-            asked, self._asked = self._asked, {name: each for name, each in self._asked.items() if each not in done}
-            return {name: each.result() if each in done else None for name, each in asked.items()}
-
-    def _ask(self, feed: FeedConfig) -> SourceStatus:
-        try:
-            return FeedRun(feed, self._lake).source.status()
-        except CdcError as error:
-            return SourceStatus(error=error)
-
-
 class _Feeds(Collector):
-    """Reads the state of feeds at each collection."""
+    """Reads the state of feeds at each collection, and asks their sources concurrently. A source that has not answered
+    yet is not asked again."""
 
     def __init__(
-        self, lake: Lake, feeds: Sequence[FeedConfig], runs: Callable[[str], Iterable[Any]], sources: _Sources | None
+        self, lake: Lake, feeds: Sequence[FeedConfig], runs: Callable[[str], Iterable[Any]], *, asks_source: bool
     ) -> None:
-        self._lake, self._feeds, self._runs, self._sources = lake, feeds, runs, sources
+        self._lake, self._feeds, self._runs = lake, feeds, runs
         self._known_health: KnownHealth = {}
+        self._pool = ThreadPoolExecutor(max_workers=len(feeds)) if asks_source else None
+        self._asked: dict[str, Future[SourceStatus]] = {}
+        self._lock = threading.Lock()
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         return iter(_families().values())
@@ -144,7 +121,7 @@ class _Feeds(Collector):
             if value is not None:
                 families[name].add_metric(labels, value)
 
-        statuses = {} if self._sources is None else self._sources.statuses()
+        statuses = {} if self._pool is None else self._statuses(self._pool)
         for feed in self._feeds:
             self._of_lake(feed, add)
             if feed.name in statuses:
@@ -154,6 +131,22 @@ class _Feeds(Collector):
                 add("last_run_duration_seconds", run.seconds, feed.name, run.job)
                 add("last_run_failed", run.error is not None, feed.name, run.job)
         return iter(families.values())
+
+    def _statuses(self, pool: ThreadPoolExecutor) -> dict[str, SourceStatus | None]:
+        """Return the statuses of the sources by feed; None for a source that does not answer in time."""
+        with self._lock:
+            for feed in self._feeds:
+                if feed.name not in self._asked:
+                    self._asked[feed.name] = pool.submit(self._ask, feed)
+            done, _ = wait(self._asked.values(), _PATIENCE_SECONDS)
+            asked, self._asked = self._asked, {name: each for name, each in self._asked.items() if each not in done}
+            return {name: each.result() if each in done else None for name, each in asked.items()}
+
+    def _ask(self, feed: FeedConfig) -> SourceStatus:
+        try:
+            return FeedRun(feed, self._lake).source.status()
+        except CdcError as error:
+            return SourceStatus(error=error)
 
     def _of_lake(self, feed: FeedConfig, add: Any) -> None:
         state = FeedState(self._lake, feed, utc_now(), known_health=self._known_health)
