@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import itertools
+import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -294,19 +296,18 @@ def _faults(error: ValidationError, resolved: dict[str, Any], raw: dict[str, Any
     validated as the type that they are most similar to."""
     errors = error.errors(include_url=False)
     of_types = [each for each in errors if each["type"].startswith("union_tag")]
-    guessed = copy.deepcopy(resolved)
+    guessed: Any = copy.deepcopy(resolved)
+    meant: dict[Place, str | None] = {}
     for place in (each["loc"] for each in of_types):
-        section: Any = guessed
-        for step in place:
-            section = section[step]
-        section["type"] = likely_type(LakehouseConfig, place, section)
+        section: Any = functools.reduce(operator.getitem, place, guessed)
+        section["type"] = meant[place] = likely_type(LakehouseConfig, place, section)
     try:
         LakehouseConfig.model_validate(guessed)
         errors = of_types
     except ValidationError as others:
         found = others.errors(include_url=False)
         errors = of_types + [each for each in found if not each["type"].startswith("union_tag")]
-    return faults_of(LakehouseConfig, errors, raw)
+    return faults_of(LakehouseConfig, errors, raw, meant)
 
 
 def _not_about(known: list[Fault], faults: list[Fault]) -> Iterator[Fault]:

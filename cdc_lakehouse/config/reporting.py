@@ -46,9 +46,12 @@ class Fault:
         return f"{path.lstrip('.')}: {self.reason}"
 
 
-def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> list[Fault]:
+def faults_of(
+    model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mapping[str, Any], meant: Mapping[Place, str | None]
+) -> list[Fault]:
     """Return the faults that pydantic found in a document of the model. `raw` is the document as it is in the file:
-    given values are shown from there, so that values of environment variables are not shown."""
+    given values are shown from there, so that values of environment variables are not shown. `meant` has the likely
+    types of sections with a wrong type, or without one."""
     faults: list[Fault] = []
     inner = {error["loc"][:1] for error in errors if len(error["loc"]) > 1}
     for error in errors:
@@ -62,12 +65,12 @@ def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mappi
         elif error["type"] == "missing":
             faults.append(Fault(place, "is missing"))
         elif error["type"] == "union_tag_not_found":
-            faults.append(Fault(place, f"is missing{_question(_meant(model, error, raw))}"))
+            faults.append(Fault(place, f"is missing{_question(meant[error['loc']])}"))
         else:
             given = _given(raw, place)
             shown = "" if given is None else f" (given: {given!r})"
-            meant = _meant(model, error, raw) if error["type"] == "union_tag_invalid" else None
-            faults.append(Fault(place, f"{_reason(error, given)}{_question(meant)}{shown}", tells_value=True))
+            likely = _question(meant.get(error["loc"]))
+            faults.append(Fault(place, f"{_reason(error, given)}{likely}{shown}", tells_value=True))
     return faults
 
 
@@ -124,13 +127,6 @@ def _given(raw: Any, place: Place) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return raw if isinstance(raw, (str, int, float, bool)) else None
-
-
-def _meant(model: type[BaseModel], error: ErrorDetails, raw: Mapping[str, Any]) -> str | None:
-    section: Any = raw
-    for step in error["loc"]:
-        section = section[step]
-    return likely_type(model, error["loc"], section)
 
 
 def some(names: Sequence[str], most: int = 12) -> str:
