@@ -36,7 +36,7 @@ from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, totals
 from cdc_lakehouse.operate.signals import find_problems
-from cdc_lakehouse.operate.state import FeedState, changes_by_table
+from cdc_lakehouse.operate.state import FeedState, KnownHealth, changes_by_table
 from cdc_lakehouse.pipeline.progress import time_span
 
 _MOST_ROWS: Final = 200
@@ -151,15 +151,15 @@ def ui(config: LakehouseConfig, port: int, host: str, feed_name: str | None) -> 
 
 def page_handler(config: LakehouseConfig, feed_name: str | None) -> type[BaseHTTPRequestHandler]:
     """Return the handler of a server that serves the page of all feeds, or of one. A page is kept for some seconds."""
-    feeds, lock = chosen(config, feed_name), threading.Lock()
-    made: list[tuple[float, int, bytes]] = []
+    feeds, lock, lake = chosen(config, feed_name), threading.Lock(), Lake(config.lake, config.storage)
+    made, known = list[tuple[float, int, bytes]](), KnownHealth()
 
     def current() -> tuple[int, bytes]:
         with lock:
             if not made or time.monotonic() - made[0][0] > _REFRESH_SECONDS / 2:
-                now, lake = utc_now(), Lake(config.lake, config.storage)
+                now = utc_now()
                 try:
-                    states = [FeedState(lake, feed, now) for feed in feeds]
+                    states = [FeedState(lake, feed, now, known_health=known) for feed in feeds]
                     failed = failed_runs([feed.name for feed in feeds])
                     status, text = 200, page(states, failed, now, refreshes=True)
                 except CdcError as error:
