@@ -176,7 +176,7 @@ public class IcebergCalls {
         } else if (kind.equals("drop")) {
           update.deleteColumn(name);
         } else if (kind.equals("rename")) {
-          update.renameColumn(name, operation.get("new-name").asText());
+          update.renameColumn(name, operation.get("new_name").asText());
         } else if (kind.equals("widen")) {
           update.updateColumn(name, Types.fromPrimitiveString(operation.get("type").asText()));
         } else if (operation.hasNonNull("after")) {

@@ -259,7 +259,7 @@ _BATCH_BYTES: Final = 16 << 20
 """The approximate size of what is read at once. The allocator takes larger blocks from the system and returns them each
 time, which takes longer than reading them."""
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-"""The approximate size in memory of the rows that gathering writers write at once."""
+"""The approximate size in memory of the rows that are added and written at once."""
 _BUFFERED_BYTES: Final = 2 * ROW_GROUP_BYTES
 _FILE_BYTES: Final = 512 * 1024 * 1024
 """The size in memory of the rows of a data file; on disk they take a third or less."""
@@ -667,7 +667,8 @@ def _without(rows: pa.Table, deleted: np.ndarray[Any, Any], position: int) -> pa
 
 
 class DataFileWriter:
-    """Writes one Parquet file, a row group for each `write`.
+    """Writes one Parquet file: a row group for each `write`, or at each `flush` one of the rows that were added since.
+    `waiting` and `written` are bytes in memory of added rows.
 
     `properties` are the table's; `write.parquet.*` and `write.metadata.metrics.*` are used. `partition` holds the
     values of the partition's fields. `plain` are columns whose values hardly repeat: they get no dictionary. `repeated`
@@ -690,6 +691,8 @@ class DataFileWriter:
             for each, field in zip(schema.fields, schema_to_pyarrow(self._file_schema), strict=True)
         )
         encoded: Any = [name for name in self._target.names if name not in plain] if plain else True
+        self._added: list[pa.Table] = []
+        self.waiting = self.written = 0
         self._stream = io.new_output(path).create(overwrite=True)
         self._writer = pq.ParquetWriter(
             self._stream,
@@ -708,8 +711,24 @@ class DataFileWriter:
         table = _complete(rows, self._schema, self._target)
         self._writer.write_table(table, row_group_size=_rows_per_group(rows, self._properties))
 
+    def add(self, rows: pa.Table) -> int:
+        """Keep rows until the next `flush`; return their size in bytes."""
+        self._added.append(rows)
+        self.waiting += rows.nbytes
+        return rows.nbytes
+
+    def flush(self) -> int:
+        """Write the added rows; return their size in bytes."""
+        done, self.waiting = self.waiting, 0
+        if self._added:
+            self.write(pa.concat_tables(self._added))
+            self._added = []
+        self.written += done
+        return done
+
     def close(self, deletes_of: str | None = None) -> str:
         """Its file as JSON for Iceberg's `ContentFileParser`: a data file, or one of deletes of a data file."""
+        self.flush()
         self._writer.close()
         metadata: pq.FileMetaData = self._writer.writer.metadata
         size = self._stream.tell()
@@ -729,39 +748,6 @@ class DataFileWriter:
         """Close a file that nobody is to read."""
         self._writer.close()
         self._stream.close()
-
-
-class GatheringWriter:
-    """Collects rows, and writes them to a file as one row group at each `flush`. `waiting` and `written` are bytes of
-    rows in memory."""
-
-    def __init__(self, writer: DataFileWriter) -> None:
-        self._writer = writer
-        self._rows: list[pa.Table] = []
-        self.waiting = 0
-        self.written = 0
-
-    def add(self, rows: pa.Table) -> int:
-        self._rows.append(rows)
-        self.waiting += rows.nbytes
-        return rows.nbytes
-
-    def flush(self) -> int:
-        """Write the waiting rows; return their size in bytes."""
-        done, self.waiting = self.waiting, 0
-        if self._rows:
-            self._writer.write(pa.concat_tables(self._rows))
-            self._rows = []
-        self.written += done
-        return done
-
-    def close(self) -> str:
-        """Flush, close the file and return its JSON, as `DataFileWriter.close` does."""
-        self.flush()
-        return self._writer.close()
-
-    def abandon(self) -> None:
-        self._writer.abandon()
 
 
 class DatedFiles:
@@ -790,7 +776,7 @@ class DatedFiles:
         self._locations = load_location_provider(location, dict(properties))
         self._name = name or str(uuid.uuid4())
         self._paths: list[str] = []
-        self._open: dict[str | None, GatheringWriter] = {}
+        self._open: dict[str | None, DataFileWriter] = {}
         self._waiting = 0
 
     def __enter__(self) -> Self:
@@ -830,10 +816,10 @@ class DatedFiles:
             with contextlib.suppress(Exception):
                 self._io.delete(path)
 
-    def _new(self, date: str | None) -> GatheringWriter:
+    def _new(self, date: str | None) -> DataFileWriter:
         path = self._locations.new_data_location(f"{self._name}-{len(self._paths):05d}.parquet")
         self._paths.append(path)
-        return GatheringWriter(DataFileWriter(self._io, path, self._schema, self._properties, (date,), *self._columns))
+        return DataFileWriter(self._io, path, self._schema, self._properties, (date,), *self._columns)
 
     def _close(self, date: str | None) -> None:
         file = self._open[date]

@@ -13,11 +13,11 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
@@ -214,7 +214,7 @@ class TableTransaction:
             "properties": dict(properties or {}),
             "removed": [*removed_properties],
             "summary": dict(summary or {}),
-            "tags": {"added": dict(tags.added), "moved": dict(tags.moved), "removed": [*tags.removed]},
+            "tags": asdict(tags),
             "few-manifests": _FEW_MANIFESTS,
         }
         request = _request(about, data=data_files, deletes=delete_files, replaced=replaced_deletes)
@@ -240,19 +240,8 @@ def _type(name: str, element_id: int) -> str | dict[str, Any]:
 
 
 def _operation(operation: SchemaOperation) -> dict[str, Any]:
-    match operation:
-        case Add(name, type_name, default):
-            return {"do": "add", "name": name, "type": type_name, "default": _default(default, type_name)}
-        case Drop(name):
-            return {"do": "drop", "name": name}
-        case Rename(name, new_name):
-            return {"do": "rename", "name": name, "new-name": new_name}
-        case Widen(name, type_name):
-            return {"do": "widen", "name": name, "type": type_name}
-        case Move(name, after):
-            return {"do": "move", "name": name, "after": after}
-        case _:
-            assert_never(operation)
+    about = {"do": type(operation).__name__.lower(), **asdict(operation)}
+    return {**about, "default": _default(operation.default, operation.type)} if isinstance(operation, Add) else about
 
 
 def _default(value: Any, type_name: str) -> Any:

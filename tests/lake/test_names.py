@@ -1,9 +1,7 @@
-"""Names of the source as names of the lake, whatever MySQL allows; and names and digests that are in lakes: a test of
-these that fails says that lakes of before are not understood."""
+"""Names of the source as names of the lake, whatever MySQL allows."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
@@ -12,14 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.lake.current.tables import schema_fingerprint
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
-from cdc_lakehouse.sources.sink.listing import settings_digest
-from tests.changelog.test_stored import VERSION
 
 NAMES = st.text(
     st.one_of(st.sampled_from("%.2fF5E/ab`'\" \\\n\x00\x7f-_é桌"), st.characters(codec="utf-8")),
@@ -83,28 +74,3 @@ def test_path_part_is_harmless(name: str) -> None:
     assert part.isascii()
     assert not set(part) & set("/\\.:%?#*~ ")
     assert len(part) == len(name)
-
-
-# --- What is in lakes ---
-
-
-def test_a_lineage_is_the_digest_that_lakes_have() -> None:
-    """With another one each table is recomputed."""
-    unchanged = replace(VERSION, effect="none", commit_ts=5)
-    assert schema_fingerprint(Incarnation("d.t#1", (unchanged, VERSION)), ValueFormat()) == "82e5dcbaf091"
-    other = ValueFormat(
-        "Asia/Tokyo", "string", labels=True, labels_uncertain=True, binary="base64", trailing_zeros_cut=True
-    )
-    assert schema_fingerprint(Incarnation("d.t#1", (VERSION,)), other) == "be66e9cfbffd"
-
-
-def test_a_frontier_has_the_digest_of_settings_that_lakes_have() -> None:
-    """With another one each sink is listed whole once more."""
-    source = {
-        "type": "storage_sink", "uri": "file:///s", "protocol": "canal-json", "date_separator": "month",
-        "use_table_id_as_path": True,
-    }  # fmt: skip
-    tables = {"include": ["d.*"], "exclude": ["d.x", "d.ö"]}
-    feed = FeedConfig.model_validate({"name": "f", "source": source, "tables": tables, "start_date": "2026-05-17"})
-    assert settings_digest(feed) == "b8eb928a5d0f"
-    assert settings_digest(feed, [TableName("d", "b"), TableName("d.e", "a")]) == "b8eb928a5d0f-dcfee662bf3c"

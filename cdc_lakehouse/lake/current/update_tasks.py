@@ -71,7 +71,6 @@ from cdc_lakehouse.lake.files import (
     POSITION,
     ROW_GROUP_BYTES,
     DataFileWriter,
-    GatheringWriter,
     StoredFile,
     may_contain,
     new_path,
@@ -678,13 +677,11 @@ class _Task:
         fields = [*stored.fields.values(), *others]
         kept = {name: id for id in others if (name := update.schema.find_column_name(id)) not in {None, *wanted}}
         gone = np.array(deleted.to_array(), dtype=np.int64)
-        written: GatheringWriter | None = None
+        written: DataFileWriter | None = None
         for rows in read_rows(self._io, file, old, fields):
             live = rows.filter(pa.array(~np.isin(rows.column("position").to_numpy(), gone)))
             if live.num_rows:
-                written = written or GatheringWriter(
-                    DataFileWriter(self._io, self._new_path(), update.schema, update.properties)
-                )
+                written = written or DataFileWriter(self._io, self._new_path(), update.schema, update.properties)
                 values = self._values(live, wanted, update.target)
                 unchanged = [live.column(column_of_field(id)) for id in kept.values()]
                 written.add(pa.table([*values.columns, *unchanged], [*wanted, *kept]))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import ConcurrentRunError
@@ -33,7 +33,7 @@ from cdc_lakehouse.lake.names import (
     LEASE_RELEASED,
     LEASE_RUN,
 )
-from cdc_lakehouse.lake.tables.small_table import commit
+from cdc_lakehouse.lake.tables.small_table import commit, create
 
 LEASE: Final = datetime.timedelta(seconds=120)
 """The duration of a lease that is not renewed."""
@@ -45,12 +45,6 @@ _LOOK_SECONDS: Final = 0.5
 _RENEWALS: Final = 4
 """The number of attempts to renew within one lease."""
 _SCHEMA: Final = pa.schema([("run", pa.string())])
-_PROPERTIES: Final = {
-    "format-version": "2",
-    "commit.retry.num-retries": "0",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "1",
-}
 
 
 @dataclass(frozen=True)
@@ -116,13 +110,12 @@ class Lease:
             self._before = other.before if other.is_maintenance else other.run
         try:
             if table is None:
-                self._lake.ensure_namespace(identifier.namespace)
                 # This is a run's first write, which shows problems with the warehouse.
                 with engine_errors():
-                    table = self._lake.catalog.create_table(identifier.parts, _SCHEMA, properties=dict(_PROPERTIES))
+                    table = create(self._lake, identifier, _SCHEMA, {"write.metadata.previous-versions-max": "1"})
             self._table = table
             self._write(now + LEASE)
-        except (TableAlreadyExistsError, CommitFailedException) as error:
+        except (ConcurrentRunError, CommitFailedException) as error:
             raise ConcurrentRunError("another run has just begun", feed=self._feed, advice="wait") from error
         self._renewing.start()
 

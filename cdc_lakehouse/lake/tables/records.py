@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -70,7 +70,7 @@ from cdc_lakehouse.lake.names import (
     Identifier,
     of_batch,
 )
-from cdc_lakehouse.lake.tables.small_table import commit
+from cdc_lakehouse.lake.tables.small_table import commit, create
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, split_ranges, useful_task_count
 from cdc_lakehouse.sources.record_log import (
     Headers,
@@ -351,20 +351,14 @@ def _count(read: ReadRange, messages: Messages) -> None:
 
 
 _PROPERTIES: Final = {
-    "format-version": "2",
-    "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
     # Values hardly ever repeat: building a dictionary costs time.
     "write.parquet.dict-size-bytes": str(64 << 10),
     # Minima and maxima of bytes exclude nothing.
     **{f"write.metadata.metrics.column.{column}": "none" for column in ("key", "value")},
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
     # Every batch adds a manifest.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
-    # A conflict with another run that has landed something must be noticed.
-    "commit.retry.num-retries": "0",
 }
 
 
@@ -414,13 +408,7 @@ class RecordCommits:
 
     def create(self) -> Table:
         """Create the table. Raises `ConcurrentRunError` when another run has just created it."""
-        self._lake.ensure_namespace(self.identifier.namespace)
-        try:
-            return self._lake.catalog.create_table(
-                self.identifier.parts, SCHEMA, partition_spec=SPEC, properties=dict(_PROPERTIES)
-            )
-        except TableAlreadyExistsError:
-            raise self.too_late() from None
+        return create(self._lake, self.identifier, SCHEMA, _PROPERTIES, SPEC)
 
     def commit(
         self,

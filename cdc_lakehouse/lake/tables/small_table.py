@@ -21,6 +21,8 @@ from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -43,11 +45,37 @@ from cdc_lakehouse.lake.files import (
     stored_data_file,
     write_file,
 )
+from cdc_lakehouse.lake.names import Identifier
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _TRIES: Final = 3
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # A lost race must be noticed: only one run of a feed may be active.
+    "commit.retry.num-retries": "0",
+}
+
+
+def create(
+    lake: Lake,
+    identifier: Identifier,
+    schema: Schema | pa.Schema,
+    properties: Mapping[str, str] | None = None,
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+) -> Table:
+    """Create a table, with further properties. Raises `ConcurrentRunError` when another run has just created it."""
+    lake.ensure_namespace(identifier.namespace)
+    try:
+        return lake.catalog.create_table(
+            identifier.parts, schema, partition_spec=spec, properties={**_PROPERTIES, **(properties or {})}
+        )
+    except TableAlreadyExistsError as error:
+        raise ConcurrentRunError(f"another run has just made {identifier}") from error
 
 
 def commit(
@@ -167,14 +195,6 @@ def _files(io: FileIO, snapshots: Collection[Snapshot], known: Collection[str]) 
 
 # --- Small tables ---
 
-_PROPERTIES: Final = {
-    "format-version": "2",
-    "write.parquet.compression-codec": "zstd",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-    # A lost race must be noticed: only one run of a feed may be active.
-    "commit.retry.num-retries": "0",
-}
 _FEW_FILES: Final = 8
 """The number of small data files that a table may have beside those that a write adds."""
 _LARGE_BYTES: Final = 32 << 20
@@ -283,13 +303,7 @@ class SmallTable:
 
     def _ensure(self) -> Table:
         if self.table is None:
-            self._lake.ensure_namespace(self._identifier.namespace)
-            try:
-                self._table = self._lake.catalog.create_table(
-                    self._identifier.parts, self._schema, properties=dict(_PROPERTIES)
-                )
-            except TableAlreadyExistsError as error:
-                raise ConcurrentRunError(f"another run has just made {self._identifier}") from error
+            self._table = create(self._lake, self._identifier, self._schema)
         assert self._table is not None
         return self._table
 
