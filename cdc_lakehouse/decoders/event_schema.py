@@ -1,4 +1,4 @@
-"""The columns of events, which are listed only here, and a buffer that collects events one by one.
+"""The columns of events, which are listed only here, and the encoding of row images.
 
     feed_date           the segment's feed date; null for synthetic events
     schema_name         the database in the source
@@ -36,7 +36,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.arrow import Bytes, batch_of, pc
+from cdc_lakehouse.decoders.arrow import Bytes, pc
 
 _SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.string(): "string", pa.int64(): "bigint", pa.binary(): "binary", pa.timestamp("us", "UTC"): "timestamp",
@@ -95,34 +95,6 @@ def image_of(image: str | None) -> dict[str, str | None]:
 def image_text(row: Mapping[str, str | None] | None) -> str | None:
     """Encode a row as the JSON text of an event's image."""
     return None if row is None else msgspec.json.encode(row).decode()
-
-
-class EventRows:
-    """A buffer of events. `take` returns them as a batch with the columns of `NEW_EVENTS` and empties the buffer."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[object, ...]] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(
-        self,
-        date: str | None,
-        database: str,
-        table: str,
-        op: str,
-        commit_ts: int,
-        before: str | None,
-        after: str | None,
-        segment: str,
-        line: int,
-    ) -> None:
-        self._rows.append((date, database, table, 0, None, op, commit_ts, before, after, segment, line))
-
-    def take(self) -> pa.RecordBatch:
-        rows, self._rows = self._rows, []
-        return batch_of(rows, NEW_EVENTS)
 
 
 _QUOTE: Final = ord('"')

@@ -10,14 +10,15 @@ import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-import numpy as np
+import msgspec
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
-from cdc_lakehouse.changelog.positions import END_TS, LOGICAL_BITS, is_commit_ts
+from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.positions import END_TS, is_commit_ts
 from cdc_lakehouse.config import CsvOptions, KafkaSource, StorageConfig
+from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.errors import ConfigurationError
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -40,8 +41,7 @@ Raises MessageError for a message that cannot be used.
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowShape:
+class RowShape(msgspec.Struct, frozen=True, eq=False):
     """The common part of rows: the table, the op, and a row's columns in order. `types` by column and `key`, the
     columns of the primary key, are as in `RowChange`."""
 
@@ -53,30 +53,25 @@ class RowShape:
     key: tuple[str, ...] | None
 
 
-@dataclass(frozen=True)
-class UsualRows:
-    """The messages of a batch that have one row and nothing unusual; all columns are in their order.
+class UsualRow(msgspec.Struct, frozen=True, eq=False):
+    """A row change: `time_ms` is that of its commit-ts or, where messages have none, of its execution at the source;
+    then their order determines their commit-ts. Images are JSON objects, as in events."""
 
-    `places` are the messages' positions in the batch. `times` are their commit-ts (TSO) or, with `in_order`, the times
-    of execution at the source, in milliseconds: then their order determines their commit-ts. `shape_of` is each row's
-    number in `shapes`. Images are JSON objects, as in events.
-    """
+    shape: RowShape
+    commit_ts: int | None
+    time_ms: int
+    before: str | None
+    after: str | None
 
-    places: np.ndarray[Any, Any]
-    times: np.ndarray[Any, Any]
-    in_order: bool
-    shape_of: np.ndarray[Any, Any]
-    shapes: Sequence[RowShape]
-    before: pa.Array
-    after: pa.Array
-
-    @property
-    def times_ms(self) -> np.ndarray[Any, Any]:
-        return self.times if self.in_order else self.times >> LOGICAL_BITS
+    @classmethod
+    def of(cls, change: RowChange, origin: Origin) -> Self:
+        names = tuple(change.after or ())
+        shape = RowShape(change.database, change.table, change.op, names, change.types, change.key)
+        return cls(shape, origin.commit_ts, origin.time_ms or 0, image_text(change.before), image_text(change.after))
 
 
-ColumnReader = Callable[[Sequence[bytes | None]], UsualRows]
-"""Reads the values of a batch of messages, faster than the decoder does. Messages that it leaves out are left to the
+RowReader = Callable[[bytes], UsualRow | None]
+"""Reads the value of a message of one row faster than the decoder does. What it leaves out (None) is left to the
 decoder: it never judges a message as bad."""
 
 
@@ -120,13 +115,13 @@ class Format:
     """The name in the configuration."""
     make: Callable[[Options], Decode]
     batches: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] = lambda batch: (batch,)
-    """Yields a batch of records (with a column `value`) as `make` and `column_reader` read it best, in one or more."""
+    """Yields a batch of records (with a column `value`) as `make` and `row_reader` read it best, in one or more."""
     options: tuple[str, ...] = ()
     """The names of the options that `make` accepts."""
     configured: Callable[[KafkaSource, StorageConfig], Options] = _no_options
     """Returns the options from the configuration of a feed."""
-    column_reader: Callable[[Options], ColumnReader | None] = lambda options: None
-    """Returns the column reader. Only a format that needs no earlier messages can have one."""
+    row_reader: Callable[[Options], RowReader | None] = lambda options: None
+    """Returns the reader of usual messages. Only a format that needs no earlier messages can have one."""
     labels: Literal["numbers", "labels", "uncertain"] = "numbers"
     """The notation of ENUM and SET values; `uncertain`: the format's source does not say."""
     trailing_zeros_cut: bool = False

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders.format import Format, Redelivery, UpdateHalves
@@ -34,24 +34,24 @@ whole and in order: at its end the rows are as before, but statements are applie
 
 
 class PartitionSequence:
-    """The messages of one partition and batch, in order. `redelivered` counts those that were left out because they had
-    been delivered before."""
+    """The messages of one partition and batch, in order."""
 
     def __init__(self, message_format: Format) -> None:
         redelivery = message_format.redelivery
         self._filter = None if redelivery is None else RedeliveryFilter(redelivery)
         halves = message_format.update_halves
         self._pairing = None if halves is None else UpdatePairing(halves)
-        self.redelivered = 0
 
-    def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
-        """Yield the messages that are complete after one more message: 0, 1 or 2."""
-        if self._filter is not None and isinstance(message, Message) and self._filter.is_redelivered(message):
-            self.redelivered += 1
-        elif self._pairing is None:
-            yield message
-        else:
-            yield from self._pairing.next(message)
+    def next(self, messages: Sequence[Message | MessageError]) -> tuple[Sequence[Message | MessageError], int]:
+        """Return the messages that are complete after more messages, for each 0, 1 or 2; and the number of those that
+        were left out because they had been delivered before."""
+        new = messages
+        if self._filter is not None:
+            new = [each for each in messages if isinstance(each, MessageError) or not self._filter.is_redelivered(each)]
+        redelivered = len(messages) - len(new)
+        if self._pairing is not None:
+            new = [whole for each in new for whole in self._pairing.next(each)]
+        return new, redelivered
 
 
 class UpdatePairing:
@@ -227,33 +227,28 @@ class PartitionSummary:
     )
     option_conflict: OptionConflict | None = None
 
-    def commit_ts(self, origin: Origin, time_ms: int | None) -> int | None:
+    def commit_ts(self, commit_ts: int | None, *times_ms: int | None) -> int | None:
         """Return the commit-ts of the next row or statement; None if it was delivered before: at or below the
-        partition's watermark. Where the message has none it is made from its time or, where that is missing too, the
-        record's time `time_ms` (in milliseconds), if valid, and always exceeds the last one."""
-        if origin.commit_ts is None:
-            times = (time for time in (origin.time_ms, time_ms) if time is not None and is_time_ms(time))
-            moment = next(times, 0)
+        partition's watermark. Where the message has none it is made from the first of some times (milliseconds) that is
+        valid, and always exceeds the last one."""
+        if commit_ts is None:
+            moment = next((time for time in times_ms if time is not None and is_time_ms(time)), 0)
             self.last_ts = max(self.last_ts + 1, moment << LOGICAL_BITS)
-            return self.last_ts
-        return origin.commit_ts if self.begins(origin.commit_ts) else None
+        elif commit_ts <= (self.watermark or 0):
+            self.replays += 1
+            return None
+        else:
+            self.last_ts = max(self.last_ts, commit_ts)
+        return self.last_ts if commit_ts is None else commit_ts
 
-    def begins(self, commit_ts: int) -> bool:
-        """Whether a row or statement with the source's own commit-ts is new; if so, `last_ts` includes it."""
-        if commit_ts <= (self.watermark or 0):
-            return False
-        self.last_ts = max(self.last_ts, commit_ts)
-        return True
-
-    def note_sent_before(
-        self, database: str, table: str, commit_ts: int, segment: str, offset: int, count: int = 1
-    ) -> None:
+    def note_sent_before(self, database: str, table: str, commit_ts: int, segment: str, offset: int) -> None:
         place = (database, table, commit_ts), segment
         known = self.sent_before.get(place)
         if known is not None:
-            offset, count = min(offset, known.line or 0), count + known.count
+            self.sent_before[place] = replace(known, count=known.count + 1)
+            return
         message = PROBLEMS[BEHIND_WATERMARK]
-        self.sent_before[place] = Rejected(segment, offset, BEHIND_WATERMARK, message, None, database, table, count)
+        self.sent_before[place] = Rejected(segment, offset, BEHIND_WATERMARK, message, None, database, table)
 
     def note_stated_before(self, statement: Ddl, commit_ts: int, segment: str, offset: int) -> None:
         named = statement.database or None, statement.table or None

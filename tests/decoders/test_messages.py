@@ -31,7 +31,7 @@ from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 from tests.decoders.messages import canal_records, dts_records
 from tests.kit.case_files import Case, read_cases, text_of
-from tests.kit.decoding import Reading, read_by_columns
+from tests.kit.decoding import Reading, usual_messages
 from tests.kit.memory import memory_below
 
 CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/messages/*.txt")))
@@ -130,20 +130,20 @@ def results_of(case: Case) -> Iterator[str]:
     if len({tuple(lines) for lines in found.values()}) == 1:
         found = {"": next(iter(found.values()))}
     yield from (name + line for name, lines in found.items() for line in lines)
-    yield from ("read by columns" for name, options in formats.values() if is_read_by_columns(name, options, value))
+    yield from ("usual" for name, options in formats.values() if is_usual(name, options, value))
 
 
-def is_read_by_columns(name: str, options: dict[str, Any], value: bytes | None) -> bool:
-    """Where others are read by columns, between two of them it is the same, however it is read."""
-    if format_of(name).column_reader(options) is None:
+def is_usual(name: str, options: dict[str, Any], value: bytes | None) -> bool:
+    """Between two usual ones it is the same, however it is read."""
+    if format_of(name).row_reader(options) is None:
         return False
     results = list[object]()
-    for reads_columns in (True, False):
-        reading = Reading(name, by_columns=reads_columns, **options)
+    for is_strict in (False, True):
+        reading = Reading(name, is_strict=is_strict, **options)
         reading.read([[USUAL, value, USUAL]])
         results.append((reading.changes, reading.summaries))
     assert results[0] == results[1]
-    return bool(read_by_columns(name, [value], **options))
+    return bool(usual_messages(name, [value], **options))
 
 
 def shown(decode: Decode, value: bytes | None, usual: Origin) -> Iterator[str]:

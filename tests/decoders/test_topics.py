@@ -1,5 +1,5 @@
-"""Topics: what becomes of messages one after the other (`cases/topics/*.txt`); read by columns they give what the
-decoder gives of each, in the same order. `cases/files` and `cases/messages` say which are read by columns.
+"""Topics: what becomes of messages one after the other (`cases/topics/*.txt`); usual ones give what the decoder
+gives of each. `cases/files` and `cases/messages` say which are usual.
 
 A line of a case is an expression, or several between semicolons, that makes a message or a list of them. Lines with `|`
 are another partition's, and `---` ends a batch.
@@ -28,7 +28,7 @@ from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.decoders.messages import canal_records, dts_records
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.data_sets import ARCHIVES
-from tests.kit.decoding import Reading, image_of, read_by_columns
+from tests.kit.decoding import Reading, image_of, usual_messages
 
 TICDC, CANAL, DTS = FORMATS = ("ticdc-canal-json", "canal-json", "dts-canal-json")
 ROW: dict[str, Any] = {
@@ -148,7 +148,7 @@ def results_of(case: Case) -> Iterator[str]:
     found = dict[str, list[str]]()
     limit, window = settings.pop("limit", ticdc_canal_json.LIMIT), settings.pop("window", topic_order.WINDOW)
     for name in formats:
-        for how in ({}, {"by_columns": False}, {"by_turns": True, "at_once": 2}):
+        for how in ({}, {"is_strict": True}, {"by_turns": True, "at_once": 2}):
             reading = Reading(name, **how)
             vars(reading).update(settings)
             with (
@@ -168,7 +168,7 @@ def test_messages_of_a_topic_become_events(case: Case, update: bool) -> None:
     case.compare(list(results_of(case)), update=update)
 
 
-# --- By columns as one by one ---
+# --- Usual messages as the decoder reads them ---
 
 
 @cache
@@ -199,7 +199,7 @@ def read(name: str, values: Values, **how: Any) -> tuple[list[Any], Any]:
 
 
 def check(name: str, values: Values, at_once: int = 1000) -> tuple[list[Any], Any]:
-    found = read(name, values, by_columns=False)
+    found = read(name, values, is_strict=True)
     events, summaries = read(name, values, at_once=at_once)
     for summary in (*summaries.values(), *found[1].values()):
         summary.strict.clear()
@@ -211,7 +211,7 @@ def check(name: str, values: Values, at_once: int = 1000) -> tuple[list[Any], An
 @pytest.mark.parametrize("name", FORMATS)
 def test_messages_of_data_sets_are_read_alike(name: str, at_once: int) -> None:
     check(name, messages(name), at_once)
-    assert read_by_columns(name, messages(name)) > len(messages(name)) // 3
+    assert usual_messages(name, messages(name)) > len(messages(name)) // 3
 
 
 def test_messages_that_are_read_one_by_one_are_counted() -> None:
@@ -294,10 +294,10 @@ def test_any_messages_are_read_alike(name: str, values: Values, at_once: int) ->
     check(name, values, at_once)
 
 
-@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("is_strict", [True, False])
 @pytest.mark.parametrize("codec", ["lz4", "snappy"])
-def test_compressed_values_equal_plain_ones(codec: str, by_columns: bool) -> None:
+def test_compressed_values_equal_plain_ones(codec: str, is_strict: bool) -> None:
     """From some message on, as when the changefeed is changed; with bad ones, which name their table all the same."""
     values = [*messages(), b'{"database":"d","table":"t","type":"INSERT","data":[],"_tidb":{"commitTs":7}}', None]
     mixed = [*values[:100], *(value and packed(value, codec) for value in values[100:])]
-    assert read(TICDC, mixed, by_columns=by_columns, at_once=997) == read(TICDC, values)
+    assert read(TICDC, mixed, is_strict=is_strict, at_once=997) == read(TICDC, values)

@@ -160,14 +160,14 @@ class Reading:
     """A topic's partitions, read in batches: a batch goes, in each partition, up to an offset of its own.
 
     Commit-ts go on from batch to batch as in a lake. `at_once` records are handed over together, those of partitions
-    one after the other or `by_turns`; without `by_columns` the decoder reads each of them.
+    one after the other or `by_turns`; with `is_strict` the decoder reads each of them.
     """
 
     def __init__(
-        self, name: str, *, by_columns: bool = True, by_turns: bool = False, at_once: int = 1000, **options: Any
+        self, name: str, *, is_strict: bool = False, by_turns: bool = False, at_once: int = 1000, **options: Any
     ) -> None:
         self._name, self._options = name, options
-        self._by_columns, self._by_turns, self._at_once = by_columns, by_turns, at_once
+        self._is_strict, self._by_turns, self._at_once = is_strict, by_turns, at_once
         self.events: Events = []
         self.summaries: Summaries = {}
         self._ends: list[int] = []
@@ -189,8 +189,8 @@ class Reading:
             ignores_tombstones=True,
         )
         found = format_of(self._name)
-        if not self._by_columns:
-            found = replace(found, column_reader=lambda options: None)
+        if self._is_strict:
+            found = replace(found, row_reader=lambda options: None)
         with patch("cdc_lakehouse.decoders.topic_reader.format_of", lambda name: found):
             reader = TopicReader(topic_format)
         window = found.messages_before()
@@ -229,8 +229,8 @@ class Reading:
         return sum(each.count for each in self.rejected)
 
 
-def read_by_columns(name: str, values: Sequence[bytes | None], **options: Any) -> int:
-    """How many messages of these the format reads by columns."""
-    columns = format_of(name).column_reader(options)
-    assert columns is not None
-    return len(columns(values).places)
+def usual_messages(name: str, values: Sequence[bytes | None], **options: Any) -> int:
+    """How many messages of these are read without the decoder."""
+    usual = format_of(name).row_reader(options)
+    assert usual is not None
+    return sum(value is not None and usual(value) is not None for value in values)

@@ -106,11 +106,11 @@ def test_name_with_half_a_surrogate_pair_is_quarantined(tmp_path: Path, format_n
     assert run.quarantine.count() == 1
 
 
-@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("is_strict", [True, False])
 @pytest.mark.parametrize("empty", ["database", "table"])
 @pytest.mark.parametrize("format_name", FORMATS[:3])
-def test_row_of_no_database_or_no_table_is_a_bad_message(format_name: str, empty: str, by_columns: bool) -> None:
-    reading = Reading(format_name, by_columns=by_columns)
+def test_row_of_no_database_or_no_table_is_a_bad_message(format_name: str, empty: str, is_strict: bool) -> None:
+    reading = Reading(format_name, is_strict=is_strict)
     reading.read([[message(_tidb={"commitTs": 450 << 50}, **{empty: ""})]], [1])
     assert not reading.events and reading.bad == 1
 

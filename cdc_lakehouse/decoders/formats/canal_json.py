@@ -23,15 +23,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 from msgspec import UNSET, Raw, UnsetType, field
 from msgspec.structs import replace
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
-from cdc_lakehouse.changelog.positions import is_time_ms
+from cdc_lakehouse.changelog.positions import is_time_ms, physical_ms
 from cdc_lakehouse.decoders.event_schema import image_text
-from cdc_lakehouse.decoders.format import Format, Row, RowShape, UsualRows
+from cdc_lakehouse.decoders.format import Format, Row, RowShape, UsualRow
 from cdc_lakehouse.decoders.json.object import OPS, JsonReader, whole_number
 
 # The meaning of Canal's event types, in entries and in flat messages alike.
@@ -216,15 +214,14 @@ def _named(part: MessagePart) -> MessagePart:
     return replace(part, before=before, after=after, types=types, key=key)
 
 
-# Many messages at once.
+# Messages of one row that differ from one before in nothing but values and times.
 
 _SHAPES_KEPT: Final = 10_000
 _TYPES_KEPT: Final = 16
 
 
-class FlatColumns:
-    """The `ColumnReader` of a format: for messages of one row that differ from one that its decoder has read in nothing
-    but values and times.
+class FlatRows:
+    """The `RowReader` of a format. What a message is, the decoder says of the first one of its shape.
 
     `parts` are those of the decoder. `time` returns a message's commit-ts or, with `in_order`, its time of execution
     (milliseconds since 1970); None for one that is left to the decoder. With `lossy`, so is text with U+FFFD. With
@@ -243,28 +240,25 @@ class FlatColumns:
         self._in_order, self._lossy, self._merged = in_order, lossy, merged
         self._shapes: dict[tuple[object, ...], list[tuple[Mapping[str, str], RowShape | None]]] = {}
 
-    def __call__(self, values: Sequence[bytes | None]) -> UsualRows:
-        found: list[tuple[int, int, int, str | None, str | None]] = []
-        numbers: dict[RowShape, int] = {}
-        for place, value in enumerate(values):
-            message = None if value is None or b"``" in value else READER.usual(value)
-            if message is None or not message.data or len(message.data) > 1 or len(message.old or ()) > 1:
-                continue
-            row, old = message.data[0], message.old[0] if message.old else None
-            time, shape = self._time(message), self._shape(message, row, old)
-            if time is None or shape is None:
-                continue
-            if shape.op == "D":
-                before, after = image_text(row), None
-            else:
-                before = None if shape.op == "I" else image_text(old)
-                after = image_text({**old, **row} if old and self._merged else row)
-            if not (self._lossy and _REPLACEMENT in f"{before}{after}"):
-                found.append((place, time, numbers.setdefault(shape, len(numbers)), before, after))
-        columns = [*zip(*found, strict=True)] if found else [()] * 5
-        places, times, shape_of = (np.array(column, np.int64) for column in columns[:3])
-        before, after = (pa.array(column, pa.string()) for column in columns[3:])
-        return UsualRows(places, times, self._in_order, shape_of, [*numbers], before, after)
+    def __call__(self, value: bytes) -> UsualRow | None:
+        message = None if b"``" in value else READER.usual(value)
+        if message is None or not message.data or len(message.data) > 1 or len(message.old or ()) > 1:
+            return None
+        row, old = message.data[0], message.old[0] if message.old else None
+        time, shape = self._time(message), self._shape(message, row, old)
+        if time is None or shape is None:
+            return None
+        before, after = None, None
+        if shape.op == "D":
+            before = image_text(row)
+        else:
+            before = None if shape.op == "I" else image_text(old)
+            after = image_text({**old, **row} if old and self._merged else row)
+        if self._lossy and _REPLACEMENT in f"{before}{after}":
+            return None
+        if self._in_order:
+            return UsualRow(shape, None, time, before, after)
+        return UsualRow(shape, time, physical_ms(time), before, after)
 
     def _shape(self, message: Flat[Row], row: Row, old: Row | None) -> RowShape | None:
         """Return the shape of a message's row; None where the decoder does not make one change of it."""
@@ -301,5 +295,5 @@ FORMAT: Final = Format(
     trailing_zeros_cut=True,
     in_table_order=True,
     lossy_columns=lossy_columns,
-    column_reader=lambda options: FlatColumns(parts_of, time_of, in_order=True, lossy=True),
+    row_reader=lambda options: FlatRows(parts_of, time_of, in_order=True, lossy=True),
 )

@@ -24,7 +24,7 @@ from msgspec import UnsetType
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.decoders.format import Decode, Format, Options, Row, present, shown, sized
-from cdc_lakehouse.decoders.formats.canal_json import Flat, FlatColumns, origin_of, time_of
+from cdc_lakehouse.decoders.formats.canal_json import Flat, FlatRows, origin_of, time_of
 from cdc_lakehouse.decoders.json.object import OPS, JsonObject, JsonReader, row_of
 from cdc_lakehouse.errors import ConfigurationError
 
@@ -136,10 +136,10 @@ FORMAT: Final = Format(
     make=_decoder,
     options=(_SWAPPED,),
     configured=lambda source, storage: {_SWAPPED: source.before_2022_03_20},
-    column_reader=lambda options: (
+    row_reader=lambda options: (
         None
         if options.get(_SWAPPED)
-        else FlatColumns(functools.partial(_parts, False), time_of, in_order=True, merged=True)
+        else FlatRows(functools.partial(_parts, False), time_of, in_order=True, merged=True)
     ),
     # The vendor's documents do not say whether values are labels or numbers.
     labels="uncertain",

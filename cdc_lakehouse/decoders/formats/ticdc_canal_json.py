@@ -49,7 +49,7 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, batch_of, cut, pc, where
 from cdc_lakehouse.decoders.event_schema import BATCH_ROWS, DECODED, image_text
 from cdc_lakehouse.decoders.format import Decode, FileContext, Format, Options, Row, present
-from cdc_lakehouse.decoders.formats.canal_json import READER, Flat, FlatColumns, origin_of, parts_of
+from cdc_lakehouse.decoders.formats.canal_json import READER, Flat, FlatRows, origin_of, parts_of
 from cdc_lakehouse.decoders.json.columns import (
     NUMBERS,
     ROWS,
@@ -500,7 +500,7 @@ FORMAT: Final = Format(
     batches=uncompressed_batches,
     options=("tidb_extension", "claims"),
     configured=_configured,
-    column_reader=lambda options: FlatColumns(parts_of, _time) if _has_extension(options) else None,
+    row_reader=lambda options: FlatRows(parts_of, _time) if _has_extension(options) else None,
     watermarks=_has_extension,
     backslash_escapes=False,
     database="tidb",
