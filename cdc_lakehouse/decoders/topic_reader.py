@@ -82,11 +82,11 @@ class ColumnObserver:
         known = self._tables.get((shape.database, shape.table))
         if known is None or known.key != shape.key:
             known = self._tables[shape.database, shape.table] = _Known(shape.key)
-        types, place = shape.types, (shape.op, shape.names)
+        types, names = shape.types, self._names(shape)
+        place = shape.op, names
         noted = known.noted.get(place)
         if noted is not None and noted[1] <= commit_ts and (noted[0] is types or noted[0] == types):
             return None
-        names = self._names(shape)
         order = names if self._in_table_order else ()
         if not in_order:
             columns = tuple((name, types.get(name, "")) for name in names)
