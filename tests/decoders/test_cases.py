@@ -55,10 +55,10 @@ def readers(case: Case, settings: Mapping[str, Any]) -> Iterator[Read]:
 def dump_contexts(settings: Mapping[str, Any]) -> Iterator[Any]:
     columns = {name: parse_type(text) for name, text in settings["columns"].items()}
     options = settings.get("options", {})
-    given = {
+    given: dict[str, Any] = {
         name: bytes_of(value) if isinstance(value, str) else value for name, value in settings.get("text", {}).items()
     }
-    names = tuple(given.pop("columns", settings.get("listed", columns)))
+    names: Any = tuple(given.pop("columns", settings.get("listed", columns)))
     if "text" in settings:
         yield dump_context(TextNotation(names, **given), columns, **options)
         return

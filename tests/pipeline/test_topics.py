@@ -53,9 +53,7 @@ def message(**more: Any) -> bytes:
         (200, [2, 4], [(ONE, 2, 100, 0, 1), (TWO, 2, 7, -93, 2), (ONE, 4, 150, 50, 1), (TWO, 4, 900, 800, 2)]),
     ],
 )
-def test_records_of_batches_are_read_with_those_before(
-    before: int, batches: list[int], expected: list[tuple[Any, ...]]
-) -> None:
+def test_records_of_batches_are_read_with_those_before(before: int, batches: list[int], expected: list[Any]) -> None:
     landed = [(ONE, 0, 1), (ONE, 100, 2), (ONE, 150, 4), (TWO, 7, 2), (TWO, 900, 4)]  # Partition, offset, batch.
     same = {"size": 10, "kind": OFFSETS}
     rows = [
