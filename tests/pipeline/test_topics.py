@@ -63,7 +63,7 @@ def test_records_of_batches_are_read_with_those_before(before: int, batches: lis
     run: Any = SimpleNamespace(segments=SimpleNamespace(rows=pa.Table.from_pylist(rows)))
     of: Any = SimpleNamespace(messages_before=lambda partitions: before // partitions)
     found = sorted(wanted_records(run, of, batches), key=lambda each: (each.batch, each.partition))
-    assert found == [PartitionRecords(*each, 10) for each in expected]
+    assert found == [PartitionRecords(*each, 10) for each in expected]  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize(
