@@ -506,7 +506,7 @@ class FeedState:
         """Messages that contradict an option of their format."""
         return [
             f"{each.topic}/{each.partition} from offset {each.offset} on: {each.reason}"
-            for each in self.source.option_conflicts
+            for each in (self.signals.option_conflicts() if self.log_source.has_options else ())
         ]
 
     @property

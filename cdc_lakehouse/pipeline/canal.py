@@ -111,7 +111,7 @@ class CanalServer(RecordSource):
         return self._state(shown, asked, reason, waiting=batch is not None)
 
     def status(self) -> SourceStatus:
-        status = SourceStatus(option_conflicts=self._conflicts())
+        status = SourceStatus()
         try:
             entries, position = self._landed()
             status = replace(status, landed_entries=entries, landed_position=position)

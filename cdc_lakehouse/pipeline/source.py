@@ -18,7 +18,6 @@ from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import FeedConfig, StorageSinkSource
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, format_of
-from cdc_lakehouse.decoders.topic_order import OptionConflict
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_namespace
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -130,15 +129,14 @@ class SourceStatus:
     """What a source shows to people; what its kind does not have is None.
 
     checkpoint_ts: its own, a TSO. pending_records: offsets of topics that have not landed. landed_entries: entries of a
-    Canal server that are in the lake. landed_position: the binlog position of the last of them. option_conflicts:
-    messages that contradict an option of their format. error: why the source cannot be used.
+    Canal server that are in the lake. landed_position: the binlog position of the last of them. error: why the source
+    cannot be used.
     """
 
     checkpoint_ts: int | None = None
     pending_records: int | None = None
     landed_entries: int | None = None
     landed_position: str | None = None
-    option_conflicts: Sequence[OptionConflict] = ()
     error: CdcError | None = None
 
 

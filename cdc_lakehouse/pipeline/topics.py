@@ -25,7 +25,7 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Decode, Format, Options
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import format_of, plain_values
-from cdc_lakehouse.decoders.topic_order import OptionConflict, Summaries
+from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.decoding import fits_driver
@@ -44,7 +44,7 @@ from cdc_lakehouse.lake.tables.records import (
     removed_upto,
 )
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
-from cdc_lakehouse.lake.tables.source_metadata import Position, Signals
+from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.run import FeedRun, join_at_tso, load_changes
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
@@ -453,9 +453,6 @@ class RecordSource(LogSource):
             return SourceState(cursor, True, False, "a run for this state of the source was asked for", faults)
         return SourceState(cursor, waiting, waiting, reason, faults)
 
-    def _conflicts(self) -> Sequence[OptionConflict]:
-        return Signals(self._run.lake, self._run.feed.name).option_conflicts() if self.has_options else ()
-
 
 class Topics(RecordSource):
     """The `Source` of Kafka topics."""
@@ -528,10 +525,10 @@ class Topics(RecordSource):
         try:
             pending = self._pending()
         except CdcError as error:
-            return SourceStatus(option_conflicts=self._conflicts(), error=error)
+            return SourceStatus(error=error)
         fault = next(iter(pending.faults), None)
         records = None if fault is not None else pending.records
-        return SourceStatus(pending_records=records, option_conflicts=self._conflicts(), error=fault)
+        return SourceStatus(pending_records=records, error=fault)
 
 
 def batches_before(run: FeedRun, state: LandedState) -> list[int]:
