@@ -21,6 +21,7 @@ from click.testing import Result
 from tests import commands
 from tests.commands import HEAVY, imported_by, run_that_fails
 from tests.kit.lakes import TestLake
+from tests.kit.scripted_lake import publish
 from tests.kit.terminals import Terminal, find_home, log_lines, os_user, say, shown_by_progress
 from tests.pipeline import Sink
 
@@ -72,12 +73,13 @@ def test_help_loads_nothing_heavy() -> None:
 def test_status_and_run_with_nothing_new_load_nothing_heavy(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed run is only read about until its job succeeds."""
     Sink(lake.sink).checkpoint(10)
+    publish(lake, {"a": 1}, {"d.b": "held"})
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
     run_that_fails(lake, monkeypatch, RuntimeError("it failed"))
     with dg.DagsterInstance.get() as instance:
         assert "dagster" in imported_by([("status",)])[0]
         dg.GraphDefinition("runs").to_job().execute_in_process(instance=instance)
-    heavy = {"dagster", "pandas", "pyspark", "grpc", "google"}
+    heavy = {"dagster", "pandas", "pyspark", "grpc", "google", "sqlalchemy"}
     assert not imported_by([("status",)])[0] & heavy
 
 
