@@ -140,7 +140,7 @@ class PlannedUpdate:
 def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> PlannedUpdate:
     """Plan the update of one table; create the table when it does not exist yet. Raises `TableHeldError` when the table
     is blocked."""
-    of, values = changes.table, changes.table.values
+    source, values = changes.table, changes.table.values
     state = changes.state or _create(run, tables, changes, values)
     table = run.lake.existing(state.identifier)
     if (None if (now := table.current_snapshot()) is None else now.snapshot_id) != state.snapshot_id:
@@ -158,20 +158,20 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     stored = None
     if stays:
         fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
-        files = live_files(table, [fields[column.id] for column in of.key if column.id in fields])
+        files = live_files(table, [fields[column.id] for column in source.key if column.id in fields])
         stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
     update = TableUpdate(
         table_no=changes.number,
         name=str(changes.target.name),
-        target=of.target,
-        key=of.table_key.read_as,
+        target=source.target,
+        key=source.table_key.read_as,
         value_format=values,
         schema=schema,
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
         stored=stored,
-        emptied=of.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
-        emptied_now=() if changes.replaces_all_rows else of.emptied(changes.applied_ts),
+        emptied=source.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
+        emptied_now=() if changes.replaces_all_rows else source.emptied(changes.applied_ts),
         # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
         # decided once all of them are known.
         skips_rejected=run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names),

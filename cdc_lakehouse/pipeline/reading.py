@@ -250,9 +250,9 @@ def _spoken(commit_ts: int) -> str:
 def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     """Return the rows that a table's events up to a commit-ts leave; `life` must end there. This process reads all of
     its events. Raises `NotReadableError` when they cannot be applied."""
-    name, of = str(life.last.name), FeedTable.of(run.feed, life)
+    name, source = str(life.last.name), FeedTable.of(run.feed, life)
     hold = next((version.hold for version in life.versions if version.hold is not None), None)
-    if hold is not None or not of.key:
+    if hold is not None or not source.key:
         raise NotReadableError(hold or "it has no key", table=name, advice="read it as of a cut")
     emptied_ts = run.history.history.incarnations()[life.id].emptied_ts
     if any(version.commit_ts <= emptied_ts for version in key_changes(run.feed, life)):
@@ -269,9 +269,9 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
     with sql.database() as connection:
-        events = all_keyed_events(reader, connection, of.spans(0, BEGINNING, synthetic_stage(commit_ts)))
-    schema = _schema(lake_columns(of.target.columns, of.values))
-    rows, rejected = folded_rows(of.fold(0, run.lake.config.warehouse, schema), run.lake.catalog.properties, events)
+        events = all_keyed_events(reader, connection, source.spans(0, BEGINNING, synthetic_stage(commit_ts)))
+    schema = _schema(lake_columns(source.target.columns, source.values))
+    rows, rejected = folded_rows(source.fold(0, run.lake.config.warehouse, schema), run.lake.catalog.properties, events)
     skips = run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names)
     if rejected and not skips:
         why = f"events do not fit the table's columns ({rejected[0].segment} line {rejected[0].line})"

@@ -36,7 +36,7 @@ from cdc_lakehouse.errors import PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range, work_by_key
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import PartitionRows, lake_name
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, lake_name
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
 from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat
 from cdc_lakehouse.lake.faults import run_isolated
@@ -106,6 +106,10 @@ class _Table(FeedTable):
     @property
     def columns(self) -> tuple[Column, ...]:
         return (*self.key, *self.version.carried)
+
+    @property
+    def target(self) -> Target:
+        return Target(self.version.carried, dict(enumerate(self.life.versions)))
 
     @property
     def read_as(self) -> ValueFormat:
