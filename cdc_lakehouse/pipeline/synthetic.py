@@ -114,9 +114,8 @@ class _Table(FeedTable):
     @property
     def read_as(self) -> ValueFormat:
         """How values are read: moments as their texts, which zero dates have too, unless these are converted."""
-        moments = [column for column in self.version.carried if column.type.name in MOMENTS]
-        is_converted = any(converts(self.target.types_since(column.id, None)) for column in moments)
-        return self.values if is_converted else replace(self.values, zero_dates="string")
+        types = [self.target.types_since(c.id, None) for c in self.version.carried if c.type.name in MOMENTS]
+        return self.values if any(map(converts, types)) else replace(self.values, zero_dates="string")
 
 
 _RowMove = tuple[_Table, ...]
@@ -276,13 +275,14 @@ class SyntheticWriter:
         folds = [table.fold(number, writer.table.location) for number, table in enumerate(move)]
         count, _ = EventEstimates(self._run.segments.rows).of_names({n for table in move for n in table.life.names})
         spark, tasks = None, 1
-        if count > _DRIVER_EVENTS:
+        if spans and count > _DRIVER_EVENTS:
             spark = self._run.spark
             tasks = max(spark.sparkContext.defaultParallelism, count // _TASK_EVENTS)
         plans = [[_MovedRows(move, folds, writer, task)] for task in range(tasks)]
         places = dict.fromkeys(range(len(move)), (0, tasks))
         reader = self._run.events.reader(*commit_ts_range(spans))
-        made = work_by_key(spark, reader, spans, places, plans, _written) if spans else []
+        where = spark, reader, spans, places
+        made = work_by_key(*where, plans, lambda own, events: [each.written(events) for each in own])
         rejected = [row for each in made for row in each.rejected]
         # What a table leaves out by its policy, or because a person gave it up, does not move either.
         is_left_out = discards(self._run.quarantine.rows)
@@ -434,11 +434,6 @@ class _MovedRows:
                 ops = pa.repeat(op, batch.num_rows)
                 yield _events(table.version, table.version.commit_ts, table.segment, first, ops, images)
                 first += batch.num_rows
-
-
-def _written(plans: Sequence[_MovedRows], events: pa.Table) -> Iterator[_Made]:
-    for plan in plans:
-        yield plan.written(events)
 
 
 def _segment(
