@@ -41,13 +41,12 @@ def where(rows: Any, mask: Mask) -> Any:
     return rows if mask.all() else rows.filter(pa.array(mask))
 
 
-def cut(text: Bytes, starts: Positions, stops: Positions, which: pa.Array | None = None) -> pa.Array:
-    """Return the pieces of a text from each start to its stop, which are in order; with `which`, only those with these
-    numbers."""
+def cut(text: Bytes, starts: Positions, stops: Positions) -> pa.Array:
+    """Return the pieces of a text from each start to its stop, which are in order."""
     places = np.column_stack([starts, stops]).ravel().astype(np.int32)
     # Every other piece is the text between two of them.
     pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
-    return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)) if which is None else pc.multiply(which, 2))
+    return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)))
 
 
 def are_all(lists: pa.Array, kinds: pa.Array) -> Mask:

@@ -114,8 +114,8 @@ class Format:
     name: str
     """The name in the configuration."""
     make: Callable[[Options], Decode]
-    batches: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] = lambda batch: (batch,)
-    """Yields a batch of records (with a column `value`) as `make` and `row_reader` read it best, in one or more."""
+    text_of: Callable[[bytes | None], bytes | None] = lambda value: value
+    """Returns the text of a value, which may be compressed; or the value, for the decoder to report."""
     options: tuple[str, ...] = ()
     """The names of the options that `make` accepts."""
     configured: Callable[[KafkaSource, StorageConfig], Options] = _no_options

@@ -197,10 +197,9 @@ class TopicReader:
         self.summaries: Summaries = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        for each in self._format.batches(batch):
-            for rows in _by_place(each):
-                records = each if len(rows) == each.num_rows else each.take(pa.array(rows))
-                yield from self._read(self._enter(_place(records)), records)
+        for rows in _by_place(batch):
+            records = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+            yield from self._read(self._enter(_place(records)), records)
 
     def _read(self, summary: PartitionSummary, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Decode the records of a topic, partition and batch."""
@@ -212,6 +211,7 @@ class TopicReader:
                     summary.others[segment] += 1
                     summary.tombstones[segment] += 1
                 continue
+            value = self._format.text_of(value)
             row = None if self._usual is None or value is None else self._usual(value)
             if row is None or row.time_ms > self._landed_ms + AHEAD_MS:
                 self._read_strictly(summary, date, offset, time_ms, key, value, segment, is_before)

@@ -198,19 +198,18 @@ def read(name: str, values: Values, **how: Any) -> tuple[list[Any], Any]:
     return sorted(events, key=lambda event: event["line"]), reading.summaries
 
 
-def check(name: str, values: Values, at_once: int = 1000) -> tuple[list[Any], Any]:
+def check(name: str, values: Values) -> tuple[list[Any], Any]:
     found = read(name, values, is_strict=True)
-    events, summaries = read(name, values, at_once=at_once)
+    events, summaries = read(name, values)
     for summary in (*summaries.values(), *found[1].values()):
         summary.strict.clear()
     assert (events, summaries) == found
     return found
 
 
-@pytest.mark.parametrize("at_once", [100_000, 97])
 @pytest.mark.parametrize("name", FORMATS)
-def test_messages_of_data_sets_are_read_alike(name: str, at_once: int) -> None:
-    check(name, messages(name), at_once)
+def test_messages_of_data_sets_are_read_alike(name: str) -> None:
+    check(name, messages(name))
     assert usual_messages(name, messages(name)) > len(messages(name)) // 3
 
 
@@ -288,10 +287,9 @@ def spoilt(draw: st.DrawFn) -> bytes:
 @given(
     st.sampled_from(FORMATS),
     st.lists(valid | st.integers(1, 7).map(watermark) | statements | others() | spoilt() | st.none(), max_size=12),
-    st.integers(1, 12),
 )
-def test_any_messages_are_read_alike(name: str, values: Values, at_once: int) -> None:
-    check(name, values, at_once)
+def test_any_messages_are_read_alike(name: str, values: Values) -> None:
+    check(name, values)
 
 
 @pytest.mark.parametrize("is_strict", [True, False])

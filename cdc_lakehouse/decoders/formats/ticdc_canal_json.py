@@ -353,7 +353,6 @@ class Forms:
 
 LIMIT: Final = 256 << 20
 """The most bytes of a message's text. Brokers accept 100 MB of TiCDC at most, compressed."""
-_TOGETHER: Final = 32 << 20
 AT_ONCE: Final = 64 << 10
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _SNAPPY_RATIO: Final = 22
@@ -367,23 +366,6 @@ def uncompressed(value: bytes) -> bytes:
     if value.startswith(b"{"):
         return value
     return _lz4(value) if value.startswith(LZ4_MAGIC) else _snappy(value) or value
-
-
-def uncompressed_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a batch with the texts of their column `value`, some megabytes at a time. Values that cannot
-    be read are left as they are, for the decoder to report."""
-    values = batch.column("value")
-    if pc.all(pc.starts_with(values, "{")).as_py() is not False:
-        yield batch
-        return
-    place, start, size, texts = batch.schema.get_field_index("value"), 0, 0, list[bytes | None]()
-    for value in values:
-        texts.append(text_or_value(value.as_py()))
-        size += len(texts[-1] or b"")
-        if size >= _TOGETHER or start + len(texts) == len(values):
-            piece = batch.slice(start, len(texts))
-            yield piece.set_column(place, batch.schema.field(place), pa.array(texts, values.type))
-            start, size, texts = start + len(texts), 0, []
 
 
 def text_or_value(value: bytes | None) -> bytes | None:
@@ -497,7 +479,7 @@ def _time(message: Flat[Row]) -> int | None:
 FORMAT: Final = Format(
     name="ticdc-canal-json",
     make=_decoder,
-    batches=uncompressed_batches,
+    text_of=text_or_value,
     options=("tidb_extension", "claims"),
     configured=_configured,
     row_reader=lambda options: FlatRows(parts_of, _time) if _has_extension(options) else None,
