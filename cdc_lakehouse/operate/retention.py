@@ -50,7 +50,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.files import StoredFile
 from cdc_lakehouse.lake.tables.checkpoints import delete_superseded, removal_of
-from cdc_lakehouse.lake.tables.records import files_before, first_batch, records_table, remove_before, state_of
+from cdc_lakehouse.lake.tables.records import files_before, landed_state, records_table, remove_before, state_of
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
     FILE,
@@ -136,7 +136,7 @@ class Retention:
     @functools.cached_property
     def _first_batch(self) -> int:
         """The first batch of messages that can be decoded again; 0 when all can, or there are none."""
-        return first_batch(self._run.lake, self._run.feed.name)
+        return landed_state(self._run.lake, self._run.feed.name).first_batch
 
     @functools.cached_property
     def _open(self) -> frozenset[str]:

@@ -36,12 +36,9 @@ from cdc_lakehouse.lake.tables.records import (
     LandedState,
     PartitionRecords,
     Records,
-    first_batch,
-    landed_offsets,
-    last_batch,
+    landed_state,
     record_reader,
     records_frame,
-    removed_upto,
 )
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
@@ -163,7 +160,7 @@ class RecordSource(LogSource):
     def land(self) -> Landed:
         # Left-out segments come first: redelivered messages are recognized by what was decoded before them.
         new = [*self.land_left_out(), *self._land_with_other_tables()]
-        last = last_batch(self._run.lake, self._run.feed.name)
+        last = landed_state(self._run.lake, self._run.feed.name).last
         # The last run may have ended between its records and their segments.
         known = self._run.segments.known(landed.segment for landed in last.segments)
         new += self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
@@ -199,7 +196,7 @@ class RecordSource(LogSource):
         run = self._run
         if not run.dates:
             return []
-        upto = removed_upto(run.lake, run.feed.name)
+        upto = landed_state(run.lake, run.feed.name).removed_upto
         if gone := [date for date in sorted(run.dates) if date <= upto]:
             raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
         records = records_frame(run.spark, run.feed.name)
@@ -211,7 +208,7 @@ class RecordSource(LogSource):
         if not left_out:
             return ()
         taken = self._taken()
-        gone = first_batch(self._run.lake, self._run.feed.name)
+        gone = landed_state(self._run.lake, self._run.feed.name).first_batch
         # The others are held.
         batches = [batch for name, batch in left_out.items() if taken.takes_name(name) and batch >= gone]
         if not batches:
@@ -283,7 +280,7 @@ class RecordSource(LogSource):
         return rows
 
     def _require_records(self, segments: Sequence[Segment]) -> None:
-        first, before = first_batch(self._run.lake, self._run.feed.name), self._format.messages_before()
+        first, before = landed_state(self._run.lake, self._run.feed.name).first_batch, self._format.messages_before()
         if not first:
             return
         landed = _landed_ranges(self._run)
@@ -383,7 +380,7 @@ class RecordSource(LogSource):
         watermark of the others, and the topic has landed up to its current end: TiCDC sends a watermark when all rows
         up to it are in their topics. It also continues without a topic that the configuration leaves out."""
         nothing = Position(BEGINNING, BEGINNING, None)
-        topics = landed_offsets(self._run.lake, self._run.feed.name).topics
+        topics = landed_state(self._run.lake, self._run.feed.name).landed.topics
         source = self._run.feed.kafka
         # Of a topic that is named and has not been there yet nothing is known: it may hold rows of any time.
         unseen = ((BEGINNING, name) for name in source.topics or () if name not in topics)
@@ -413,7 +410,7 @@ class RecordSource(LogSource):
     def _read_up(self) -> frozenset[str]:
         """The topics that have completely landed, by the brokers' current offsets; a deleted topic has no more
         messages."""
-        source, landed = self._run.feed.kafka, landed_offsets(self._run.lake, self._run.feed.name)
+        source, landed = self._run.feed.kafka, landed_state(self._run.lake, self._run.feed.name).landed
         try:
             pending = find_pending(source, read_topics(source), landed)
         except CdcError:
@@ -493,13 +490,13 @@ class Topics(RecordSource):
         """The beginnings of the partitions; empty once something has landed, because the brokers may have removed
         landed messages."""
         run = self._run
-        if not self._format.watermarks(self._options) or landed_offsets(run.lake, run.feed.name).topics:
+        if not self._format.watermarks(self._options) or landed_state(run.lake, run.feed.name).landed.topics:
             return ()
         return read_beginnings(run.feed.kafka, self._format.decoder(self._options))
 
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run, source = self._run, self._run.feed.kafka
-        landed = landed_offsets(run.lake, run.feed.name)
+        landed = landed_state(run.lake, run.feed.name).landed
         pending = find_pending(source, read_topics(source), landed)
         ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
         appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
@@ -507,7 +504,7 @@ class Topics(RecordSource):
 
     def _pending(self) -> Pending:
         source = self._run.feed.kafka
-        return find_pending(source, read_topics(source), landed_offsets(self._run.lake, self._run.feed.name))
+        return find_pending(source, read_topics(source), landed_state(self._run.lake, self._run.feed.name).landed)
 
     def poll(self, asked: str | None) -> SourceState:
         pending = self._pending()

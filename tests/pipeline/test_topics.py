@@ -15,14 +15,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.records import (
-    PartitionRecords,
-    RecordCommits,
-    files_before,
-    first_batch,
-    remove_before,
-    removed_upto,
-)
+from cdc_lakehouse.lake.tables.records import PartitionRecords, RecordCommits, files_before, landed_state, remove_before
 from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.holds import find_holds
@@ -151,7 +144,10 @@ def test_messages_are_removed_by_whole_files(lake: TestLake, batch: int, left: l
     if files := files_before(table, batch):
         remove_before(table, batch, files)
     assert sorted(row["batch"] for row in lake.machinery("records")) == left
-    assert (first_batch(lake.lake, lake.name), removed_upto(lake.lake, lake.name)) == (batch if files else 0, upto)
+    assert (landed_state(lake.lake, lake.name).first_batch, landed_state(lake.lake, lake.name).removed_upto) == (
+        batch if files else 0,
+        upto,
+    )
 
 
 def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables import records as record_writer
-from cdc_lakehouse.lake.tables.records import last_batch, records_frame
+from cdc_lakehouse.lake.tables.records import landed_state, records_frame
 from cdc_lakehouse.sources.kafka import reading
 from tests.kit.kafka import with_timeout
 from tests.servers.kafka import Broker, Sent
@@ -96,7 +96,7 @@ def test_maintenance_keeps_what_is_known_of_landed_offsets(new_feed: NewFeed) ->
     with _before_the_commit(lambda: maintain(feed)):
         second, _ = feed.run()
     maintain(feed)
-    assert last_batch(feed.fresh(), feed.lake.name) == second
+    assert landed_state(feed.fresh(), feed.lake.name).last == second
     feed.send(*numbered(5, 10))
     feed.drain()
     assert feed.values() == numbered(15)

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.records import Appended, LandedBatch, Records, landed_offsets, last_batch
+from cdc_lakehouse.lake.tables.records import Appended, LandedBatch, Records, landed_state
 from cdc_lakehouse.sources.kafka import KafkaClient, choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import OffsetRange, Pending
 from tests.kit.kafka import with_timeout
@@ -47,10 +47,10 @@ class TopicFeed:
 
     def pending(self) -> Pending:
         topics = read_topics(self.source, self.client)
-        return find_pending(self.source, topics, landed_offsets(self.fresh(), self.lake.name))
+        return find_pending(self.source, topics, landed_state(self.fresh(), self.lake.name).landed)
 
     def choose(self, pending: Pending) -> Sequence[OffsetRange]:
-        landed = landed_offsets(self.fresh(), self.lake.name)
+        landed = landed_state(self.fresh(), self.lake.name).landed
         return choose_ranges(pending.offsets, landed, self.source.max_records, self.source.max_bytes)
 
     def append(self, pending: Pending, ranges: Sequence[OffsetRange] | None = None) -> Appended:
@@ -58,7 +58,7 @@ class TopicFeed:
         feed = self.lake.feed.model_copy(update={"source": self.source})
         records = Records(lake, feed, self.lake.session, self.client)
         ranges = self.choose(pending) if ranges is None else ranges
-        return records.append(ranges, pending, last_batch(lake, self.lake.name).number + 1)
+        return records.append(ranges, pending, landed_state(lake, self.lake.name).last.number + 1)
 
     def run(self) -> tuple[LandedBatch, tuple[CdcError, ...]]:
         pending = self.pending()
@@ -95,7 +95,7 @@ class TopicFeed:
 
     def ends(self) -> dict[str, dict[int, int]]:
         """The offsets that are landed."""
-        landed = landed_offsets(self.fresh(), self.lake.name)
+        landed = landed_state(self.fresh(), self.lake.name).landed
         return {name: dict(topic.ends) for name, topic in landed.topics.items()}
 
     def send(self, *messages: Sent | bytes, **settings: Any) -> None:

@@ -109,10 +109,13 @@ class LandedBatch:
 
 @dataclass(frozen=True, slots=True)
 class LandedState:
-    """The state of `records`: the landed offsets and the last batch."""
+    """The state of `records`: the landed offsets and the last batch. Maintenance alone changes what was removed: the
+    first batch whose records are all kept (0: none were removed), and the last feed date that is not whole ("")."""
 
     landed: LandedOffsets = field(default_factory=LandedOffsets)
     last: LandedBatch = LandedBatch(0, ())
+    first_batch: int = field(default=0, compare=False)
+    removed_upto: str = field(default="", compare=False)
 
     def after(self, pending: Pending, batch: LandedBatch | None) -> LandedState:
         """Return the state after a batch of the pending offsets has landed; without a batch, after the feed has only
@@ -131,7 +134,7 @@ class LandedState:
                 ends={**known.ends, **own},
                 record_bytes=known.record_bytes if size is None else size,
             )
-        return LandedState(LandedOffsets(topics, began=True), batch or self.last)
+        return replace(self, landed=LandedOffsets(topics, began=True), last=batch or self.last)
 
     def as_properties(self) -> dict[str, str]:
         """Return the state as table properties, which `state_of` reads. Each topic has its own property, because some
@@ -160,21 +163,17 @@ def state_of(table: Table | None) -> LandedState:
         for segment, topic, number, start, end, records, size, dates in json.loads(properties.get(BATCH_SEGMENTS, "[]"))
     ]
     last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
-    return LandedState(LandedOffsets(topics, began=BATCH in properties), last)
+    landed, removed = LandedOffsets(topics, began=BATCH in properties), properties.get(REMOVED_UPTO, "")
+    return LandedState(landed, last, int(properties.get(FIRST_BATCH, "0")), removed)
 
 
 def records_table(feed: str) -> Identifier:
     return system_table(feed, "records")
 
 
-def landed_offsets(lake: Lake, feed: str) -> LandedOffsets:
-    """Return the landed offsets, for a sensor and for the checkpoint."""
-    return state_of(lake.load(records_table(feed))).landed
-
-
-def last_batch(lake: Lake, feed: str) -> LandedBatch:
-    """Return the batch that landed last. After a crash, nothing else may know of it yet."""
-    return state_of(lake.load(records_table(feed))).last
+def landed_state(lake: Lake, feed: str) -> LandedState:
+    """Return the state of a feed's `records`. After a crash, nothing else may know of its last batch yet."""
+    return state_of(lake.load(records_table(feed)))
 
 
 def _record_bytes(segments: Iterable[LandedSegment]) -> float | None:
@@ -365,18 +364,6 @@ _PROPERTIES: Final = {
 def records_frame(spark: SparkSession, feed: str) -> DataFrame:
     """Return all records of a feed."""
     return spark.read.format("iceberg").load(records_table(feed).sql)
-
-
-def first_batch(lake: Lake, feed: str) -> int:
-    """Return the first batch whose records are all kept; 0 when none were removed."""
-    table = lake.load(records_table(feed))
-    return 0 if table is None else int(table.properties.get(FIRST_BATCH, "0"))
-
-
-def removed_upto(lake: Lake, feed: str) -> str:
-    """Return the last feed date whose records were removed; empty when none were."""
-    table = lake.load(records_table(feed))
-    return "" if table is None else table.properties.get(REMOVED_UPTO, "")
 
 
 def files_before(table: Table, batch: int) -> list[StoredFile]:
