@@ -167,7 +167,7 @@ def test_exchange_that_fails_holds_its_tables_alone(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(synthetic, "_folds", fail)
+        patch.setattr(synthetic._Table, "fold", fail)
         if reason is None:
             with pytest.raises(WarehouseFullError):
                 run_all(lake.run())
