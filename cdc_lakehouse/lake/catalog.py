@@ -89,11 +89,7 @@ class Lake:
                 with contextlib.suppress(sqlite3.Error, OSError):
                     return self._read_table(identifier)
         with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
-            for _ in range(2):
-                # The file that the catalog names is deleted by the second commit after: then it names another.
-                with contextlib.suppress(FileNotFoundError):
-                    return self.catalog.load_table(identifier.parts)
-            return self.catalog.load_table(identifier.parts)
+            return load_current(self.catalog, identifier.parts)
         return None
 
     def _read_table(self, identifier: Identifier) -> Table | None:
@@ -173,6 +169,15 @@ class Lake:
 
     def location(self, *parts: str) -> str:
         return "/".join((self.config.warehouse.rstrip("/"), *parts))
+
+
+def load_current(catalog: Catalog, name: tuple[str, ...]) -> Table:
+    """Load a table. The metadata file that a catalog names is deleted by the second commit after: then it names
+    another."""
+    for _ in range(2):
+        with contextlib.suppress(FileNotFoundError):
+            return catalog.load_table(name)
+    return catalog.load_table(name)
 
 
 class _Unopened:

@@ -100,7 +100,7 @@ def engine_errors() -> Iterator[None]:
 
 def engine_fault(error: Exception) -> CdcError | None:
     """Return the project's error for a fault of Spark, its JVM, the catalog or the warehouse's store, which says
-    nothing about the table at which it occurred and may pass. None for any other error."""
+    nothing about the table at which it occurred: it may pass, or a store refuses. None for any other error."""
     if isinstance(error, CdcError):
         return error if isinstance(error, _AWAY) else None
     if isinstance(error, Py4JJavaError):
@@ -151,7 +151,7 @@ def _has_run_out(error: Exception) -> bool:
 
 def _of_system(error: OSError) -> CdcError | None:
     fault = _of_warehouse(error)
-    if isinstance(fault, TransientError):
+    if isinstance(fault, TransientError) or _AWS.search(str(error)):
         return fault
     if fault is not None or isinstance(error, _OF_A_FILE):
         return None

@@ -61,7 +61,7 @@ from pyroaring import BitMap64
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.duckdb_sql import by_name
-from cdc_lakehouse.errors import StoredFormError
+from cdc_lakehouse.errors import ConfigurationError, StoredFormError
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 
 if TYPE_CHECKING:
@@ -851,8 +851,11 @@ class TableFiles:
 
     def open(self) -> FileIO:
         """Open the FileIO with the credentials that the configuration gives in this process now: those sent with the
-        task may have expired."""
-        now = {} if self.storage is None else pyiceberg_file_io(self.warehouse, self.storage).pyiceberg
+        task may have expired. They are used where it gives none here."""
+        now: Mapping[str, str] = {}
+        if self.storage is not None:
+            with contextlib.suppress(ConfigurationError):
+                now = pyiceberg_file_io(self.warehouse, self.storage).pyiceberg
         return load_file_io({**self.io, **now}, self.location)
 
     def dated(

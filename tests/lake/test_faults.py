@@ -197,7 +197,7 @@ def test_fault_of_a_bucket_is_reported_without_keys(what: str, error: type[CdcEr
         raise found
     said = str(raised.value)
     assert f"the bucket 'b' cannot be used ({reason}" in said and "w/secret" not in said and "Request" not in said
-    assert type(engine_fault(found)) is (error if issubclass(error, TransientError) else type(None))
+    assert type(engine_fault(found)) is error, "no table is to blame"
 
 
 def test_file_of_a_lake_is_written_whole_or_stays(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.errors import StoredFormError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import delete_rows, live_files
 from cdc_lakehouse.lake.names import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS, SUPERSEDED
@@ -175,7 +176,10 @@ def removal_of(lake: Lake, feed: str) -> Removal:
     """Return what was removed of a feed's events."""
     table = lake.load(system_table(feed, "events"))
     text = None if table is None else table.properties.get(SUPERSEDED)
-    return Removal() if text is None else Removal(**json.loads(text))
+    try:
+        return Removal() if text is None else Removal(**json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise StoredFormError(f"the property {SUPERSEDED} of the events of feed {feed} cannot be read") from error
 
 
 def delete_superseded(

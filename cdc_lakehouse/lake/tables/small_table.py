@@ -31,7 +31,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import ConcurrentRunError, StoredFormError
-from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.catalog import Lake, load_current, system_table
 from cdc_lakehouse.lake.files import (
     Range,
     StoredFile,
@@ -113,7 +113,7 @@ def commit(
                 expired = [] if keep is None else _expire(transaction, keep)
             break
         except (CommitFailedException, FileNotFoundError) as error:
-            now = table.catalog.load_table(table.name())
+            now = load_current(table.catalog, table.name())
             # Another writer may have expired what this one reads; otherwise a file is lost.
             if isinstance(error, FileNotFoundError) and now.metadata_location == table.metadata_location:
                 raise
