@@ -19,7 +19,7 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_864, 18),
     "cdc_lakehouse/config": (1_952, 7),
     "cdc_lakehouse/decoders": (6_050, 22),
-    "cdc_lakehouse/lake": (11_193, 31),
+    "cdc_lakehouse/lake": (11_205, 31),
     "cdc_lakehouse/operate": (2_539, 8),
     "cdc_lakehouse/pipeline": (5_990, 17),
     "cdc_lakehouse/sample": (782, 3),
