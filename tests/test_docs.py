@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,15 @@ def blocks_after(page: Path, *languages: str) -> list[tuple[str, str]]:
         for each in found
         if each[2] in languages
     ]
+
+
+def test_every_package_that_is_declared_has_a_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"].values()
+    groups = [project["project"]["dependencies"], *extras, *project["dependency-groups"].values()]
+    names = {re.match(r"[\w-]+", line)[0] for group in groups for line in group}  # pyright: ignore[reportOptionalSubscript]
+    page = (DOCS / "dependencies.md").read_text(encoding="utf-8")
+    assert {each for each in names if f"`{each}" not in page} == set()
 
 
 def test_the_navigation_of_the_site_has_every_page_once() -> None:
