@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pyiceberg.utils.properties import property_as_bool
+
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.config.reporting import HIDDEN, plain_secrets
 from cdc_lakehouse.errors import ConfigurationError
@@ -65,16 +67,18 @@ def _duckdb(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
         properties = _without_secrets(lake.config.catalog.properties)
         warehouse = properties.get("warehouse", lake.config.warehouse)
         options = f"TYPE iceberg, ENDPOINT {sql.text_literal(properties['uri'])}"
-        if "token" in properties:
-            lines.append(f"CREATE SECRET (TYPE iceberg, TOKEN '{HIDDEN}');")
-        elif "credential" in properties:
-            server = sql.text_literal(
-                properties.get("oauth2-server-uri", f"{properties['uri'].rstrip('/')}/v1/oauth/tokens")
-            )
-            login = f"CLIENT_ID '{HIDDEN}', CLIENT_SECRET '{HIDDEN}', OAUTH2_SERVER_URI {server}"
-            lines.append(f"CREATE SECRET (TYPE iceberg, {login});")
-        else:
-            options = f"{options}, AUTHORIZATION_TYPE 'none'"
+        match _login(properties):
+            case "token":
+                lines.append(f"CREATE SECRET (TYPE iceberg, TOKEN '{HIDDEN}');")
+            case "credential":
+                server = properties.get("oauth2-server-uri", f"{properties['uri'].rstrip('/')}/v1/oauth/tokens")
+                # DuckDB's own default is another scope than that of Iceberg's clients.
+                login = {"CLIENT_ID": HIDDEN, "CLIENT_SECRET": HIDDEN, "OAUTH2_SERVER_URI": server,
+                         "OAUTH2_SCOPE": properties.get("scope", "catalog")}  # fmt: skip
+                given = ", ".join(f"{name} {sql.text_literal(value)}" for name, value in login.items())
+                lines.append(f"CREATE SECRET (TYPE iceberg, {given});")
+            case other:
+                options = f"{options}, AUTHORIZATION_TYPE '{other}'"
         lines.append(f"ATTACH {sql.text_literal(warehouse)} AS {CATALOG} ({options});")
         at = "" if snapshot_id is None else f" AT (VERSION => {snapshot_id})"
         return "\n".join([*lines, f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"])
@@ -85,6 +89,13 @@ def _duckdb(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
         "-- DuckDB does not open this kind of catalog. This is the table's newest file: ask again after the next run.",
         f"SELECT * FROM iceberg_scan({sql.text_literal(metadata)}{at});",
     ])  # fmt: skip
+
+
+def _login(properties: Mapping[str, str]) -> str:
+    """Return how a REST catalog knows who asks: by `sigv4`, by the property with the secret, or by `none`."""
+    if property_as_bool({**properties}, "rest.sigv4-enabled", False):
+        return "sigv4"
+    return next((key for key in ("token", "credential") if key in properties), "none")
 
 
 def _spark(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
@@ -111,17 +122,22 @@ def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
 
 
 def _trino_catalog(lake: Lake) -> list[str]:
-    config, uri = lake.config, _without_secrets(lake.config.catalog.properties).get("uri", "")
+    config, properties = lake.config, _without_secrets(lake.config.catalog.properties)
+    uri = properties.get("uri", "")
     match config.catalog.type:
         case "rest":
-            warehouse = config.catalog.properties.get("warehouse", config.warehouse)
-            login = [key for key in ("token", "credential") if key in config.catalog.properties][:1]
-            return [
-                "iceberg.catalog.type=rest", f"iceberg.rest-catalog.uri={uri}",
-                f"iceberg.rest-catalog.warehouse={warehouse}",
-                *(["iceberg.rest-catalog.security=OAUTH2"] if login else []),
-                *(f"iceberg.rest-catalog.oauth2.{key}={HIDDEN}" for key in login),
-            ]  # fmt: skip
+            given = {"uri": uri, "warehouse": properties.get("warehouse", config.warehouse)}
+            match _login(properties):
+                case "sigv4":
+                    given |= {"security": "SIGV4", "signing-name": properties.get("rest.signing-name", "")}
+                case "none":
+                    pass
+                case secret:
+                    server, scope = properties.get("oauth2-server-uri", ""), properties.get("scope", "")
+                    given |= {"security": "OAUTH2", f"oauth2.{secret}": HIDDEN}
+                    given |= {"oauth2.server-uri": server, "oauth2.scope": scope}
+            settings = (f"iceberg.rest-catalog.{key}={value}" for key, value in given.items() if value)
+            return ["iceberg.catalog.type=rest", *settings]
         case "glue":
             return ["iceberg.catalog.type=glue"]
         case "hive":

@@ -106,17 +106,17 @@ class Finding:
 
 def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
     """Yield a finding for each part as it is tried: this machine, the catalog and the warehouse, then each feed's
-    source. Failures of parts are findings, not exceptions. A failure that repeats an earlier one is left out."""
+    source. Failures of parts are findings, not exceptions; what repeats one of its feed or the lake is left out."""
     lake = Lake(config.lake, config.storage)
-    failures: list[str] = []
+    failures: set[tuple[str, str]] = set()
     with _nothing_left(config):
         for name, part in _parts(config, lake):
-            finding = _tried(name, part)
+            finding, message = _tried(name, part)
             if finding.outcome == "failed":
-                if any(each in finding.said for each in failures):
+                feed = name.rpartition(": ")[0]
+                if not failures.isdisjoint({("", message), (feed, message)}):
                     continue
-                # Where a part was when it failed, and the code, may differ.
-                failures.append(re.split(r" \[| \(CDC-", finding.said)[0])
+                failures.add((feed, message))
             yield finding
 
 
@@ -168,16 +168,17 @@ def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], 
     return parts
 
 
-def _tried(name: str, part: Callable[[], Finding]) -> Finding:
+def _tried(name: str, part: Callable[[], Finding]) -> tuple[Finding, str]:
+    """Return what a part shows, and the message alone: places and codes of one failure differ between parts."""
     try:
         found = part()
-        return Finding(name, found.outcome, found.said, found.advice)
+        return Finding(name, found.outcome, found.said, found.advice), found.said
     except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
         fault = error if isinstance(error, CdcError) else engine_fault(error)
         if fault is None:
-            return Finding(name, "failed", described(error), _REFUSED)
+            return Finding(name, "failed", described(error), _REFUSED), described(error)
         advice, fault.advice = fault.advice, None
-        return Finding(name, "failed", fault.coded, advice)
+        return Finding(name, "failed", fault.coded, advice), fault.message
 
 
 def _ok(said: str) -> Finding:

@@ -196,9 +196,9 @@ def split(script: str) -> Iterator[ScriptStatement]:
         found = scan(script, position)
         kind, after = ("symbol", position + 1) if found is None else (found.lastgroup, found.end())
         if kind in ("block", "unclosed"):
-            after = script.find("*/", after) + 2 if kind == "block" else 0
-            after = after if after > position else len(script)
-        elif kind == "word" and (inside := script.find(delimiter, position, after)) > 0:
+            closed = script.find("*/", after) if kind == "block" else -1
+            kind, after = ("unclosed", len(script)) if closed < 0 else (kind, closed + 2)
+        elif kind == "word" and not opened and (inside := script.find(delimiter, position, after)) > position:
             after = inside
         opened = max(0, opened + (kind == "special") - (kind == "close"))
         if start < 0 and kind not in ("spaces", "line", "block"):

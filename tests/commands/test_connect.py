@@ -12,12 +12,25 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import Identifier
 
 REST = {"type": "rest", "uri": "http://c:8181/", "warehouse": "demo"}
+LOGIN = {"credential": "id:very secret", "oauth2-server-uri": "http://k/t", "scope": "lake"}
+SIGNED = {"rest.sigv4-enabled": "true", "rest.signing-name": "s3tables"}
 PRINTED: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("trino", "s3://b/w", {**REST, "token": "very secret"}, [
         "connector.name=iceberg", "iceberg.catalog.type=rest", "iceberg.rest-catalog.uri=http://c:8181/",
         "iceberg.rest-catalog.warehouse=demo", "iceberg.rest-catalog.security=OAUTH2",
         "iceberg.rest-catalog.oauth2.token=(not shown)", "fs.native-s3.enabled=true", "s3.endpoint=http://s3:9000",
         "s3.region=eu-1", "s3.path-style-access=true",
+    ]),
+    ("trino", "gs://b/w", {**REST, **LOGIN}, [
+        "connector.name=iceberg", "iceberg.catalog.type=rest", "iceberg.rest-catalog.uri=http://c:8181/",
+        "iceberg.rest-catalog.warehouse=demo", "iceberg.rest-catalog.security=OAUTH2",
+        "iceberg.rest-catalog.oauth2.credential=(not shown)", "iceberg.rest-catalog.oauth2.server-uri=http://k/t",
+        "iceberg.rest-catalog.oauth2.scope=lake", "fs.native-gcs.enabled=true",
+    ]),
+    ("trino", "gs://b/w", {**REST, **SIGNED}, [
+        "connector.name=iceberg", "iceberg.catalog.type=rest", "iceberg.rest-catalog.uri=http://c:8181/",
+        "iceberg.rest-catalog.warehouse=demo", "iceberg.rest-catalog.security=SIGV4",
+        "iceberg.rest-catalog.signing-name=s3tables", "fs.native-gcs.enabled=true",
     ]),
     ("trino", "gs://b/w", REST, [
         "connector.name=iceberg", "iceberg.catalog.type=rest", "iceberg.rest-catalog.uri=http://c:8181/",
@@ -39,8 +52,17 @@ PRINTED: list[tuple[str, str, dict[str, Any], list[str]]] = [
         "CREATE SECRET (TYPE s3, PROVIDER credential_chain, REGION 'eu-1', ENDPOINT 's3:9000', URL_STYLE 'path', "
         "USE_SSL false);",
         "CREATE SECRET (TYPE iceberg, CLIENT_ID '(not shown)', CLIENT_SECRET '(not shown)', "
-        "OAUTH2_SERVER_URI 'http://c:8181/v1/oauth/tokens');",
+        "OAUTH2_SERVER_URI 'http://c:8181/v1/oauth/tokens', OAUTH2_SCOPE 'catalog');",
         "ATTACH 'demo' AS lake (TYPE iceberg, ENDPOINT 'http://c:8181/');",
+    ]),
+    ("duckdb", "gs://b/w", {**REST, **LOGIN}, [
+        "LOAD iceberg;",
+        "CREATE SECRET (TYPE iceberg, CLIENT_ID '(not shown)', CLIENT_SECRET '(not shown)', "
+        "OAUTH2_SERVER_URI 'http://k/t', OAUTH2_SCOPE 'lake');",
+        "ATTACH 'demo' AS lake (TYPE iceberg, ENDPOINT 'http://c:8181/');",
+    ]),
+    ("duckdb", "gs://b/w", {**REST, **SIGNED}, [
+        "LOAD iceberg;", "ATTACH 'demo' AS lake (TYPE iceberg, ENDPOINT 'http://c:8181/', AUTHORIZATION_TYPE 'sigv4');",
     ]),
     ("duckdb", "gs://b/w", REST, [
         "LOAD iceberg;", "ATTACH 'demo' AS lake (TYPE iceberg, ENDPOINT 'http://c:8181/', AUTHORIZATION_TYPE 'none');",
