@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (1_010, 5),
+    "cdc_lakehouse/adopt": (1_027, 5),
     "cdc_lakehouse/assets": (2_442, 11),
     "cdc_lakehouse/changelog": (5_709, 16),
     "cdc_lakehouse/commands": (3_864, 18),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (782, 3),
     "cdc_lakehouse/sources": (6_294, 29),
     "cdc_lakehouse/*.py": (904, 6),
-    "tests": (34_353, 252),
+    "tests": (34_375, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
