@@ -21,7 +21,7 @@ help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 pythons: ## The tests that depend on the interpreter, on each Python of this machine or that uv can install
-	time $(BIN)/python scripts/pythons.py $(if $(filter test,$(MAKECMDGOALS)),$(SEED))
+	time $(BIN)/python scripts/pythons.py $(if $(filter all,$(MAKECMDGOALS)),$(SEED))
 
 setup: ## Install everything: Python packages into .venv, Spark jars into the user's cache
 	@./scripts/setup
@@ -39,7 +39,8 @@ demo: ## A sample changefeed in one pass, with the result shown; about 3 GB of d
 dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample changefeed alive
 	@./scripts/dev
 
-test: setup check servers all pythons ## Set up, then lint, types, import rules, tests, and another version of Python
+test: setup servers ## Set up, then lint, types, import rules, tests, and another version of Python, side by side
+	@$(MAKE) --no-print-directory -j3 SEED=$(SEED) WORKERS=1 check pythons all
 
 quick: setup ## Lint, unit tests but the slow ones and with few random examples, one feed through Spark
 	time $(BIN)/ruff check .
