@@ -270,6 +270,7 @@ def full_name(name: ddl.TableRef, change: SchemaChange) -> TableName:
 
 _NOT_DROPPED: Final = "which rows come back is not known: the log does not say what dropped the table"
 _OTHER_COLUMNS: Final = "the table comes back with other columns than it had"
+_OF_QUERY: Final = "the statement takes columns and rows from a query, which are not in the log"
 _OLDER: Final = "the table is older than the feed: rows that were not changed since are not in it"
 
 
@@ -344,7 +345,9 @@ def first_version(
     table, _, _ = apply.table_after(new, shown, after, clauses, is_new=True)
     if change.columns is None or is_load:
         table = replace(table, charset=after.charset)
-    return replace(table, effect="hold", hold=VERSIONED[1]) if table.versioned else table
+    has_query = any(isinstance(each, ddl.CreateTable) and each.has_query for each in change.clauses or ())
+    hold = VERSIONED[1] if table.versioned else _OF_QUERY if has_query else None
+    return table if hold is None else replace(table, effect="hold", hold=hold)
 
 
 def rename(change: TableChange, live: LiveTables, source: TableName | None) -> Iterator[TableVersion]:
@@ -783,9 +786,9 @@ def _create_by_text(change: SchemaChange, live: LiveTables, clause: ddl.CreateTa
         return []
     of_table = TableChange(change, name, clause.kind, None, [clause])
     is_like_known = clause.like is None or live.get(live.resolve(clause.like, change)) is not None
-    if is_like_known and not clause.has_query:
+    if is_like_known:
         return create(of_table, live)
-    # The first row shows the columns of the new table.
+    # The first row shows its columns.
     previous = live.get(name)
     return [] if previous is None else [replaced(previous, of_table)]
 
