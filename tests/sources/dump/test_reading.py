@@ -67,6 +67,8 @@ def test_snappy_chunks_of_all_kinds_are_read() -> None:
     skipped = b"\xfe\x03\x00\x00abc\x80\x00\x00\x00"
     content = SNAPPY_BEGIN + snappy_chunk(b"one") + skipped + snappy_chunk(b"two", 1) + SNAPPY_BEGIN + snappy_chunk(b"")
     assert list(decompressed(cut(content, 3), "snappy", "f")) == [b"one", b"two"]
+    longest = SNAPPY_BEGIN + b"\x80\xff\xff\xff" + bytes((1 << 24) - 1) + snappy_chunk(b"one")
+    assert list(decompressed(iter([longest]), "snappy", "f")) == [b"one"]
 
 
 @pytest.mark.parametrize(
