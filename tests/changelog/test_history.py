@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,11 @@ def test_renames_of_one_statement_in_any_order_of_their_files(
         found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in order))
         for ts, expected in ((20, {name: list[str]() for name in after} | before), (21, after)):
             assert {name: owners(found, f"db.{name}", ts) for name in expected} == expected
+
+
+def test_names_with_the_dot_elsewhere_are_two_tables() -> None:
+    born = create(10, "a.b.c")
+    assert len(history(born, replace(born, database="a.b", table="c")).incarnations()) == 2
 
 
 def test_a_life_up_to_a_time_and_between_two() -> None:

@@ -149,7 +149,7 @@ def document(*columns: dict[str, Any], **changed: Any) -> dict[str, Any]:
 
 
 def checksum(table: dict[str, Any]) -> int:
-    columns = sorted(table["TableColumns"], key=lambda column: column["ColumnName"])
+    columns = sorted(table["TableColumns"] or (), key=lambda column: column["ColumnName"])
     summed = {"Table": table["Table"], "Schema": table["Schema"], "Version": 0, "TableColumns": columns}
     return zlib.crc32(indented({**summed, "TableColumnsTotal": table["TableColumnsTotal"]}).encode())
 

@@ -214,6 +214,7 @@ def test_announced_packet_takes_no_memory_until_it_comes() -> None:
 
     with memory_below(2_000_000):
         assert isinstance(error_of(conversation(*OPENING, wire.GET, too_long)), CanalProtocolError)
+        assert isinstance(error_of(conversation(long)), CanalProtocolError)
         error = error_of(then_gone)
     assert isinstance(error, SourceUnreachableError) and "has closed the connection" in str(error)
 

@@ -66,8 +66,10 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 def test_dump_has_the_ranges_that_its_end_names(store: ObjectStore, tmp_path: Path) -> None:
-    # Keys of a later release are ignored.
+    # Keys of a later release are ignored; without a number it is form 1.
     (tmp_path / "000001/dump.json").write_text(json.dumps({**json.loads(STORED_END), "of later": 1}))
+    plan = stored_document(PLAN).replace('"format": 1', '"of": 1').replace('"directory":', '"later": 1, "directory":')
+    (tmp_path / "000001/plan.json").write_text(plan, encoding="utf-8")
     dump = read_database_dump(store, 1)
     assert (dump.position, dump.until) == (BEGIN, UNTIL)
     (table,) = dump.tables
