@@ -194,6 +194,8 @@ class DatabaseDump:
             ranges = dumped.read_ranges(found).values()
             end.done += (each.mark.path for each in ranges)
             rows += sum(each.rows for each in ranges)
+        # Tables that were dropped meanwhile are no longer in it.
+        self._write(dumped.directory_of(number, dumped.PLAN), plan)
         self._write(dumped.directory_of(number, dumped.DUMP), end)
         self._run.log.info("read %d rows of %d tables of the database", rows, len(plan.tables))
 

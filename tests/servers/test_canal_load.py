@@ -265,6 +265,22 @@ def test_tables_that_change_are_loaded_true(
 
 
 @pytest.mark.in_turn
+def test_table_dropped_while_it_is_read_is_left_out(
+    load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing else has changed: no other round of reading follows."""
+    real = vars(DatabaseDump)["_read_ranges"]
+
+    def read(dump: DatabaseDump, *arguments: Any) -> None:
+        real(dump, *arguments)
+        writer.run("DROP TABLE IF EXISTS gone")
+
+    monkeypatch.setattr(DatabaseDump, "_read_ranges", read)
+    load.catch_up()
+    load.check(load.catch_up())
+
+
+@pytest.mark.in_turn
 def test_killed_load_goes_on_among_statements(load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads no range again. Statements come after the rows of a round are there, and before it is known that the
     tables are the same."""
