@@ -282,7 +282,8 @@ class StoredFile:
 
     size: in bytes. record_count: rows, including deleted ones. bounds: by field id the lower and the upper bound as in
     the manifest (Iceberg's single-value serialization); bounds of strings and binaries may be truncated, which makes
-    the range wider. partition: the values of the partition's fields.
+    the range wider. partition: the values of the partition's fields. filled: those of the fields with bounds whose
+    values are all there, by the manifest.
     """
 
     path: str
@@ -291,6 +292,7 @@ class StoredFile:
     bounds: Mapping[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
     deletes: tuple[StoredDeletes, ...] = ()
     partition: tuple[str | None, ...] = ()
+    filled: frozenset[int] = frozenset()
 
     @property
     def deleted_rows(self) -> int:
@@ -394,7 +396,9 @@ def _stored_file(entry: _Entry, deletes: tuple[StoredDeletes, ...], bounds_of: C
     wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
     bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
     size, partition = entry["file_size_in_bytes"], (*entry["partition"].values(),)
-    return StoredFile(entry["file_path"], size, entry["record_count"], bounds, deletes, partition)
+    nulls = {each["key"]: each["value"] for each in entry.get("null_value_counts") or ()}
+    filled = frozenset(id for id in bounds if nulls.get(id) == 0)
+    return StoredFile(entry["file_path"], size, entry["record_count"], bounds, deletes, partition, filled)
 
 
 def _entry_bounds(entry: _Entry) -> tuple[dict[int, bytes], dict[int, bytes]]:
@@ -568,6 +572,16 @@ def rows_between(table: Table, names: Sequence[str], between: Mapping[str, Range
             for name, (least, greatest) in between.items():
                 rows = rows.filter((pc.field(name) >= least) & (pc.field(name) <= greatest))
             yield rows.select(names)
+
+
+def rows_without(table: Table, names: Sequence[str], column: str) -> Iterator[pa.Table]:
+    """Read columns of the table's current rows that have NULL in `column`, of the files that can have such rows."""
+    schema = table.schema()
+    id = schema.find_field(column).field_id
+    for file in live_files(table, [id]):
+        if id not in file.filled:
+            for rows in read_columns(table.io, file, schema, [*names, column]):
+                yield rows.filter(pc.field(column).is_null()).select(names)
 
 
 def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:

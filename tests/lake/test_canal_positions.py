@@ -93,3 +93,13 @@ def test_the_binlog_of_another_server(tmp_path: Path) -> None:
         Landed(tmp_path, 20).find(BinlogPosition.of("other-bin.000001", 4))
     with pytest.raises(SourceError, match="it does not end in a number"):
         BinlogPosition.of("binlog", 4)
+
+
+def test_entry_without_a_time_is_sought_in_no_file_of_others(tmp_path: Path) -> None:
+    landed = Landed(tmp_path, 120)
+    for file in tmp_path.rglob("*.parquet"):
+        file.unlink()
+    untimed = wire.Entry.FromString(landed.entries[60])
+    untimed.header.ClearField("execute_time")
+    again = Round(1, (placed(untimed.SerializeToString()),), (), drained=True)
+    assert [EntryRecords(landed.lake, FEED, number).append(again) for number in (4, 5)] == [1, 0]
