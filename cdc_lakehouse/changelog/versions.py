@@ -785,8 +785,7 @@ def _create_by_text(change: SchemaChange, live: LiveTables, clause: ddl.CreateTa
     if clause.temporary or exists or not name.database:
         return []
     of_table = TableChange(change, name, clause.kind, None, [clause])
-    is_like_known = clause.like is None or live.get(live.resolve(clause.like, change)) is not None
-    if is_like_known:
+    if clause.like is None or live.get(live.resolve(clause.like, change)) is not None:
         return create(of_table, live)
     # The first row shows its columns.
     previous = live.get(name)

@@ -360,9 +360,9 @@ class Maintenance:
 
     def _remove(self, *, dry_run: bool) -> Mapping[str, int]:
         """Remove what is not kept any longer."""
-        found = Retention(self._context()).outdated()
-        if dry_run or not any(found.values()):
-            return found
+        found = Retention(self._context())
+        if dry_run or not (any(found.outdated_rows().values()) or any(found.outdated().values())):
+            return found.outdated()
         with self._lease():
             return Retention(self._context()).remove()
 

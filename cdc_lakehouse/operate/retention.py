@@ -102,10 +102,9 @@ class Retention:
 
     def outdated(self) -> dict[str, int]:
         """Return the counts of what `remove` would remove, by the names of `REMOVED`."""
-        files, copies, days = self._files, self._copies, self._settings.keep_replayed_days
+        files, copies = self._files, self._copies
         return {
-            "cut_rows": self._run.checkpoints.outdated(self.cuts_before),
-            "quarantine_rows": 0 if days is None else self._run.quarantine.replayed_before(self._before(days)),
+            **self.outdated_rows(),
             "records": sum(file.record_count for file in files),
             "record_bytes": sum(file.size for file in files),
             "archived_files": len(copies),
@@ -114,13 +113,22 @@ class Retention:
             "positions": self._run.signals.outdated(self._first_batch),
         }
 
+    def outdated_rows(self) -> dict[str, int]:
+        """Return the counts of what goes first: it is found also where the archive cannot be listed."""
+        days = self._settings.keep_replayed_days
+        return {
+            "cut_rows": self._run.checkpoints.outdated(self.cuts_before),
+            "quarantine_rows": 0 if days is None else self._run.quarantine.replayed_before(self._before(days)),
+        }
+
     def remove(self) -> dict[str, int]:
         """Remove what is outdated; return its counts. Each part is one commit, or one removal of a file: when this ends
         early, the next call removes the rest."""
-        removed, days = self.outdated(), self._settings.keep_replayed_days
+        rows, days = self.outdated_rows(), self._settings.keep_replayed_days
         self._run.checkpoints.forget(self.cuts_before)
         if days is not None:
             self._run.quarantine.forget_replayed(self._before(days))
+        removed = self.outdated() | rows
         if self._files and self._records is not None:
             remove_before(self._records, self._batch, self._files)
         self._run.signals.summarize(self._first_batch)

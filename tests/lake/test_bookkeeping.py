@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.errors import ConcurrentRunError, StoredFormError
 from tests.boundaries.small_tables import (
     Appended,
     Checkpoints,
@@ -34,9 +35,11 @@ from tests.boundaries.small_tables import (
     has_other_content,
     index_gaps,
     may_hold,
+    removal_of,
     replaced_contents,
     replayed_segment,
 )
+from tests.kit.lakes import TestLake
 from tests.kit.other_writer import rewrite
 from tests.lake import (
     ADD_COLUMN,
@@ -54,6 +57,16 @@ from tests.lake import (
     stored,
     text,
 )
+
+
+@pytest.mark.parametrize("said", ['{"removed": 1, "later": 2}', "{", "7"])
+def test_count_of_removed_events_in_another_form_is_refused(lake: TestLake, said: str) -> None:
+    lake.lake.ensure_namespace(f"cdc_{lake.name}")
+    events = f"cdc_{lake.name}", "events"
+    lake.lake.catalog.create_table(events, pa.schema({"op": pa.string()}), properties={"cdc.superseded": said})
+    with pytest.raises(StoredFormError, match=r"property cdc\.superseded of the events of feed .* cannot be read"):
+        removal_of(lake.lake, lake.name)
+
 
 # --- Segments ---
 

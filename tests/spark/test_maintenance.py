@@ -11,9 +11,11 @@ import pytest
 
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.files import dangling_deletes
 from cdc_lakehouse.lake.tables.decisions import Decision
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate.state import conservation, table_health
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, HandSink, put
 from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all
@@ -76,6 +78,35 @@ def test_cuts_are_removed_once_they_are_old(new_lake: Callable[..., TestLake]) -
     maintain(lake, 2, "d.p")
     run_all(lake.run())
     assert without_lease(lake) == after, "what is done is not done again"
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_deletes_left_by_an_interrupted_one_are_removed(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of format version 2, since Iceberg takes vectors away itself; rows are counted without them meanwhile."""
+    of_version_2 = {"settings": {"d.p": {"format_version": 2}}}
+    lake = new_lake(source=CSV, maintenance={"min_small_files": 2}, tables=of_version_2)
+    sink = HandSink(lake.sink)
+    sink.schema("p", 1, *COLUMNS, action=CREATE, query="CREATE TABLE `p` (`id` BIGINT PRIMARY KEY)")
+    inserts = [("I", 3, id, id) for id in range(5)]
+    for number, changes in enumerate(
+        [inserts, [("U", 15, 1, 10), ("I", 15, 8, 8)], [("D", 25, 2, 2)], [("D", 35, 3, 3)]]
+    ):
+        if number == 3:
+            with monkeypatch.context() as patched:
+                patched.setattr(Maintenance, "dangling", lambda self, target: ())
+                maintain(lake, table="d.p")
+        put(sink, "p", 1, *changes, index=number + 1)
+        sink.checkpoint(10 * number + 9)
+        lake.go_through()
+        check_cuts(lake, number + 1)
+        assert conservation(table := lake.tables()["d", "p"]).holds
+        assert bool(dangling_deletes(table)) == (number == 3)
+    maintain(lake, 2)
+    table = lake.tables()["d", "p"]
+    assert not dangling_deletes(table) and conservation(table).holds and table_health(table).deleted_rows == 0
+    assert [row[:2] for row in lake.rows("p")] == [(0, 0), (1, 10), (4, 4), (8, 8)]
 
 
 class OtherWriter:

@@ -36,7 +36,6 @@ from cdc_lakehouse.changelog.schema import (
     TableUniqueKey,
     TableVersion,
 )
-from cdc_lakehouse.errors import DdlError
 
 # Display widths of integers, signed and unsigned (information_schema of MySQL 8.0.12).
 _WIDTHS: Final = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
@@ -95,10 +94,7 @@ class Altered:
 
 
 def created(table: ddl.CreateTable) -> Altered:
-    """Return the columns of a CREATE TABLE that lists them. Raises DdlError where it has a query: only the server knows
-    its columns."""
-    if table.has_query:
-        raise DdlError("the query has columns that are not in the statement")
+    """Return the columns that a CREATE TABLE lists."""
     return altered(None, table.clauses)
 
 
