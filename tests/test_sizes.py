@@ -15,17 +15,17 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_027, 5),
     "cdc_lakehouse/assets": (2_442, 11),
-    "cdc_lakehouse/changelog": (5_709, 16),
+    "cdc_lakehouse/changelog": (5_707, 16),
     "cdc_lakehouse/commands": (3_864, 18),
     "cdc_lakehouse/config": (1_952, 7),
     "cdc_lakehouse/decoders": (6_050, 22),
-    "cdc_lakehouse/lake": (11_205, 31),
-    "cdc_lakehouse/operate": (2_539, 8),
-    "cdc_lakehouse/pipeline": (5_990, 17),
+    "cdc_lakehouse/lake": (11_223, 31),
+    "cdc_lakehouse/operate": (2_547, 8),
+    "cdc_lakehouse/pipeline": (5_992, 17),
     "cdc_lakehouse/sample": (782, 3),
-    "cdc_lakehouse/sources": (6_294, 29),
+    "cdc_lakehouse/sources": (6_296, 29),
     "cdc_lakehouse/*.py": (904, 6),
-    "tests": (34_375, 252),
+    "tests": (34_456, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
