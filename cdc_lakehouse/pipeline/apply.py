@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
+from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
@@ -387,7 +387,7 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     done: list[AppliedTable] = []
     if changed:
         run.log.info("%d tables have changes", len(changed))
-        done, holds = _update_tables(run, tables, lives | left, changed, holds)
+        done, holds = _update_tables(run, tables, lives | left, changed, holds, synthetic)
     return Applied(upto, lives, tuple(done), holds.reasons, left, waiting)
 
 
@@ -413,6 +413,7 @@ def _update_tables(
     lives: Mapping[str, Incarnation],
     changed: Sequence[TableChanges],
     holds: Holds,
+    synthetic: SyntheticWriter,
 ) -> tuple[list[AppliedTable], Holds]:
     """Update tables; return what was applied, and all holds, including those of tables that could not be updated."""
     run.events.ensure()
@@ -420,7 +421,7 @@ def _update_tables(
     failed: list[_Turn] = []
     left, tries = list(changed), _TRIES
     while left:
-        turns, tries = _try(run, tables, left), max(tries - 1, 0)
+        turns, tries = _try(run, tables, left, synthetic), max(tries - 1, 0)
         left = [again for turn in turns if (again := _again(tables, turn, tries)) is not None]
         numbers = {each.number for each in left}
         over = [turn for turn in turns if turn.changes.number not in numbers]
@@ -456,7 +457,9 @@ def _update_tables(
     return applied, holds | blocked
 
 
-def _try(run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges]) -> list[_Turn]:
+def _try(
+    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges], synthetic: SyntheticWriter
+) -> list[_Turn]:
     """Plan the updates of tables, carry them out in one job, and commit each that succeeds."""
     counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
     turns = [_Turn(replace(each, events=counts.of(each))) for each in changed]
@@ -476,7 +479,7 @@ def _try(run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges]) -
         found = update_in_job(run.spark, io, [each.table for each in planned], reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
-    _audit(run, [turn for turn in turns if turn.goes_on])
+    _audit(run, [turn for turn in turns if turn.goes_on], synthetic)
     run.require_lease()
     sound = [turn for turn in turns if turn.goes_on]
     progress = Progress(run.log, "tables are committed", len(sound))
@@ -535,13 +538,13 @@ def _each(log: logging.Logger, turns: Sequence[_Turn], work: Callable[[_Turn], N
             pool.shutdown(cancel_futures=True)
 
 
-def _audit(run: FeedRun, turns: Sequence[_Turn]) -> None:
+def _audit(run: FeedRun, turns: Sequence[_Turn], synthetic: SyntheticWriter) -> None:
     """Find the tables that cannot be committed. One with unusable rows can be when the policy skips them, or a person
     discarded each of them.
 
     Rows that their tables cannot take are quarantined, before anything is committed: a row that its table skips must
     not be lost when the run ends. Earlier ones that are taken now or no longer exist are resolved."""
-    rejected: list[Rejected] = []
+    rejected = [*synthetic.rejected]
     is_discarded, skips = discards(run.quarantine.rows), run.feed.policy.quarantine == "skip"
     for turn in turns:
         found, name = turn.updated, turn.changes.target.name
@@ -567,7 +570,9 @@ def _audit(run: FeedRun, turns: Sequence[_Turn]) -> None:
             return False
         # A table that continues without its bad rows has skipped them.
         redecoded = row.segment in {segment.segment for segment in turn.changes.redecoded}
-        return redecoded or turn.changes.is_rebuilt or not (skips or row.state == "discarded")
+        if turn.changes.is_rebuilt and not synthetic.may_leave_out(row):
+            return True
+        return redecoded or not (skips or row.state == "discarded")
 
     run.quarantine.replace(tried_again, rejected, run.clock())
 

@@ -61,11 +61,6 @@ class FeedTable:
         return Target(self.life.last.carried, dict(enumerate(self.life.versions)))
 
     @property
-    def read_as(self) -> ValueFormat:
-        """How values are read where all events are folded."""
-        return self.values
-
-    @property
     def table_key(self) -> TableKey:
         return TableKey.of(self.key, self.life.versions, self.values)
 
@@ -95,13 +90,13 @@ class FeedTable:
     def fold(
         self, number: int, location: str, schema: Schema = _NO_SCHEMA, *, skips_rejected: bool = True
     ) -> TableUpdate:
-        """Return how all of its events become rows, for `folded_rows`."""
+        """Return how all of its events become rows, for `folded_rows` and `folded_texts`."""
         return TableUpdate(
             table_no=number,
             name=str(self.life.last.name),
             target=self.target,
             key=self.table_key.read_as,
-            value_format=self.read_as,
+            value_format=self.values,
             schema=schema,
             location=location,
             emptied=self.emptied(BEGINNING),

@@ -25,23 +25,20 @@ import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.mysql_types import converts
-from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
+from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text, row_images
-from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.errors import PermanentError, TableHeldError, TransientError
-from cdc_lakehouse.lake.current import value_parsing
+from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
+from cdc_lakehouse.errors import CdcError, PermanentError, TableHeldError, TransientError
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range, work_by_key
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, lake_name
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
-from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatedTable, delete_unused, folded_texts
 from cdc_lakehouse.lake.faults import run_isolated
 from cdc_lakehouse.lake.tables.events import EventWriter
-from cdc_lakehouse.lake.tables.quarantine import discards
+from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,
     MOVED_ROWS,
@@ -111,12 +108,6 @@ class _Table(FeedTable):
     def target(self) -> Target:
         return Target(self.version.carried, dict(enumerate(self.life.versions)))
 
-    @property
-    def read_as(self) -> ValueFormat:
-        """How values are read: moments as their texts, which zero dates have too, unless these are converted."""
-        types = [self.target.types_since(c.id, None) for c in self.version.carried if c.type.name in MOMENTS]
-        return self.values if any(map(converts, types)) else replace(self.values, zero_dates="string")
-
 
 _RowMove = tuple[_Table, ...]
 """The rows that one DDL moves: one table whose key changes or whose rows come back, or the partitioned and the plain
@@ -181,10 +172,13 @@ def _exchanged(move: _RowMove, table: _Table) -> PartitionRows | None:
 
 
 class SyntheticWriter:
-    """Writes synthetic events to `events`, with their segments."""
+    """Writes synthetic events to `events`, with their segments. `rejected`: the events that moves of this run cannot
+    use."""
 
     def __init__(self, run: FeedRun) -> None:
         self._run = run
+        self._moves: list[_RowMove] = []
+        self.rejected: list[Rejected] = []
 
     def write_repairs(self, history: History, repairs: Sequence[TableRepair]) -> None:
         """Write repairs, and finish those of a run that ended between its commits: a repair that is not in `events` by
@@ -213,6 +207,7 @@ class SyntheticWriter:
     def write_moved_rows(self, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
         """Bring all synthetic events up to date. Return holds for the tables whose moved rows cannot be written."""
         moves, found = _moves(self._run.feed, lives)
+        self._moves = moves
         for move in sorted(moves, key=lambda move: move[0].version.commit_ts):
             waiting = next((table for table in move if table.life.id in holds | found), None)
             if waiting is not None and waiting.version.restored is not None:
@@ -278,21 +273,55 @@ class SyntheticWriter:
         if spans and count > _DRIVER_EVENTS:
             spark = self._run.spark
             tasks = max(spark.sparkContext.defaultParallelism, count // _TASK_EVENTS)
-        plans = [[_MovedRows(move, folds, writer, task)] for task in range(tasks)]
+        names = {name for table in move for name in table.life.names}
+        skips = self._run.feed.policy.quarantine == "skip"
+        # When a person discarded rows, tasks write what they can, as for updates of tables.
+        writes_parts = skips or self._run.quarantine.has_discarded(names)
+        plans = [[_MovedRows(move, folds, writer, task, writes_parts)] for task in range(tasks)]
         places = dict.fromkeys(range(len(move)), (0, tasks))
         reader = self._run.events.reader(*commit_ts_range(spans))
         where = spark, reader, spans, places
         made = work_by_key(*where, plans, lambda own, events: [each.written(events) for each in own])
-        rejected = [row for each in made for row in each.rejected]
+        files = [file for each in made for file in each.files]
+        rejected = self._rejected(move, folds, made)
         # What a table leaves out by its policy, or because a person gave it up, does not move either.
         is_left_out = discards(self._run.quarantine.rows)
-        if self._run.feed.policy.quarantine != "skip" and not all(map(is_left_out, rejected)):
-            raise TableHeldError(
+        failure = next((each.failure for each in made if each.failure is not None), None)
+        if failure is None and not (skips or all(map(is_left_out, rejected))):
+            failure = TableHeldError(
                 "the log lacks columns of the rows before it, or a value cannot be converted as the source does it "
                 f"({rejected[0].segment} line {rejected[0].line}: {rejected[0].message})",
                 advice=ddl_advice(move[0].version.name),
             )
-        self._commit_move(move, [file for each in made for file in each.files])
+        if failure is not None:
+            delete_unused(writer.table.io, files)
+            raise failure
+        self._commit_move(move, files)
+
+    def _rejected(self, move: _RowMove, folds: Sequence[TableUpdate], made: Sequence[_Made]) -> list[Rejected]:
+        """Return the events that the move cannot use, quarantined before anything is committed."""
+        tables = [fold.updated() for fold in folds]
+        for part in (part for each in made for part in each.tables):
+            tables[part.table_no].add(part)
+        rejected = [row for table in tables for row in table.rejected]
+        self.rejected += rejected
+        segments = self._segments_of_misfits()
+
+        def tried_again(row: Quarantined) -> bool:
+            return all(each.failure is None for each in made) and _reads(move, row, segments, whole=True)
+
+        self._run.quarantine.replace(tried_again, rejected, self._run.clock())
+        return rejected
+
+    def may_leave_out(self, row: Quarantined) -> bool:
+        """Whether a row that could not be used may be one that the update of its table does not read, but a move."""
+        segments = self._segments_of_misfits()
+        return any(_reads(move, row, segments) for move in self._moves)
+
+    def _segments_of_misfits(self) -> dict[str, Segment]:
+        return self._run.segments.find(
+            {row.segment for row in self._run.quarantine.rows if row.error_class == BAD_VALUE}
+        )
 
     def _require_known_rows(self, table: _Table) -> None:
         """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
@@ -352,6 +381,22 @@ class SyntheticWriter:
             self._commit((), new)
 
 
+def _reads(move: _RowMove, row: Quarantined, segments: Mapping[str, Segment], *, whole: bool = False) -> bool:
+    """Whether a move reads the segment of a row that could not be used, or (`whole`) all of it, and the update of the
+    row's table does not. That reads what tables exchange, too."""
+    segment, name = segments.get(row.segment), TableName(row.database or "", row.table or "")
+    if move[0].version.swap or segment is None or segment.min_commit_ts is None or segment.max_commit_ts is None:
+        return False
+    stage = synthetic_stage if segment.kind in (MOVED_ROWS, REPAIR) else row_stage
+    lowest, highest = stage(segment.min_commit_ts), stage(segment.max_commit_ts)
+    return row.error_class == BAD_VALUE and any(
+        name in table.life.names
+        and row_stage(table.void_upto_ts) < highest
+        and (highest if whole else lowest) <= row_stage(table.upto_ts)
+        for table in move
+    )
+
+
 def _require_partition(move: _RowMove, partition: PartitionRows, number: int, exchanged: set[bool | None]) -> None:
     """Raises `TableHeldError` where it is uncertain which rows of the partitioned table (0) are exchanged, and where
     rows of the plain one may not fit into the partition: later statements would empty it of them, and not of rows that
@@ -365,57 +410,59 @@ def _require_partition(move: _RowMove, partition: PartitionRows, number: int, ex
 
 
 class _Made(NamedTuple):
-    """What a task made: data files, and events that it could not use."""
+    """What a task made: data files, what it could not use of each table's events, and why it cannot go on."""
 
     files: list[str]
-    rejected: list[Rejected]
+    tables: list[UpdatedTable]
+    failure: CdcError | None
 
 
 @dataclass(frozen=True)
 class _MovedRows:
     """What one task does for a move: it makes and writes the events of the rows of its keys, INSERTs into the table
-    that they enter and DELETEs from the one that they leave. `task` numbers what is written for one DDL."""
+    that they enter and DELETEs from the one that they leave. `task` numbers what is written for one DDL.
+    `writes_parts`: whether it writes where it cannot use all events."""
 
     move: _RowMove
     folds: Sequence[TableUpdate]
     writer: EventWriter
     task: int
+    writes_parts: bool
 
     def written(self, events: pa.Table) -> _Made:
-        """Raises `TableHeldError` where it is uncertain which rows move."""
         rows: list[pa.Table] = []
-        rejected: list[Rejected] = []
-        for fold in self.folds:
-            own = events.filter(pc.field("table_no") == fold.table_no)
-            live, unusable = folded_rows(fold, self.writer.table.io, own)
-            rows.append(self._images(live, fold.table_no))
-            rejected += unusable
-        return _Made(self.writer.write(self._events(rows)), rejected)
+        tables: list[UpdatedTable] = []
+        try:
+            for fold in self.folds:
+                own = events.filter(pc.field("table_no") == fold.table_no)
+                values, texts, updated = folded_texts(fold, self.writer.table.io, own)
+                tables.append(updated)
+                rows.append(self._images(values, texts, fold.table_no))
+        except TransientError:
+            raise
+        except CdcError as error:  # The driver removes what other tasks have written.
+            return _Made([], tables, error)
+        goes_on = self.writes_parts or not any(table.rejections for table in tables)
+        return _Made(self.writer.write(self._events(rows)) if goes_on else [], tables, None)
 
-    def _images(self, rows: pa.Table, number: int) -> pa.Table:
+    def _images(self, values: pa.Table, texts: pa.Table, number: int) -> pa.Table:
         """Return of each row its image in the table that it leaves (`before`) and in the one that it enters (`after`),
         and whether it is in the exchanged partition (`exchanged`)."""
         table, other = self.move[number], self.move[-1 - number]
-        partition, columns, count = _exchanged(self.move, table), table.target.columns, rows.num_rows
+        partition, columns, count = _exchanged(self.move, table), table.target.columns, values.num_rows
         if not count:
             return pa.table({"before": [], "after": [], "exchanged": pa.array([], pa.bool_())})
-        values = {column.id: rows.column(lake_name(column)) for column in columns}
-        with sql.database() as connection:
-            texts = sql.over_columns(
-                connection,
-                [
-                    (f"SELECT {value_parsing.text('value', c.type, table.read_as)} AS text FROM stacked", values[c.id])
-                    for c in columns
-                ],
+        exchanged = pa.repeat(False, count)
+        if partition is not None:
+            condition = partition.condition(lambda column: f"c{column.id}", table.values)
+            query, tested = (
+                f"SELECT {condition} AS exchanged FROM tested",
+                [f"c{each.id}" for each in partition.columns],
             )
-            exchanged = pa.repeat(False, count)
-            if partition is not None:
-                tested = pa.table({f"c{column.id}": values[column.id] for column in partition.columns})
-                condition = partition.condition(lambda column: f"c{column.id}", table.read_as)
-                query = f"SELECT {condition} AS exchanged FROM tested"
-                exchanged = sql.query(connection, query, tested=tested).column("exchanged")
-                _require_partition(self.move, partition, number, {*exchanged.unique().to_pylist()})
-        own = [each.column("text").combine_chunks() for each in texts]
+            with sql.database() as connection:
+                exchanged = sql.query(connection, query, tested=values.select(tested)).column("exchanged")
+            _require_partition(self.move, partition, number, {*exchanged.unique().to_pylist()})
+        own = [texts.column(f"c{column.id}").combine_chunks() for column in columns]
         before, after = (
             row_images([column.name for column in of.version.carried], own, count) for of in (table, other)
         )

@@ -27,6 +27,7 @@ from cdc_lakehouse.lake.current.update_tasks import (
     StoredTable,
     TableUpdate,
     UpdatedTable,
+    folded_texts,
     parts_apart,
     summarized,
     update_by_share,

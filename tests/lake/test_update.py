@@ -8,7 +8,7 @@ before and `in SEGMENT`; `was` before one: what the segment had before it was de
 version, whose `w … from v` is `v` renamed; `run` ends a run, `recompute above TS SEGMENT …` is one that reads all
 events again. Results are the rows with their commit-ts, events that cannot be used, and what the last run counts.
 
-With `@ moves = COLUMNS` results are the rows that are live, as images of the table that they leave and of the other.
+Those of `cases/moved.txt` are the live rows' texts, as a statement moves them.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from tests.boundaries.update import (
     UpdatedTable,
     ValueFormat,
     duckdb_sql,
+    folded_texts,
     image_text,
     lake_name,
     parts_apart,
@@ -290,6 +291,26 @@ def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update
     assert played("tasks", in_tasks=True) == found
     if not any(line.startswith("recompute") for line in case.own) and not case.settings.get("apart"):
         assert played("at-once", at_once=True) == [line for line in found if not line.startswith("counts")]
+
+
+class Moved(Play):
+    texts: pa.Table
+
+    def run(self, recomputed: RecomputedKeys | None = None) -> None:
+        table, reader = self.prepared(recomputed)
+        events = pa.concat_tables(read_keyed_events(reader, connection(), table.spans))
+        _, self.texts, self.found = folded_texts(table.update, {}, events)
+        self.rejections = self.found.rejections
+
+    def results(self, *, counted: bool) -> Iterator[str]:
+        names = [column.name for column in self.versions[-1].columns]
+        yield from sorted(image_text(dict(zip(names, row.values(), strict=True))) for row in self.texts.to_pylist())
+        yield from (f"bad {row['line']} {row['after']}: {row['why']}" for row in self.rejections)
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/moved.txt"), ids=str)
+def test_moved_rows_have_the_texts_of_their_events(case: Case, tmp_path: Path, update: bool) -> None:
+    case.compare(Moved(tmp_path, case.settings).steps(case.own), update=update)
 
 
 # --- Much of it ---

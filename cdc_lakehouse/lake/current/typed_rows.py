@@ -50,8 +50,8 @@ from cdc_lakehouse.changelog.ddl.clauses import (
 )
 from cdc_lakehouse.changelog.ddl.partitions import HashRows, ListRows, RangeRows, rows_of
 from cdc_lakehouse.changelog.defaults import UTC
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, promotable, type_text
-from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, converts, promotable, type_text
+from cdc_lakehouse.changelog.schema import Column, InitialDefault, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import image_of
 from cdc_lakehouse.duckdb_sql import cast, text_literal, when
@@ -190,6 +190,25 @@ def lake_columns(columns: Sequence[schema.Column], value_format: ValueFormat) ->
         LakeColumn(column.id, lake_name(column), value_format.type_of(column.type), initial_value(column, value_format))
         for column in columns
     ]
+
+
+_TEXT: Final = ColumnType("longtext")
+
+
+def text_target(target: Target) -> Target:
+    """Return a target whose typed rows have the events' texts themselves: NULL where a later type of the column changes
+    values, and for a column that the events lack."""
+    columns = {column.id: types_by_version(column, target) for column in target.columns}
+
+    def as_text(column: Column, number: int) -> Column:
+        kept = not converts(columns.get(column.id, {}).get(number, ()))
+        return replace(column, id=column.id if kept else -column.id, type=_TEXT, initial=InitialDefault())
+
+    versions = {
+        number: replace(version, columns=tuple(as_text(column, number) for column in version.columns))
+        for number, version in target.versions.items()
+    }
+    return Target(tuple(replace(c, type=_TEXT, initial=InitialDefault()) for c in target.columns), versions)
 
 
 def rows_of_version(

@@ -61,6 +61,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     events_of_keys,
     lake_name,
     misfit,
+    text_target,
     typed_rows,
     unusable_events,
     without_emptied,
@@ -298,10 +299,15 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
         keys.setdefault(part.table_no, []).append(part.keys)
         part.keys = None
     apart = {number for number, own in keys.items() if all_differ(np.concatenate(own))}
-    for path in [json.loads(file)["file-path"] for part in parts if part.table_no not in apart for file in part.files]:
+    delete_unused(properties, [file for part in parts if part.table_no not in apart for file in part.files])
+    return [part for part in parts if part.table_no in apart]
+
+
+def delete_unused(properties: Mapping[str, str], files: Iterable[str]) -> None:
+    """Delete data files (JSON for `ContentFileParser`) that are not committed."""
+    for path in [json.loads(file)["file-path"] for file in files]:
         with contextlib.suppress(OSError):  # Maintenance removes it as an orphan.
             load_file_io(dict(properties), path).delete(path)
-    return [part for part in parts if part.table_no in apart]
 
 
 def folded_rows(
@@ -312,6 +318,18 @@ def folded_rows(
     with sql.database() as connection:
         task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
         return task.rows(events, found), found.rejected
+
+
+def folded_texts(
+    update: TableUpdate, properties: Mapping[str, str], events: pa.Table
+) -> tuple[pa.Table, pa.Table, UpdatedTable]:
+    """Return the rows of `folded_rows` as values and as texts, each `c<id>`, and the events that cannot be used. A text
+    is the source's own, or where a later type of the column changed the value, as the source would write it."""
+    with sql.database() as connection:
+        task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
+        typed = task.typed(events, found)
+        values, texts = ([*parts] for parts in zip(*((each.values, task.texts(each)) for each in typed), strict=True))
+        return *(pa.concat_tables(each, promote_options="default") for each in (values, texts)), found
 
 
 class _Decided(NamedTuple):
@@ -347,7 +365,7 @@ class _Task:
         found.rejections += self._rejected(rejected)
         if rejected and not self._update.skips_rejected:
             return
-        rows = self._rows(done)
+        rows = self._rows(each.typed for each in done)
         if rows.num_rows:
             found.files.append(self._write(rows))
         keys = pa.concat_tables([each.latest for each in done])
@@ -357,13 +375,40 @@ class _Task:
 
     def rows(self, events: pa.Table, found: UpdatedTable) -> pa.Table:
         """Return the rows that keyed events leave in a table without stored rows."""
+        return self._rows(self.typed(events, found))
+
+    def typed(self, events: pa.Table, found: UpdatedTable) -> list[TypedRows]:
+        """Like `rows`, in parts."""
         done, rejected, _ = self._decided(events)
         found.rejections += self._rejected(rejected)
-        return self._rows(done)
+        return [each.typed for each in done]
 
-    def _rows(self, done: Sequence[_Decided]) -> pa.Table:
+    def texts(self, typed: TypedRows) -> pa.Table:
+        """Return the texts of rows, as `folded_texts`."""
+        update, columns = self._update, self._update.target.columns
+        last, target = typed.events.take(pa.array(typed.places)), text_target(update.target)
+        # The same events make the same rows in the same order.
+        kept = typed_rows(self._connection, typed.events, last, target, update.value_format).values.sort_by("row")
+        own, values = sql.by_name(kept.take(typed.values.column("row"))), sql.by_name(typed.values)
+        texts = {f"c{column.id}": own[f"c{column.id}"].cast(pa.string()) for column in columns}
+        changed = [column for column in columns if texts[f"c{column.id}"].null_count]
+        written = sql.over_columns(
+            self._connection,
+            [
+                (
+                    f"SELECT {value_parsing.text('value', c.type, update.value_format)} AS text FROM stacked",
+                    values[f"c{c.id}"],
+                )
+                for c in changed
+            ],
+        )
+        for column, each in zip(changed, written, strict=True):
+            texts[f"c{column.id}"] = pc.coalesce(texts[f"c{column.id}"], each.column("text"))
+        return pa.table(texts)
+
+    def _rows(self, typed: Iterable[TypedRows]) -> pa.Table:
         # Columns of no rows have no type.
-        return pa.concat_tables([self._named(each.typed) for each in done], promote_options="default")
+        return pa.concat_tables([self._named(each) for each in typed], promote_options="default")
 
     def _decided(self, events: pa.Table) -> tuple[list[_Decided], list[pa.Table], int]:
         """Return the keys that usable events change, the events that are unusable, and how many keys have such. These
