@@ -31,7 +31,7 @@ _SHOWN: Final = 5
 _LONGEST: Final = 400
 """The most characters of a statement that are shown: each cut keeps the reason, and statements can have a million
 characters."""
-_OF_QUARANTINED: Final = (
+OF_QUARANTINED: Final = (
     "What is mended in the source is taken by the next run. `cdc-lakehouse quarantine list` shows the rows, "
     "`cdc-lakehouse quarantine replay` decodes them again where a setting was mended, and `cdc-lakehouse quarantine "
     "discard` gives up what is lost"
@@ -121,7 +121,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
         if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":
             words = f"{row.segment}{'' if row.line is None else f' line {row.line}'}: {row.message}"
             for id in directory.of_quarantined(row, segments):
-                reasons[id].add(words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else _OF_QUARANTINED)
+                reasons[id].add(words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else OF_QUARANTINED)
     _of_segments(run, directory, checkpoint_ts, reasons)
     left_out = lives.keys() - directory.taken.keys()
     return Holds({id: str(found) for id, found in reasons.items() if found.said and id not in left_out})

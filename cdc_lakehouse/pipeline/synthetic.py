@@ -52,7 +52,7 @@ from cdc_lakehouse.lake.tables.segments import (
 )
 from cdc_lakehouse.pipeline.changes import EventEstimates, FeedTable
 from cdc_lakehouse.pipeline.feed_tables import key_before_version, key_changes, key_columns
-from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
+from cdc_lakehouse.pipeline.holds import OF_QUARANTINED, Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 from cdc_lakehouse.pipeline.source import value_format
 
@@ -286,13 +286,12 @@ class SyntheticWriter:
         rejected = self._rejected(move, folds, made)
         # What a table leaves out by its policy, or because a person gave it up, does not move either.
         is_left_out = discards(self._run.quarantine.rows)
+        holding = [] if skips else [row for row in rejected if not is_left_out(row)]
         failure = next((each.failure for each in made if each.failure is not None), None)
-        if failure is None and not (skips or all(map(is_left_out, rejected))):
-            failure = TableHeldError(
-                "the log lacks columns of the rows before it, or a value cannot be converted as the source does it "
-                f"({rejected[0].segment} line {rejected[0].line}: {rejected[0].message})",
-                advice=ddl_advice(move[0].version.name),
-            )
+        if failure is None and holding:
+            first, advice = holding[0], f"{OF_QUARANTINED}. {ddl_advice(move[0].version.name)}"
+            why = f"rows before it cannot be used, the first at {first.segment} line {first.line}: {first.message}"
+            failure = TableHeldError(why, advice=advice)
         if failure is not None:
             delete_unused(writer.table.io, files)
             raise failure

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,13 @@ from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import EngineError, WarehouseFullError
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.pipeline import synthetic
 from cdc_lakehouse.pipeline.steps import Steps
-from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, EXCHANGE, ID, PARTITIONED, HandSink, put, row, text
+from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, EXCHANGE, ID, MULTI, PARTITIONED, HandSink, put, row, text
 from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all
@@ -177,6 +179,35 @@ def test_exchange_that_fails_holds_its_tables_alone(
             assert lake.rows("other") == [(1, 1, "other2")]
     lake.go_through()
     assert (lake.rows("p"), lake.rows("large")) == ([(1, 1, "large2")], [])
+
+
+@pytest.mark.in_turn
+def test_held_key_change_of_many_tasks_leaves_no_files(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And takes the decisions of a person, though each task has more unusable rows than it lists."""
+    let_spark_do_all(monkeypatch)
+    lake = new_lake(source=CSV)
+    sink, count = two_tables(lake), 3 * update_tasks.REJECTED_LISTED
+    bad = [row("I", "large", 5, str(10 + n), "five", '"x"') for n in range(count)]
+    sink.rows("d/large", 1, *bad, index=2)
+    name, value, note = (replace(column, primary_key=False) for column in COLUMNS)
+    key = (name, replace(value, primary_key=True, nullable=False), note)
+    query = "ALTER TABLE `large` DROP PRIMARY KEY, ADD PRIMARY KEY (`v`)"
+    sink.schema("large", 10, *key, action=MULTI, query=query)
+    sink.checkpoint(20)
+    stored: list[set[Path]] = []
+    for _ in range(2):
+        (reason,) = run_all(lake.run()).applied.held.values()
+        assert "rows before it cannot be used" in reason
+        events = lake.lake.existing(system_table(lake.name, "events")).location().removeprefix("file://")
+        stored.append({*Path(events).rglob("*.parquet")})
+    assert stored[0] and stored[0] == stored[1]
+    run = lake.run()
+    assert run.quarantine.count() == count
+    run.quarantine.discard({row.id for row in run.quarantine.open()}, "ann", "lost", run.clock())
+    lake.go_through()
+    assert lake.rows("large") == [(1, 1, "large2")] and lake.run().quarantine.count("discarded") == count
 
 
 @pytest.mark.parametrize("by", ["value", "line"])
