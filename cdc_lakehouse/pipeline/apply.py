@@ -563,6 +563,7 @@ def _audit(run: FeedRun, turns: Sequence[_Turn], synthetic: SyntheticWriter) -> 
     sound = {
         (turn.changes.target.name.database, turn.changes.target.name.table): turn for turn in turns if turn.goes_on
     }
+    is_of_move = synthetic.reads()
 
     def tried_again(row: Quarantined) -> bool:
         turn = sound.get((row.database or "", row.table or ""))
@@ -570,7 +571,7 @@ def _audit(run: FeedRun, turns: Sequence[_Turn], synthetic: SyntheticWriter) -> 
             return False
         # A table that continues without its bad rows has skipped them.
         redecoded = row.segment in {segment.segment for segment in turn.changes.redecoded}
-        if turn.changes.is_rebuilt and not synthetic.may_leave_out(row):
+        if turn.changes.is_rebuilt and not is_of_move(row):
             return True
         return redecoded or not (skips or row.state == "discarded")
 

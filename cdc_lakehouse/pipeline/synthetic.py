@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -295,6 +295,9 @@ class SyntheticWriter:
         if failure is not None:
             delete_unused(writer.table.io, files)
             raise failure
+        if rejected:
+            count, place = sum(row.count for row in rejected), f"{rejected[0].segment} line {rejected[0].line}"
+            self._run.log.warning("%s: %d rows do not move, the first at %s", move[0].version.query, count, place)
         self._commit_move(move, files)
 
     def _rejected(self, move: _RowMove, folds: Sequence[TableUpdate], made: Sequence[_Made]) -> list[Rejected]:
@@ -312,10 +315,11 @@ class SyntheticWriter:
         self._run.quarantine.replace(tried_again, rejected, self._run.clock())
         return rejected
 
-    def may_leave_out(self, row: Quarantined) -> bool:
-        """Whether a row that could not be used may be one that the update of its table does not read, but a move."""
+    def reads(self) -> Callable[[Quarantined], bool]:
+        """Return a predicate of rows that could not be used: whether a move may read it, and the update of its table
+        does not."""
         segments = self._segments_of_misfits()
-        return any(_reads(move, row, segments) for move in self._moves)
+        return lambda row: any(_reads(move, row, segments) for move in self._moves)
 
     def _segments_of_misfits(self) -> dict[str, Segment]:
         return self._run.segments.find(
@@ -381,8 +385,8 @@ class SyntheticWriter:
 
 
 def _reads(move: _RowMove, row: Quarantined, segments: Mapping[str, Segment], *, whole: bool = False) -> bool:
-    """Whether a move reads the segment of a row that could not be used, or (`whole`) all of it, and the update of the
-    row's table does not. That reads what tables exchange, too."""
+    """Whether a move reads some of the segment (`whole`: all of it) of a row that could not be used, and the update of
+    the row's table does not. Updates read what tables exchange, too."""
     segment, name = segments.get(row.segment), TableName(row.database or "", row.table or "")
     if move[0].version.swap or segment is None or segment.min_commit_ts is None or segment.max_commit_ts is None:
         return False
