@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_864, 18),
     "cdc_lakehouse/config": (1_952, 7),
     "cdc_lakehouse/decoders": (6_050, 22),
-    "cdc_lakehouse/lake": (11_223, 31),
+    "cdc_lakehouse/lake": (11_287, 31),
     "cdc_lakehouse/operate": (2_547, 8),
-    "cdc_lakehouse/pipeline": (5_992, 17),
+    "cdc_lakehouse/pipeline": (6_043, 17),
     "cdc_lakehouse/sample": (782, 3),
     "cdc_lakehouse/sources": (6_296, 29),
     "cdc_lakehouse/*.py": (904, 6),
-    "tests": (34_456, 252),
+    "tests": (34_509, 252),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
