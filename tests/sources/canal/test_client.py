@@ -118,10 +118,11 @@ def test_password_is_not_sent_without_a_seed() -> None:
     with (
         serving(handler) as address,
         quick_client(address, user="u", password="hunter2") as client,
-        pytest.raises(CanalProtocolError, match="gives no seed"),
+        pytest.raises(CanalProtocolError, match="gives no seed") as caught,
     ):
         client.get()
     assert sent == [b""]
+    assert "hunter2" not in repr(canal_source("c:1", user="u", password="hunter2")) + repr(vars(caught.value))
 
 
 # --- Batches ---

@@ -1,0 +1,28 @@
+"""What is forgotten, without a JVM; `tests/scenarios/retention.txt` has the rest."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.segments import Archive
+from cdc_lakehouse.operate.retention import Retention
+from tests.kit.scripted_lake import NOON, T0, publish
+from tests.pipeline import lake_in
+
+
+def test_old_cuts_go_where_the_archive_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = lake_in(tmp_path, source={"archive": True}, maintenance={"keep_archive_days": 1})
+    for at in (5, 6):
+        publish(lake, {"t": 1}, at=T0 + at)
+
+    def denied(_: Archive) -> None:
+        raise SourceError("denied")
+
+    monkeypatch.setattr(Archive, "copies", denied)
+    with pytest.raises(SourceError, match="denied"):
+        Retention(lake.run(clock=lambda: NOON + datetime.timedelta(days=9))).remove()
+    assert [row["checkpoint_ts"] for row in lake.machinery("checkpoints")] == [T0 + 6]
