@@ -304,7 +304,9 @@ class Moved(Play):
 
     def results(self, *, counted: bool) -> Iterator[str]:
         names = [column.name for column in self.versions[-1].columns]
-        yield from sorted(image_text(dict(zip(names, row.values(), strict=True))) for row in self.texts.to_pylist())
+        yield from sorted(
+            str(image_text(dict(zip(names, row.values(), strict=True)))) for row in self.texts.to_pylist()
+        )
         yield from (f"bad {row['line']} {row['after']}: {row['why']}" for row in self.rejections)
 
 
