@@ -178,7 +178,7 @@ class StoredFormError(PermanentError):
     """Data in the lake was stored in a form that this release does not know."""
 
     code = "CDC-305"
-    default_advice = "run the newer release of cdc_lakehouse that wrote it"
+    default_advice = "run the release of cdc_lakehouse that wrote it, or load the feed into a new lake"
 
 
 class ConcurrentRunError(TransientError):
