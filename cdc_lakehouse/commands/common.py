@@ -236,12 +236,14 @@ def problem_lines(
     held: Mapping[str, str], quarantined: int, notes: Sequence[str], warnings: Sequence[str], discarded: int = 0
 ) -> list[str]:
     """Return lines that say what is held, quarantined or otherwise wrong; none when all is well."""
+    from cdc_lakehouse.pipeline.holds import reason_and_advice  # noqa: PLC0415 - Help is shown without it.
+
     lines: list[str] = []
     if held:
         lines += ["", "  held at the last good cut:"]
     for table, why in sorted(held.items()):
         # What is wrong, and in a line of its own what to do.
-        reason, _, advice = printable(why).partition(". ")
+        reason, advice = map(printable, reason_and_advice(why))
         lines += [bad(f"    {printable(table)}: {reason}"), *([f"      {advice}"] if advice else [])]
     if quarantined:
         lines += ["", bad(f"  quarantined: {quarantined} rows; `cdc-lakehouse quarantine list` shows them")]

@@ -42,6 +42,20 @@ _OF_EXPIRED: Final = (
 )
 _OF_SCHEMA_FILE: Final = "Restore the schema file as TiCDC wrote it, and the next run goes on"
 _OF_GAP: Final = "Restore the files, or set policy.index_gap to skip"
+_OF_KEY: Final = "Correct it in the configuration"
+_OF_STATEMENT: Final = "Load the table again from a dump that was made after the statement"
+_OF_PERSON: Final = "`cdc-lakehouse resume"
+_OF_RETRY: Final = "The next run tries again"
+_WAYS_OUT: Final = (
+    _OF_QUARANTINED,
+    _OF_EXPIRED,
+    _OF_SCHEMA_FILE,
+    _OF_GAP,
+    _OF_KEY,
+    _OF_STATEMENT,
+    _OF_PERSON,
+    _OF_RETRY,
+)
 
 
 @dataclass(frozen=True)
@@ -97,9 +111,16 @@ def hold_reason(error: Exception, what: str, table: TableName) -> str:
 def ddl_advice(table: TableName) -> str:
     """Return what to do about a table whose rows are unknown after a statement."""
     return (
-        f"Load the table again from a dump that was made after the statement (`cdc-lakehouse load --table {table}`), "
-        "drop it and create it again in the source, or leave it out (tables.exclude)"
+        f"{_OF_STATEMENT} (`cdc-lakehouse load --table {table}`), drop it and create it again in the source, or leave "
+        "it out (tables.exclude)"
     )
+
+
+def reason_and_advice(hold: str) -> tuple[str, str]:
+    """Split what is said of a hold. The reason can have sentences of its own: those of statements and of people."""
+    places = [place for way_out in _WAYS_OUT if (place := hold.rfind(f". {way_out}")) >= 0]
+    end = min(places, default=len(hold))
+    return hold[:end], hold[end + 2 :]
 
 
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
@@ -109,8 +130,8 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     directory = _Directory(lives, run.feed.tables, run.history.history)
     for hold in run.decisions.holds():
         reasons[hold.incarnation].add(
-            f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}. "
-            f"`cdc-lakehouse resume {hold.database}.{hold.table}` lets it go on"
+            f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}",
+            f"{_OF_PERSON} {hold.database}.{hold.table}` lets it go on",
         )
     for id, life in directory.taken.items():
         _of_history(run.feed, life, reasons[id])
@@ -203,7 +224,7 @@ def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
     if unknown:
         reasons.add(
             f'tables.settings."{name}".primary_key names columns that the table does not have: {", ".join(unknown)}',
-            "Correct it in the configuration",
+            _OF_KEY,
         )
     elif not key_columns(feed, life.last):
         reasons.add(

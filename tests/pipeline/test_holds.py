@@ -11,8 +11,10 @@ import pytest
 
 from cdc_lakehouse.changelog.history import ObservedColumns, schema_changes
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, Rejected
+from cdc_lakehouse.commands.common import problem_lines
+from cdc_lakehouse.decoders.problems import EXPIRED_FILES, LISTED_PER_SEGMENT, Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.operate.decisions import hold_table
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, evolve
@@ -89,6 +91,28 @@ def test_what_holds_a_table_and_no_other(
     found = holds(run_of(tmp_path, *changes, segments=segments, **feed), upto)
     assert list(found) == list(held)
     assert [words for id, words in held.items() if words not in found[id] or len(found[id]) > 2000] == []
+
+
+def test_what_to_do_is_shown_in_a_line_of_its_own(tmp_path: Path) -> None:
+    """Statements and people's reasons have sentences, which are no advice."""
+    comment = replace(EMPTIED, query="ALTER TABLE a DROP PARTITION p0 COMMENT 'Nr. 1'")
+    names = ("b", "c", "e", "f", "g")
+    tables = [A, comment, *(change(10, name, CREATE) for name in names), KEYLESS]
+    version, expired = segment("d/b/50/CDC000001.json"), bad("x", table="e", kind=EXPIRED_FILES)
+    gap = segment("d/c/10/CDC000003.json", file_index=3)
+    run = run_of(tmp_path, *tables, segments=[version, gap], policy={"index_gap": "hold"}, **key("gone"))
+    quarantine(run, expired, bad("x", table="f"))
+    hold_table(run, "d.g", "it is wrong. See Nr. 1", "ann", NOON)
+    lines = problem_lines({id.partition("#")[0]: why for id, why in holds(run).items()}, 0, [], [])[2:]
+    shown = {reason.split()[1][:-1]: (reason, advice) for reason, advice in zip(lines[::2], lines[1::2], strict=True)}
+    ways_out = {
+        "d.a": "Load the table again from a dump", "d.b": "Restore the schema file", "d.c": "Restore the files",
+        "d.e": "Load the table again from a later", "d.f": "What is mended", "d.g": "`cdc-lakehouse resume d.g`",
+        "d.log": "Correct it",
+    }  # fmt: skip
+    assert [table for table, (_, said) in shown.items() if not said.startswith(f"      {ways_out[table]}")] == []
+    assert shown.keys() == ways_out.keys() and "COMMENT 'Nr. 1': " in shown["d.a"][0]
+    assert "ann" in shown["d.g"][0] and "it is wrong. See Nr. 1" in shown["d.g"][0]
 
 
 def test_table_of_a_dump_is_not_held_by_statement_before(tmp_path: Path) -> None:
