@@ -214,7 +214,7 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
         _plot("Lag", _SPANS, [(cut.published_at, cut.lag_seconds) for cut in cuts]),
         _plot("Changes a minute", _COUNTS, [(cut.published_at, cut.changes_a_minute) for cut in cuts]),
         _plot("Rows of all tables", _COUNTS, [(cut.published_at, cut.rows) for cut in cuts]),
-        _plot("Bytes of all tables", _BYTES, [(cut.published_at, cut.size) for cut in cuts]),
+        _plot("Bytes of the tables that are there now", _BYTES, [(cut.published_at, cut.size) for cut in cuts]),
         "</div><h3>Tables</h3>",
         _tables(state, since),
         "<h3>Quarantine</h3>",
@@ -317,8 +317,8 @@ def _quarantine(open_rows: Sequence[Quarantined]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A published cut. rows, size: of all its tables; size is in bytes, None when one of their snapshots is gone.
-    changes_a_minute: those since the cut before, by the minutes between both; None for the first."""
+    """A published cut. rows: of all its tables. size: the bytes of those that are there now, None when one of their
+    snapshots is gone. changes_a_minute: those since the cut before, by the minutes between both; None for the first."""
 
     checkpoint_ts: int
     published_at: datetime.datetime
@@ -339,8 +339,10 @@ def _cuts(state: FeedState) -> list[_Cut]:
     known = [health.sizes for health in state.health.values() if health is not None]
     sizes: dict[int | None, int] = {None: 0, **{id: size for each in known for id, size in each}}
     of_cut: dict[int, list[int | None]] = {}
-    for commit_ts, snapshot in zip(rows["checkpoint_ts"].to_pylist(), rows["snapshot_id"].to_pylist(), strict=True):
-        of_cut.setdefault(commit_ts, []).append(sizes.get(snapshot))
+    for row in rows.select(["checkpoint_ts", "database", "table", "snapshot_id"]).to_pylist():
+        of_tables = of_cut.setdefault(row["checkpoint_ts"], [])
+        if TableName(row["database"], row["table"]) in state.health:
+            of_tables.append(sizes.get(row["snapshot_id"]))
     columns = [("published_at", "max"), ("row_count", "count"), ("row_count", "sum")]
     found = sorted(zip(*rows.group_by("checkpoint_ts").aggregate(columns).to_pydict().values(), strict=True))
     changed = _changes([commit_ts for commit_ts, *_ in found], state.segments.rows)
@@ -420,7 +422,7 @@ def _plot(title: str, units: _Units, points: Sequence[tuple[datetime.datetime, f
     """Draw a value over time, with axes; each point has its number as a tooltip. Times without a value are left out."""
     known = [(at, value) for at, value in points if value is not None]
     if len(known) < 2:
-        return f"<figure><figcaption>{title}</figcaption><p>Two cuts draw a line.</p></figure>"
+        return f"<figure><figcaption>{title}</figcaption><p>Fewer than two cuts have this value.</p></figure>"
     first, last, most = known[0][0], known[-1][0], max(value for _, value in known)
     size, unit = next(((size, unit) for size, unit in reversed(units) if most >= size), units[0])
     power = 10 ** math.floor(math.log10(max(most / size, 1)))
@@ -433,10 +435,10 @@ def _plot(title: str, units: _Units, points: Sequence[tuple[datetime.datetime, f
         for (x, y), (at, value) in zip(placed, known, strict=True)
     )
     ticks = "".join(
-        f'<line x1="60" x2="430" y1="{y}" y2="{y}"/><text x="54" y="{y + 4}" text-anchor="end">{value:,g}</text>'
+        f'<line x1="60" x2="430" y1="{y}" y2="{y}"/><text x="54" y="{y + 4}" text-anchor="end">{value:,.10g}</text>'
         for y, value in ((130, 0), (75, top / 2), (20, top))
     )
-    form = "%H:%M" if (last - first).days < 1 else "%m-%d %H:%M"
+    form = "%H:%M" if first.date() == last.date() else "%m-%d %H:%M"
     ends = f'<text x="60" y="150">{first:{form}}</text><text x="430" y="150" text-anchor="end">{last:{form}} UTC</text>'
     caption = f"<figcaption>{title}{unit and f', {unit}'}</figcaption>"
     drawing = f'{ticks}{ends}<polyline points="{line}"/>{marks}'

@@ -67,11 +67,13 @@ def test_page_shows_first_what_needs_attention(lake: TestLake) -> None:
 
 
 def test_page_has_charts_of_cuts_with_units(lake: TestLake) -> None:
-    now = utc_now()
-    for minutes, rows, events in ((40, 1000, 7), (30, 1500, 60), (10, 2_000_000, 4000)):
+    """The first two cuts are of the day before the third, and have a table that was dropped since."""
+    now = utc_now().replace(hour=0, minute=20) - datetime.timedelta(days=1)
+    for minutes, rows, events in ((40, 1000, 7), (30, 1500, 60), (10, 2 * 10**15, 4000)):
         at, name = before(now, minutes), f"d/t/1/CDC{minutes}.json"
         land(lake, segment(name, events=events, min_commit_ts=at, max_commit_ts=at))
-        publish(lake, {"t": rows}, at=at, published=now - datetime.timedelta(minutes=minutes - 3))
+        dropped = {"dropped": (77, 0)} if rows < 2000 else {}
+        publish(lake, {"t": rows, **dropped}, at=at, published=now - datetime.timedelta(minutes=minutes - 3))
     with served(lake) as url, urllib.request.urlopen(url, timeout=60) as answer:
         page = answer.read().decode()
     found: dict[str, tuple[list[str], list[str]]] = {}
@@ -81,9 +83,11 @@ def test_page_has_charts_of_cuts_with_units(lake: TestLake) -> None:
     assert found == {
         "Lag, min": (["0", "2.5", "5"], ["3.0 min"] * 3),
         "Changes a minute": (["0", "100", "200"], ["6.0", "200.0"]),
-        "Rows of all tables, million": (["0", "1", "2"], ["0.0 million", "0.0 million", "2.0 million"]),
-        "Bytes of all tables, B": (["0", "0.5", "1"], ["0.0 B"] * 3),
+        "Rows of all tables, billion": (["0", "1,000,000", "2,000,000"], ["0.0 billion"] * 2 + ["2,000,000.0 billion"]),
+        "Bytes of the tables that are there now, B": (["0", "0.5", "1"], ["0.0 B"] * 3),
     }
+    ends = {f"{now - datetime.timedelta(minutes=37):%m-%d} 23:43", f"{now:%m-%d} 00:13 UTC"}
+    assert ends <= set(re.findall(r'y="150"[^>]*>([^<]*)<', page))
 
 
 def test_page_of_a_broken_catalog_says_why(lake: TestLake, tmp_path: Path) -> None:
