@@ -23,6 +23,7 @@ from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, VerifyConfig
+from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
@@ -117,7 +118,7 @@ def _feed_check(lake: Lake, feed: FeedConfig, check: _FeedCheck) -> dg.AssetChec
 def _index_gaps(state: FeedState) -> Found:
     """Data files are numbered without gaps."""
     gaps = index_gaps(state.segments.rows)
-    where = _where(f"{gap}: {', '.join(map(str, gap.missing[:_SHOWN]))}" for gap in gaps)
+    where = _where(f"{gap}: {some(list(map(str, gap.missing)), _SHOWN)}" for gap in gaps)
     return not gaps, {"missing_files": sum(len(gap.missing) for gap in gaps), "where": where}
 
 
@@ -199,12 +200,6 @@ def _fresh(state: FeedState) -> Found:
     return not stale, {} if state.lag_seconds is None else numbers
 
 
-def _not_fresh(state: FeedState) -> str:
-    if state.lag_seconds is None:
-        return "Nothing has been published yet."
-    return "See whether the changefeed's checkpoint moves, and whether runs fail."
-
-
 def _held(state: FeedState) -> Found:
     """No table stays behind at an earlier cut."""
     return not state.held, {"tables_held": len(state.held), "held": held_list(state.held) if state.held else "none"}
@@ -219,7 +214,7 @@ def _labels(state: FeedState) -> Found:
         for column in life.last.columns
         if life.dropped_ts is None and column.type.name in LABELS and not column.type.elements
     )
-    return not unknown, {"columns": len(unknown), "first": ", ".join(unknown[:_SHOWN]) or "none"}
+    return not unknown, {"columns": len(unknown), "first": some(unknown, _SHOWN) or "none"}
 
 
 def _cascades(state: FeedState) -> Found:
@@ -254,12 +249,13 @@ _FEED_CHECKS: Final = (
     _FeedCheck("text_undamaged", keys.events_key, _lossy_text, "Canal reads columns as UTF-8 whatever their character "
                "set is: the text of these changes is lost. Convert the columns to utf8mb4 in the source, and load the "
                "tables anew.", applies=lambda source: source.has_lossy_text, warns=True),
-    _FeedCheck("fresh", keys.checkpoint_key, _fresh, _not_fresh,
+    _FeedCheck("fresh", keys.checkpoint_key, _fresh, lambda state: "Nothing has been published yet." if
+               state.lag_seconds is None else "See whether the changefeed's checkpoint moves, and whether runs fail.",
                warns=lambda state: state.lag_seconds is not None),
     _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows, "Something else has changed the tables, or has let their "
                "snapshots expire: readers of the cut miss them until the next one is published.", blocking=True),
     _FeedCheck("nothing_held", keys.checkpoint_key, _held, lambda state: "Each one's check up_to_date has the reason: "
-               f"{', '.join(sorted(map(str, state.held))[:_SHOWN])}"),
+               f"{some(sorted(map(str, state.held)), _SHOWN)}"),
     _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files,
                "Restore the files as TiCDC wrote them. The next run reads them again.",
                applies=lambda source: source.has_files),
@@ -423,4 +419,6 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
 
 
 def _where(lines: Iterable[str], none: str = "nowhere") -> dg.MetadataValue[Any]:
-    return markdown_list(list(lines)[:_SHOWN], none)
+    found = list(lines)
+    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    return markdown_list([*found[:_SHOWN], *more], none)

@@ -113,13 +113,15 @@ class Asked:
             say("\n\n".join(filter(None, texts)))
 
 
-def of_feeds(prints: str = "the result") -> Callable[[Callable[Concatenate[Asked, ...], int]], Callable[..., NoReturn]]:
+def of_feeds(
+    json_help: str = "Print the result as JSON.",
+) -> Callable[[Callable[Concatenate[Asked, ...], int]], Callable[..., NoReturn]]:
     """Like `configured`, for a command about feeds: it has the options --feed and --json, and its first parameter is
-    what is asked for. `prints` is what it prints."""
+    what is asked for."""
 
     def decorate(command: Callable[Concatenate[Asked, ...], int]) -> Callable[..., NoReturn]:
         @feed_option
-        @click.option("--json", "as_json", is_flag=True, help=f"Print {prints} as JSON.")
+        @click.option("--json", "as_json", is_flag=True, help=json_help)
         @configured
         @functools.wraps(command)
         def run(config: LakehouseConfig, feed_name: str | None, as_json: bool, **options: Any) -> int:

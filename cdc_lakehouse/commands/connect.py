@@ -15,7 +15,7 @@ from cdc_lakehouse.pipeline.reading import AsOf
 @click.argument("engine", type=click.Choice(SUPPORTED))
 @click.argument("table", required=False)
 @as_of_option
-@of_feeds("the snippet")
+@of_feeds("Print the snippet as JSON.")
 def command(asked: Asked, engine: str, table: str | None, as_of: AsOf) -> int:
     """Print what makes ENGINE read TABLE (database.table; without it, the first one): the catalog's settings with the
     real paths, and a query. With --as-of the query reads the snapshot of a cut.

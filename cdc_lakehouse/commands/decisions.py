@@ -66,7 +66,7 @@ def command() -> None:
 @_table
 @_class
 @click.option("--all", "shows_all", is_flag=True, help="Include resolved and discarded rows.")
-@of_feeds("the rows")
+@of_feeds("Print the rows as JSON.")
 def list_(asked: Asked, table: str | None, error_class: str | None, shows_all: bool) -> int:
     """List what is open in the quarantine: by file (or partition of a topic), table and class, with one example; the
     most rows first. --json lists every row.
@@ -92,7 +92,7 @@ def list_(asked: Asked, table: str | None, error_class: str | None, shows_all: b
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the raw bytes to this file.",
 )
-@of_feeds("the row")
+@of_feeds("Print the row as JSON.")
 def show(asked: Asked, id: str, raw_path: Path | None) -> int:
     """Print all of a row, with unprintable bytes escaped.
 
@@ -126,7 +126,7 @@ def show(asked: Asked, id: str, raw_path: Path | None) -> int:
 @click.option("--reason", help="Why; kept with the rows. [default: asked]")
 @click.option("--by", "who", help="Who; by default the user of the operating system.")
 @click.option("--yes", is_flag=True, help="Do not ask; with --reason.")
-@of_feeds("what was done, with --yes,")
+@of_feeds("Print what was done as JSON; with --yes and --reason.")
 def discard(
     asked: Asked, ids: Sequence[str], table: str | None, error_class: str | None, reason: str | None, who: str | None,
     yes: bool,
@@ -168,7 +168,7 @@ def discard(
 @command.command()
 @_ids
 @_table
-@of_feeds("what was done")
+@of_feeds("Print what was done as JSON.")
 def replay(asked: Asked, ids: Sequence[str], table: str | None) -> int:
     """Have the next run decode the segments of rows again, by ID, or of the open rows of --table.
 
@@ -322,7 +322,7 @@ def _count(rows: Sequence[Quarantined]) -> str:
 @click.argument("table")
 @click.option("--reason", required=True, help="Why; `status` and the check nothing_held show it.")
 @click.option("--by", "held_by", help="Who holds the table. [default: the user of the system]")
-@of_feeds("what was done")
+@of_feeds("Print what was done as JSON.")
 def hold(asked: Asked, table: str, reason: str, held_by: str | None) -> int:
     """Hold TABLE (database.table) at its last cut until it is resumed. Its events are kept; other tables continue.
 
@@ -349,7 +349,7 @@ def hold(asked: Asked, table: str, reason: str, held_by: str | None) -> int:
 
 @click.command()
 @click.argument("table")
-@of_feeds("what was done")
+@of_feeds("Print what was done as JSON.")
 def resume(asked: Asked, table: str) -> int:
     """Release TABLE (database.table) that a person holds, or approve a rewrite that the policy holds.
 

@@ -209,7 +209,7 @@ _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
     help="With --follow: seconds between two looks at a source.",
 )
 @progress_options
-@of_feeds("the result, with --follow a line for each pass,")
+@of_feeds("Print the result as JSON, with --follow a line for each pass.")
 def command(asked: Asked, partitions: Sequence[str], follows: bool, interval: float, progress: Shown) -> int:
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 

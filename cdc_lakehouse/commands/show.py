@@ -55,7 +55,7 @@ as_of_option = click.option(
 @click.option("--last-good", is_flag=True, help="With --as-of: show a held table at its last good cut.")
 @click.option("--columns", help="Only these columns, separated by commas.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows of one table as CSV.")
-@of_feeds("the rows")
+@of_feeds("Print the rows as JSON.")
 def command(
     asked: Asked, table: str | None, rows: int, as_of: AsOf, last_good: bool, columns: str | None, as_csv: bool
 ) -> int:
@@ -166,7 +166,7 @@ def _cell(value: object) -> str:
 
 @click.command()
 @click.argument("table")
-@of_feeds("the schema")
+@of_feeds("Print the schema as JSON.")
 def schema(asked: Asked, table: str) -> int:
     """Show the columns of TABLE (database.table) in the source and in the lake, and the DDL that made them.
 
@@ -246,7 +246,7 @@ def _lake_column(column: dict[str, Any]) -> str:
 
 
 @click.command()
-@of_feeds("the plan")
+@of_feeds("Print the plan as JSON.")
 def plan(asked: Asked) -> int:
     """Show what is pending: the initial load, and DDL with its effect, the statements that would run, and the rows
     that would be rewritten.

@@ -50,7 +50,7 @@ _LONGEST_BEAT_SECONDS: Final = 300
 @click.option("--table", "names", multiple=True, metavar="DATABASE.TABLE", help="Only this table; several times.")
 @click.option("--files", is_flag=True, help="The files of each table too, from its metadata.")
 @click.option("--quiet", "-q", is_flag=True, help="Only what needs attention.")
-@of_feeds("the status")
+@of_feeds("Print the status as JSON.")
 def command(
     asked: Asked, checks: bool, held: bool, late: bool, names: tuple[str, ...], files: bool, quiet: bool
 ) -> int:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
+from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.problems import BAD_VALUE, EXPIRED_FILES
 from cdc_lakehouse.errors import CdcError, DdlError, UnreadableTableError
@@ -235,7 +236,7 @@ def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reason
         for gap in index_gaps(run.segments.rows):
             name = TableName(gap.database, gap.table)
             found = directory.of_version(name, gap.table_version)
-            numbers = ", ".join(str(number) for number in gap.missing[:_SHOWN])
+            numbers = some([str(number) for number in gap.missing], _SHOWN)
             for id in directory.named(name) if found is None else [found]:
                 reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
     left_out = run.signals.left_out()

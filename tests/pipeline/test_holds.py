@@ -29,7 +29,7 @@ EXCHANGE = change(20, "a", 42, "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b"
 EMPTIED = change(20, "a", 20, "ALTER TABLE a DROP PARTITION p0")
 FILE = segment("d/a/10/CDC000001.json")
 GAP = [
-    segment("d/a/10/2026-06-01/CDC_7_000003.json", file_index=3, dispatcher="7"),
+    segment("d/a/10/2026-06-01/CDC_7_000008.json", file_index=8, dispatcher="7"),
     segment("d/b/10/2026-06-01/CDC000001.json"),
 ]
 
@@ -70,7 +70,7 @@ def key(*columns: str) -> dict[str, Any]:
         # Above the checkpoint the schema file may still come.
         ([A, B], [segment("d/a/50/CDC000001.json")], {}, 49, {}),
         ([A, B], [segment("d/a/50/CDC000001.json")], {}, 50, {"d.a#1": ""}),
-        ([A, B], GAP, {"policy": {"index_gap": "hold"}}, 100, {"d.a#1": "has no file 1, 2"}),
+        ([A, B], GAP, {"policy": {"index_gap": "hold"}}, 100, {"d.a#1": "has no file 1, 2, 3, 4, 5 and 2 more"}),
         ([A, B], GAP, {"policy": {"index_gap": "skip"}}, 100, {}),
         ([A, B, EXCHANGE], [], {}, 100, {"d.a#1": "ALTER TABLE a EXCHANGE", "d.b#1": "of table d.a are not known"}),
         ([A, EXCHANGE], [], {"tables": {"exclude": ["d.a", "d.b"]}}, 100, {}),
