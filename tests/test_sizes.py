@@ -14,18 +14,18 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_027, 5),
-    "cdc_lakehouse/assets": (2_442, 11),
+    "cdc_lakehouse/assets": (2_440, 11),
     "cdc_lakehouse/changelog": (5_707, 16),
-    "cdc_lakehouse/commands": (3_864, 18),
+    "cdc_lakehouse/commands": (3_870, 18),
     "cdc_lakehouse/config": (1_952, 7),
     "cdc_lakehouse/decoders": (6_050, 22),
     "cdc_lakehouse/lake": (11_287, 31),
     "cdc_lakehouse/operate": (2_547, 8),
-    "cdc_lakehouse/pipeline": (6_043, 17),
+    "cdc_lakehouse/pipeline": (6_058, 17),
     "cdc_lakehouse/sample": (782, 3),
     "cdc_lakehouse/sources": (6_296, 29),
     "cdc_lakehouse/*.py": (904, 6),
-    "tests": (34_540, 253),
+    "tests": (34_568, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
