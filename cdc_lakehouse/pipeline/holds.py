@@ -47,7 +47,7 @@ _OF_KEY: Final = "Correct it in the configuration"
 _OF_STATEMENT: Final = "Load the table again from a dump that was made after the statement"
 _OF_PERSON: Final = "`cdc-lakehouse resume"
 _WAYS_OUT: Final = (
-    _OF_QUARANTINED, _OF_EXPIRED, _OF_SCHEMA_FILE, _OF_GAP, _OF_KEY, _OF_STATEMENT, _OF_PERSON,
+    OF_QUARANTINED, _OF_EXPIRED, _OF_SCHEMA_FILE, _OF_GAP, _OF_KEY, _OF_STATEMENT, _OF_PERSON,
     "The next run tries again",
 )  # fmt: skip
 

@@ -44,6 +44,7 @@ def test_logs_of_files_end_in_the_servers_own_tables(data_sets: Path, name: str)
     store, layout = LocalStore(source.dataset / "tree"), layout_with(cast("DateSeparator", source.date_separator))
     listing = list_sink(store, layout)
     assert (listing.unknown, listing.unreadable) == ([], [])
+    assert listing.schemas and bool(listing.data) == (name != "ddl_only")
     for file in listing.data:
         event = json.loads((source.dataset / "tree" / file.path).read_bytes().partition(b"\r\n")[0])
         assert (file.database, file.table) == (event["database"], event["table"])

@@ -1,4 +1,4 @@
-"""Names of the source as names of the lake, whatever MySQL allows."""
+"""Names of the source as names of the lake, whatever MySQL allows; and names that are in lakes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlglot import exp
 
+from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
 
 NAMES = st.text(
@@ -74,3 +75,17 @@ def test_path_part_is_harmless(name: str) -> None:
     assert part.isascii()
     assert not set(part) & set("/\\.:%?#*~ ")
     assert len(part) == len(name)
+
+
+IN_LAKES = """
+batch checkpoint-ts offsets row-count schema-versions settings held oldest-date whole-at unclear lease-run
+lease-host lease-process lease-expires-at lease-released lease-before unmarked-batches superseded landed.
+batch-segments first-batch removed-upto canal-position canal-repeats feed database table incarnation applied-ts
+applied-batch lineage columns dropped-ts key compacted-at keys-touched rows-written rows-removed
+"""
+
+
+def test_properties_have_the_names_that_lakes_have() -> None:
+    """In the order of the module: lakes of before are not understood by another one."""
+    found = [value for value in vars(names).values() if isinstance(value, str) and value.startswith("cdc.")]
+    assert found == [f"cdc.{name}" for name in IN_LAKES.split()]
