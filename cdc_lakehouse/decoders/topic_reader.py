@@ -113,6 +113,8 @@ class ColumnObserver:
 
 
 _ROWS_AT_ONCE: Final = 8192
+_BYTES_AT_ONCE: Final = 16 << 20
+"""Of images, in characters: rows with much text are written sooner, as a column of Arrow has 2 GiB at most."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,8 @@ class TopicReader:
         self._topic_format = topic_format
         self._takes = functools.cache(topic_format.takes)
         self._rows: list[tuple[object, ...]] = []
+        self._size = 0
+        self._full: list[pa.RecordBatch] = []
         self._states: dict[PartitionBatch, tuple[PartitionSequence, ColumnObserver]] = {}
         self.summaries: Summaries = {}
 
@@ -217,8 +221,8 @@ class TopicReader:
                 self._read_strictly(summary, date, offset, time_ms, key, value, segment, is_before)
             elif not self._take(summary, row, summary.commit_ts(row.commit_ts, row.time_ms), date, segment, offset):
                 summary.others[segment] += 1
-            if len(self._rows) >= _ROWS_AT_ONCE:
-                yield from self.rest()
+            while self._full:
+                yield self._full.pop()
 
     def _read_strictly(
         self,
@@ -277,7 +281,7 @@ class TopicReader:
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
-            rows, self._rows = self._rows, []
+            rows, self._rows, self._size = self._rows, [], 0
             yield batch_of(rows, NEW_EVENTS)
 
     def _take_parts(
@@ -342,6 +346,9 @@ class TopicReader:
         self._rows.append(
             (date, shape.database, shape.table, 0, None, shape.op, commit_ts, row.before, row.after, segment, offset)
         )
+        self._size += len(row.before or "") + len(row.after or "")
+        if self._size >= _BYTES_AT_ONCE or len(self._rows) >= _ROWS_AT_ONCE:
+            self._full += self.rest()
         return True
 
     def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:

@@ -29,7 +29,7 @@ def read_json(
         text = content if isinstance(content, str) else content.decode()
         parsed = json.loads(text, **hooks)
         if _SURROGATE.search(text):
-            json.dumps(parsed, ensure_ascii=False).encode()
+            json.dumps(parsed, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
         raise error(f"{what} has half of a surrogate pair in its text") from None
     except RecursionError:

@@ -199,11 +199,15 @@ def test_message_is_decoded(case: Case, update: bool) -> None:
 
 @pytest.mark.parametrize("name", ["dts-canal-json", "dts-avro", "shareplex-json"])
 def test_message_above_limit_is_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_format, "MAX_BYTES", 100)
+    for module in (message_format, canal_json):
+        monkeypatch.setattr(module, "MAX_BYTES", 100, raising=False)
     decode = format_of(name).decoder({})
     for size, reason in ((100, r"^((?!more than).)*$"), (101, "has 101 bytes")):
         with pytest.raises(MessageError, match=reason):
             decode(None, b"?" * size)
+    reading = Reading(name)
+    reading.read([[USUAL]])
+    assert [each.message.startswith("the message has") for each in reading.rejected] == [True]
 
 
 @pytest.mark.parametrize("name", ["dts-canal-json", "shareplex-json"])

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_MS, END_TS, LOGICAL_BITS
-from cdc_lakehouse.decoders import topic_order
+from cdc_lakehouse.decoders import topic_order, topic_reader
 from cdc_lakehouse.decoders.formats import ticdc_canal_json
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.decoders.messages import canal_records, dts_records
@@ -226,15 +226,23 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
-texts = st.none() | st.text(characters, max_size=5) | st.just("\ufffd")
+texts = st.none() | st.text(characters, max_size=5) | st.sampled_from(["\ufffd", "<>&", "\\u003c", "-0"])
 rows = st.dictionaries(st.text(characters, max_size=3) | st.sampled_from(["id", "v", "a``b"]), texts, max_size=3)
 kinds = st.sampled_from(["INSERT", "UPDATE", "DELETE", "INIT"])
+
+
+def html(as_go: bool, text: bytes) -> bytes:
+    """With the characters of HTML as Go writes them."""
+    return re.sub(b"[<>&]", lambda found: b"\\u%04x" % ord(found[0]), text) if as_go else text
+
+
 valid = st.builds(
-    lambda escaped, separators, parts: json.dumps(
-        {**ROW, **parts}, ensure_ascii=escaped, separators=separators
-    ).encode(),
+    lambda escaped, separators, as_go, parts: html(
+        as_go, json.dumps({**ROW, **parts}, ensure_ascii=escaped, separators=separators).encode()
+    ),
     st.booleans(),
     st.sampled_from([(",", ":"), (",", ":"), (", ", ": ")]),
+    st.booleans(),
     st.fixed_dictionaries(
         {
             "type": kinds,
@@ -242,7 +250,7 @@ valid = st.builds(
             "data": rows.map(lambda row: [{"id": "1", **row}]),
             "old": rows.map(lambda row: [row]) | st.none(),
             "mysqlType": st.dictionaries(
-                st.sampled_from(["id", "v", "w"]), st.sampled_from(["int", "bigint", ""]), max_size=3
+                st.sampled_from(["id", "v", "w"]), st.sampled_from(["int", "bigint", "", "set('<','>')"]), max_size=3
             ),
             "es": st.integers(0, 3) | st.none(),
             "_tidb": st.builds(lambda ts: {"commitTs": ts}, st.integers(1, 9)),
@@ -283,13 +291,56 @@ def spoilt(draw: st.DrawFn) -> bytes:
     return value[:start] + put + value[start + draw(st.integers(0, 12)) :]
 
 
+EDITS = [
+    *((b"{", b"{" + twice) for twice in (b'"id":"9",', b'"v":null,', b'"data":[],', b'"\\u0069d":"9",')),
+    (b"{", b'{"x":"\\u003c",'),
+    *((b"{", b'{"x":' + b"[" * depth + b"]" * depth + b",") for depth in (100, 985, 992, 100_000)),
+    *((old, new) for old in (b"1", b"null") for new in (b"-0", b"9" * 30, b"9" * 5000, b"1.0", b"\xff")),
+]  # fmt: skip
+
+
+@st.composite
+def edited(draw: st.DrawFn) -> bytes:
+    """With names twice, depth, and numbers as nobody writes them."""
+    value = draw(valid | statements | st.integers(1, 7).map(watermark))
+    for old, new in draw(st.lists(st.sampled_from(EDITS), min_size=1, max_size=2)):
+        places = [found.start() for found in re.finditer(re.escape(old), value)]
+        if places:
+            at = draw(st.sampled_from(places))
+            value = value[:at] + new + value[at + len(old) :]
+    return value
+
+
 @pytest.mark.slow
 @given(
     st.sampled_from(FORMATS),
-    st.lists(valid | st.integers(1, 7).map(watermark) | statements | others() | spoilt() | st.none(), max_size=12),
+    st.lists(
+        valid | st.integers(1, 7).map(watermark) | statements | others() | spoilt() | edited() | st.none(), max_size=12
+    ),
 )
 def test_any_messages_are_read_alike(name: str, values: Values) -> None:
     check(name, values)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_messages_of_any_depth_are_read_or_refused(name: str) -> None:
+    """Up to where Python's own parser and others stop, one after the other."""
+    check(name, [message(x=0).replace(b'"x":0', b'"x":' + b"[" * depth + b"]" * depth) for depth in range(900, 1100)])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [ticdc(ts, data=[{"v": "x" * 250}], old=[{"v": "y" * 250}]) for ts in range(1, 6)],
+        [ticdc(1, data=[{"v": "x" * 250}] * 5, old=[{"v": "y" * 250}] * 5)],
+    ],
+    ids=["of messages", "of one message"],
+)
+def test_rows_that_wait_have_few_bytes(values: Values) -> None:
+    with patch.object(topic_reader, "_BYTES_AT_ONCE", 1000):
+        reading = Reading(TICDC)
+        reading.read([values])
+    assert reading.batch_rows == [2, 2, 1]
 
 
 @pytest.mark.parametrize("is_strict", [True, False])

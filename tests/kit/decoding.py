@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 from unittest.mock import patch
@@ -20,6 +20,7 @@ from cdc_lakehouse.decoders.format import FileContext, Layout
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.dump import DumpContext, InsertReader, decode_rows
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import Form
+from cdc_lakehouse.decoders.json.object import JsonReader
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.text import TextReader
 from cdc_lakehouse.decoders.topic_order import Summaries
@@ -169,6 +170,7 @@ class Reading:
         self._name, self._options = name, options
         self._is_strict, self._by_turns, self._at_once = is_strict, by_turns, at_once
         self.events: Events = []
+        self.batch_rows: list[int] = []
         self.summaries: Summaries = {}
         self._ends: list[int] = []
         self._batch, self._last_ts = 0, 0
@@ -201,8 +203,11 @@ class Reading:
         ]
         if self._by_turns:
             rows.sort(key=lambda row: row[RECORDS.get_field_index("offset")])
-        for batch in self._through(reader, rows):
-            self.events += batch.to_pylist()
+        # Nor does a decoder that is strict take what is written as usual for valid.
+        with patch.object(JsonReader, "usual", lambda *_: None) if self._is_strict else nullcontext():
+            for batch in self._through(reader, rows):
+                self.batch_rows.append(batch.num_rows)
+                self.events += batch.to_pylist()
         self.summaries |= reader.summaries
         self._last_ts = max([self._last_ts, *(summary.last_ts for summary in reader.summaries.values())])
         self._ends = list(ends)

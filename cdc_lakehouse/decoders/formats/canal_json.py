@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.positions import is_time_ms, physical_ms
 from cdc_lakehouse.decoders.event_schema import image_text
-from cdc_lakehouse.decoders.format import Format, Row, RowShape, UsualRow
+from cdc_lakehouse.decoders.format import MAX_BYTES, Format, Row, RowShape, UsualRow
 from cdc_lakehouse.decoders.json.object import OPS, JsonReader, whole_number
 
 # The meaning of Canal's event types, in entries and in flat messages alike.
@@ -97,7 +97,7 @@ class Flat(msgspec.Struct, Generic[_Row], omit_defaults=True):
     table: str | UnsetType | None = UNSET
     data: list[_Row] | UnsetType | None = UNSET
     old: list[_Row] | UnsetType | None = UNSET
-    mysql_types: Raw | UnsetType = field(default=UNSET, name="mysqlType")
+    mysql_types: dict[str, str | None] | UnsetType | None = field(default=UNSET, name="mysqlType")
     pk_names: list[str] | UnsetType | None = field(default=UNSET, name="pkNames")
     sql: str | UnsetType | None = UNSET
     gtid: str | UnsetType | None = UNSET
@@ -109,22 +109,13 @@ class Flat(msgspec.Struct, Generic[_Row], omit_defaults=True):
 
     @property
     def types(self) -> Mapping[str, str]:
-        """The columns' types by name, without those that are null or empty. Raises MessageError."""
-        return {} if self.mysql_types is UNSET else _types_of(bytes(self.mysql_types))
+        """The columns' types by name, without those that are null or empty."""
+        return {name: type for name, type in (self.mysql_types or {}).items() if type}
 
     @property
     def key(self) -> tuple[str, ...] | None:
         """The columns of the primary key: an empty tuple for null, None where the message has none."""
         return None if self.pk_names is UNSET else tuple(self.pk_names or ())
-
-
-_TYPES: Final = JsonReader[dict[str, str | None]](dict[str, str | None])
-_KEPT: Final = 256
-
-
-@functools.lru_cache(_KEPT)
-def _types_of(text: bytes) -> Mapping[str, str]:
-    return {} if text == b"null" else {name: type for name, type in _TYPES.read(text, "mysqlType").items() if type}
 
 
 READER: Final = JsonReader[Flat[Row]](Flat[Row])
@@ -218,6 +209,41 @@ def _named(part: MessagePart) -> MessagePart:
 
 _SHAPES_KEPT: Final = 10_000
 _TYPES_KEPT: Final = 16
+_NO_TYPES: Final = dict[str, str | None]()
+_TYPES: Final = JsonReader[dict[str, str | None]](dict[str, str | None])
+_SQL_TYPES: Final = JsonReader[dict[str, int]](dict[str, int])
+
+
+class _InOrder(Flat[Row], omit_defaults=True):
+    """A message whose types, always in the same order, are texts that came before: so they are read once."""
+
+    mysql_types: Raw | UnsetType = field(default=UNSET, name="mysqlType")  # pyright: ignore
+    sql_types: Raw | UnsetType = field(default=UNSET, name="sqlType")
+
+
+_IN_ORDER: Final = JsonReader[_InOrder](_InOrder)
+
+
+def _known(types: JsonReader[Any], text: bytes) -> Mapping[str, Any] | None:
+    """Return types, None for those that are left to the decoder: also those that are longer than they are when they are
+    written again, as what is missing in the message would not show then."""
+    known = _NO_TYPES if text == b"null" else types.usual(text)
+    return known if known is _NO_TYPES or len(msgspec.json.encode(known)) == len(text) else None
+
+
+_types_of = functools.lru_cache(256)(functools.partial(_known, _TYPES))
+_sql_types_of = functools.lru_cache(256)(functools.partial(_known, _SQL_TYPES))
+
+
+def _in_order(value: bytes) -> Flat[Row] | None:
+    message: Any = _IN_ORDER.usual(value)
+    if message is None:
+        return None
+    types, sql_types = message.mysql_types, message.sql_types
+    if sql_types is not UNSET and _sql_types_of(bytes(sql_types)) is None:
+        return None
+    message.mysql_types = _NO_TYPES if types is UNSET else _types_of(bytes(types))
+    return None if message.mysql_types is None else message
 
 
 class FlatRows:
@@ -238,10 +264,11 @@ class FlatRows:
     ) -> None:
         self._parts, self._time = parts, time
         self._in_order, self._lossy, self._merged = in_order, lossy, merged
-        self._shapes: dict[tuple[object, ...], list[tuple[Mapping[str, str], RowShape | None]]] = {}
+        self._usual = _in_order if in_order else READER.usual
+        self._shapes: dict[tuple[object, ...], list[tuple[Mapping[str, str | None], RowShape | None]]] = {}
 
     def __call__(self, value: bytes) -> UsualRow | None:
-        message = None if b"``" in value else READER.usual(value)
+        message = None if b"``" in value or len(value) > MAX_BYTES else self._usual(value)
         if message is None or not message.data or len(message.data) > 1 or len(message.old or ()) > 1:
             return None
         row, old = message.data[0], message.old[0] if message.old else None
@@ -254,7 +281,7 @@ class FlatRows:
         else:
             before = None if shape.op == "I" else image_text(old)
             after = image_text({**old, **row} if old and self._merged else row)
-        if self._lossy and _REPLACEMENT in f"{before}{after}":
+        if self._lossy and (_REPLACEMENT in (before or "") or _REPLACEMENT in (after or "")):
             return None
         if self._in_order:
             return UsualRow(shape, None, time, before, after)
@@ -262,13 +289,11 @@ class FlatRows:
 
     def _shape(self, message: Flat[Row], row: Row, old: Row | None) -> RowShape | None:
         """Return the shape of a message's row; None where the decoder does not make one change of it."""
-        try:
-            types = message.types
-        except MessageError:
-            return None
+        types, key = message.mysql_types or _NO_TYPES, message.pk_names
         place = (
-            message.type, message.is_ddl, message.database, message.table, message.key, tuple(row),
-            None if old is None else tuple(old) if self._merged else True,
+            message.type, message.is_ddl, message.database, message.table,
+            tuple(key) if key else key is UNSET,
+            tuple(row), None if old is None else tuple(old) if self._merged else True,
         )  # fmt: skip
         known = self._shapes.setdefault(place, [])
         for own, shape in known:

@@ -85,10 +85,10 @@ def _row_changes(message: _Message, swapped: bool) -> tuple[MessagePart, ...]:
     if op is None:
         raise MessageError(f"the type {shown(type)} is none of {', '.join(_OPS)} and DDL")
     try:
-        types, key = message.types, message.key
         images = _images(op, _rows(message.data), _rows(message.old), swapped)
     except MessageError as error:
         raise error.within(database, table) from error
+    types, key = message.types, message.key
     return tuple(RowChange(database, table, op, before, after, types, key) for before, after in images)
 
 

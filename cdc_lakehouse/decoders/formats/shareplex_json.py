@@ -31,7 +31,7 @@ from typing import Final
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.decoders.format import Format, Redelivery, Row, UpdateHalves, present, shown, sized
-from cdc_lakehouse.decoders.json.object import JsonObject, integer_of, object_of, read_message, row_of, text_of
+from cdc_lakehouse.decoders.json.object import JsonObject, object_of, read_message, row_of, text_of, whole_number
 
 _LONG_NAMES: Final = {"ins": "insert", "upd": "update", "del": "delete"}
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate", "drop column", "update before", "update after")
@@ -125,7 +125,7 @@ def _table(meta: JsonObject) -> tuple[str, str]:
 
 
 def _origin(meta: JsonObject) -> Origin:
-    scn, seq = integer_of(meta, "scn"), integer_of(meta, "seq")
+    scn, seq = whole_number(meta.get("scn"), "scn"), whole_number(meta.get("seq"), "seq")
     index = _INDEX.fullmatch(text_of(meta, "idx") or "")
     if seq is None and index is not None:
         seq = int(index[1])

@@ -534,21 +534,26 @@ def event_of(line: bytes, context: FileContext) -> Event | str:
     """Decode a line into its event, or return the problem with it: a key of `problems.PROBLEMS`."""
     problem = problems.NO_ROW
     try:
-        message = READER.read(line)
-        if message.type not in OPS or message.is_ddl:
-            return problems.NOT_A_ROW_CHANGE
-        if (message.database, message.table) != (context.database, context.table):
-            return problems.WRONG_TABLE
+        head = message = READER.read(line)
+    except NotJsonError:
+        return problems.NOT_JSON if is_utf8(line) else problems.NOT_UTF8
+    except MessageError:
+        # Something in it is odd, but not what is looked at first.
+        said, message = read_message(line), None
+        head = Flat[Row](*map(said.get, ("type", "isDdl", "database", "table")), extension=said.get("_tidb"))
+    if not isinstance(head.type, str) or head.type not in OPS or head.is_ddl:
+        return problems.NOT_A_ROW_CHANGE
+    if (head.database, head.table) != (context.database, context.table):
+        return problems.WRONG_TABLE
+    try:
         problem = problems.NO_COMMIT_TS
-        extension = _extension(message)
+        extension = _extension(head)
         if _timestamp(extension, "commitTs") >= context.end_ts:
             return problem
         problem = problems.NO_ROW
-        if extension.get("claimCheckLocation"):
+        if message is None or extension.get("claimCheckLocation"):
             return problem
         decoded = _decoded(message, extension)
-    except NotJsonError:
-        return problems.NOT_JSON if is_utf8(line) else problems.NOT_UTF8
     except MessageError:
         return problem
     match decoded:
@@ -654,7 +659,7 @@ def _digest(line: bytes) -> bytes | None:
     except MessageError:
         return None
     message.pop("ts", None)
-    return hashlib.sha256(json.dumps(message, sort_keys=True).encode()).digest()
+    return hashlib.sha256(json.dumps(message, sort_keys=True, default=repr).encode()).digest()
 
 
 def _begins_with(line: bytes, part: bytes) -> bool:
