@@ -118,7 +118,14 @@ class Flat(msgspec.Struct, Generic[_Row], omit_defaults=True):
         return None if self.pk_names is UNSET else tuple(self.pk_names or ())
 
 
-READER: Final = JsonReader[Flat[Row]](Flat[Row])
+class _AnyOld(Flat[Row], omit_defaults=True):
+    """A message whose rows in `old` count for an update alone: some writers put others there, with values of any
+    type."""
+
+    old: list[dict[str, Any]] | UnsetType | None = UNSET  # pyright: ignore
+
+
+READER: Final = JsonReader[Flat[Row]](_AnyOld)
 _REPLACEMENT: Final = "\ufffd"
 _ADVICE: Final = "see what writes it: flat messages come from Canal with flatMessage=true"
 
@@ -178,7 +185,11 @@ def _changes(message: Flat[Row], kind: str, op: Literal["I", "U", "D"]) -> tuple
     if not all(data):
         raise no_columns(kind)
     nothing: list[Row | None] = [None] * len(data)
-    old = (message.old if op == "U" else None) or nothing
+    try:
+        old = msgspec.convert(message.old, list[Row]) if op == "U" and message.old else nothing
+    except msgspec.ValidationError as error:
+        where = str(error).replace("`$", "`$.old")
+        raise MessageError(f"the message is not written as its format says: {where}") from None
     if len(old) != len(data):
         raise MessageError(f"old has not as many rows as data, {len(data)}")
     before, after = (data, nothing) if op == "D" else (old, data)
