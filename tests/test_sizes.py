@@ -18,7 +18,7 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_707, 16),
     "cdc_lakehouse/commands": (3_870, 18),
     "cdc_lakehouse/config": (1_952, 7),
-    "cdc_lakehouse/decoders": (6_080, 22),
+    "cdc_lakehouse/decoders": (6_091, 22),
     "cdc_lakehouse/lake": (11_287, 31),
     "cdc_lakehouse/operate": (2_547, 8),
     "cdc_lakehouse/pipeline": (6_058, 17),
