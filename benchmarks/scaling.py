@@ -41,6 +41,7 @@ _COUNT: Final = click.IntRange(min=1)
 _NAME: Final = Identifier("scaling__sbtest", "sbtest1")
 _FILE_ROWS: Final = 5_000_000
 _GROUP_ROWS: Final = 1_000_000
+_WARM_UP_ROWS: Final = 100_000
 ORDERS: Final = ("in order", "anywhere")
 
 
@@ -155,6 +156,7 @@ def main(rows: tuple[int, ...], changes: int, passes: int, cores: int) -> None:
         raise click.ClickException(f"{CACHE} has no room for {max(rows):,} rows")
     click.echo("| rows | keys | MiB | s | CPU s | MiB read |")
     click.echo(f"|--:|---|{'--:|' * 4}")
+    list(_measured(cores, (_WARM_UP_ROWS,), changes, passes))
     for line in _measured(cores, rows, changes, passes):
         click.echo(line)
 
