@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from benchmarks.change_log import Workload, change_log
+from benchmarks.change_log import Workload, change_logs
 from benchmarks.lakehouse import lake_config
 from benchmarks.passes import Bench, Part
 from benchmarks.report import as_json, as_markdown
@@ -43,7 +42,6 @@ _COUNT: Final = click.IntRange(min=1)
 @click.option("--json", "json_wanted", is_flag=True, help="JSON instead of a Markdown table.")
 def main(cache: Path, json_wanted: bool, warm_up: int, **settings: Any) -> None:
     """Measure the main path on a sysbench table, beside DuckDB doing the same."""
-    cache.mkdir(parents=True, exist_ok=True)
     parts = _measure(cache.absolute(), warm_up, **settings)
     figures = as_json(parts, {**settings, "warm_up": warm_up})
     click.echo(json.dumps(figures, indent=2) if json_wanted else as_markdown(figures))
@@ -63,8 +61,7 @@ def _measure(
     memory_gib: int,
 ) -> list[Part]:
     workload = Workload(inserts, changes, file_mib, seed, protocol)
-    log = change_log(workload, cache)
-    small = change_log(replace(workload, inserts=warm_up, changes=max(1, warm_up // 3)), cache)
+    log, small = change_logs(workload, warm_up, cache)
     _say(f"workload: {sum(stage.bytes for stage in log.stages) >> 20} MiB in {log.directory}")
     with tempfile.TemporaryDirectory(prefix="lake-", dir=cache) as scratch:
         lake = lake_config(Path(scratch), cores, memory_gib)

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +86,13 @@ def change_log(workload: Workload, cache: Path) -> ChangeLog:
         part.rename(directory)
     stages = json.loads((directory / "stages.json").read_text(encoding="utf-8"))
     return ChangeLog(directory, tuple(Stage(**stage) for stage in stages), workload.protocol)
+
+
+def change_logs(workload: Workload, warm_up: int, cache: Path) -> tuple[ChangeLog, ChangeLog]:
+    """The change log of a workload, and a smaller one of so many rows for a pass before it, which is not measured."""
+    cache.mkdir(parents=True, exist_ok=True)
+    small = replace(workload, inserts=warm_up, changes=max(1, warm_up // 3))
+    return change_log(workload, cache), change_log(small, cache)
 
 
 def _write(workload: Workload, directory: Path) -> None:

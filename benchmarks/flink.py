@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.__main__ import CACHE
 from benchmarks.agreement import check_current
-from benchmarks.change_log import ChangeLog, Stage, Workload, change_log
+from benchmarks.change_log import ChangeLog, Stage, Workload, change_logs
 from benchmarks.lakehouse import Feed, lake_config, sink_source
 from benchmarks.memory import cpu_seconds
 from cdc_lakehouse.lake.spark import build_session
@@ -169,10 +169,8 @@ def _agree(spark: SparkSession, directory: Path, number: int, log: ChangeLog, fe
 @click.option("--memory-gib", type=_COUNT, default=2, show_default=True, help="Spark's heap; Flink's is twice that.")
 def main(inserts: int, changes: int, repeats: int, warm_up: int, cores: int, memory_gib: int) -> None:
     """Measure files to tables beside Flink SQL."""
-    CACHE.mkdir(parents=True, exist_ok=True)
     workload = Workload(inserts, changes, 64, 1)
-    log = change_log(workload, CACHE)
-    small = change_log(replace(workload, inserts=warm_up, changes=max(1, warm_up // 3)), CACHE)
+    log, small = change_logs(workload, warm_up, CACHE)
     log.read_through()
     with contextlib.ExitStack() as opened:
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="flink-", dir=CACHE)))

@@ -14,7 +14,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from benchmarks import sbtest
 from benchmarks.__main__ import CACHE
 from benchmarks.agreement import check_current
-from benchmarks.change_log import ChangeLog, Stage, Workload, change_log
+from benchmarks.change_log import ChangeLog, Stage, Workload, change_logs
 from benchmarks.duck import Files
 from benchmarks.lakehouse import Feed, lake_config
 from cdc_lakehouse.config import LakeConfig
@@ -205,10 +205,8 @@ def main(
     inserts: int, changes: int, partitions: int, repeats: int, cores: int, memory_gib: int, warm_up: int, cache: Path
 ) -> None:
     """Measure topics to tables beside a bare consumer of the same topics."""
-    cache.mkdir(parents=True, exist_ok=True)
     workload = Workload(inserts, changes, 64, 1)
-    log = change_log(workload, cache)
-    small = change_log(replace(workload, inserts=warm_up, changes=max(1, warm_up // 3)), cache)
+    log, small = change_logs(workload, warm_up, cache)
     with tempfile.TemporaryDirectory(prefix="topics-", dir=cache) as scratch:
         lake = lake_config(Path(scratch), cores, memory_gib)
         (Path(scratch) / "broker").mkdir()
