@@ -68,9 +68,7 @@ def _seconds(versions: list[TableVersion], events: Iterable[dict[str, Any]]) -> 
     target = Target(columns, dict(enumerate(versions)))
     with tempfile.TemporaryDirectory() as directory:
         place = f"file://{directory}"
-        plan = TableUpdate(
-            0, "d.t", target, columns[:1], ValueFormat(), schema, place, {}, None, (), (), skips_rejected=False
-        )
+        plan = TableUpdate(0, "d.t", target, columns[:1], ValueFormat(), schema, place, (), skips_rejected=False)
         start = time.process_time()
         (result,) = update_tables({}, [plan], changes)
         seconds = time.process_time() - start
