@@ -4,8 +4,8 @@ This is the common path of all sources. Where the source lists the columns after
 decide and the statement only explains them; where it gives the statement alone (topics, Canal servers), `ddl.apply`
 computes the columns. Everything else is the same for both.
 
-A version has the kind of its DDL: that of the statement's clauses, or of the number (TiDB's `model.ActionType`) that
-TiCDC's schema files give it.
+A version has the kind of its DDL: that of the clauses, or where they are not known of the number (TiDB's
+`model.ActionType`) that schema files give it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from cdc_lakehouse.changelog.ddl.clauses import Clause
 from cdc_lakehouse.changelog.ddl.definitions import VERSIONED
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.defaults import of_schema_file
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_change, type_text
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import (
-    Column,
     Effect,
     InitialDefault,
     PartitionExchange,
@@ -339,15 +338,11 @@ def first_version(
             new, columns=columns, next_id=like.next_id, primary_key=like.primary_key, unique_keys=like.unique_keys,
             partitioning=like.partitioning, charset=like.charset, versioned=like.versioned,
         )  # fmt: skip
-    clauses = change.table_clauses
-    after = apply.altered(new, clauses)
-    shown = after.columns if change.columns is None else change.columns
-    table, _, _ = apply.table_after(new, shown, after, clauses, is_new=True)
-    if change.columns is None or is_load:
-        table = replace(table, charset=after.charset)
+    table = apply.table_after(new, change.table_clauses, change.columns, is_new=True)
     has_query = any(isinstance(each, ddl.CreateTable) and each.has_query for each in change.clauses or ())
     hold = VERSIONED[1] if table.versioned else _OF_QUERY if has_query else None
-    return table if hold is None else replace(table, effect="hold", hold=hold)
+    charset = table.charset if change.columns is None or is_load else new.charset
+    return replace(table, effect="create" if hold is None else "hold", note=note, hold=hold, charset=charset)
 
 
 def rename(change: TableChange, live: LiveTables, source: TableName | None) -> Iterator[TableVersion]:
@@ -422,26 +417,18 @@ def _versions_shown(life: Sequence[TableVersion], change: TableChange) -> Iterat
 
 
 def alter(previous: TableVersion, change: TableChange) -> TableVersion:
-    clauses = change.table_clauses
-    after = apply.altered(previous, clauses)
-    is_text = change.columns is None
-    shown = after.columns if change.columns is None else change.columns
-    is_understood, drops_key = change.clauses is not None, change.kind == "drop_primary_key"
-    table, notes, hold = apply.table_after(
-        previous, shown, after, clauses, is_understood=is_understood, drops_key=drops_key
+    table = apply.table_after(
+        previous,
+        change.table_clauses,
+        change.columns,
+        is_understood=change.clauses is not None,
+        drops_key=change.kind == "drop_primary_key",
     )
-    if hold is not None and not is_understood:
-        return held_version(previous, change, f"{hold}: {change.reason}")
+    charset = table.charset if change.columns is None else previous.charset
     mattered = change.reason if table.columns != previous.columns else None
-    version = next_version(
-        table,
-        change,
-        _effect(previous.columns, table.columns),
-        note=join_notes(*notes, *(after.notes if is_text else ()), mattered),
-        charset=after.charset if is_text else previous.charset,
-    )
-    if hold := hold or apply.unlogged(previous.columns, table.columns, after, clauses):
-        return replace(version, effect="hold", hold=hold)
+    version = next_version(table, change, table.effect, note=join_notes(table.note, mattered), charset=charset)
+    if table.hold is not None:
+        return replace(version, hold=table.hold if change.reason is None else f"{table.hold}: {change.reason}")
     if version.key != previous.key and version.key:
         before = ", ".join(previous.key_names) or "nothing"
         note = f"rows are identified by {', '.join(version.key_names)} from here on, before by {before}"
@@ -457,16 +444,9 @@ def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> l
     if other is None or other.incarnation == previous.incarnation:
         reason = f"the rows of table {found.other.name} are not in the log: it is older than the feed"
         return [held_version(previous, change, reason)]
-    reason = None
-    if previous.partitioning is None:
-        reason = f"the partitions of table {previous.name} are not known: it is older than the feed"
-    elif [column.name.lower() for column in previous.carried] != [column.name.lower() for column in other.carried]:
-        reason = f"tables {previous.name} and {other.name} do not have the same columns"
-    else:
-        try:
-            partitions.rows_of(previous.partitioning, found.partition)
-        except DdlError as error:
-            reason = str(error)
+    reason = _unknown_partition(previous, [found.partition])
+    if [column.name.lower() for column in previous.carried] != [column.name.lower() for column in other.carried]:
+        reason = reason or f"tables {previous.name} and {other.name} do not have the same columns"
     if reason is not None:
         return [held_version(table, change, reason) for table in (previous, other)]
     swap = PartitionExchange(previous.incarnation, found.partition, other.incarnation)
@@ -480,24 +460,22 @@ def empty_partitions(previous: TableVersion, change: TableChange) -> TableVersio
         return next_version(previous, change, "empty")
     if not names:
         return held_version(previous, change, f"the statement does not say which partitions: {change.reason}")
-    if previous.partitioning is None:
-        return held_version(previous, change, "the table's partitions are not known: it is older than the feed")
-    try:
-        for name in names:
-            partitions.rows_of(previous.partitioning, name)
-    except DdlError as error:
-        return held_version(previous, change, str(error))
-    scheme = partitions.after(previous.partitioning, change.clauses or ())
+    if reason := _unknown_partition(previous, names):
+        return held_version(previous, change, reason)
+    scheme = partitions.after(previous.partitioning, changes)
     return next_version(previous, change, "empty", emptied=names, partitioning=scheme)
 
 
-def _effect(before: Sequence[Column], after: Sequence[Column]) -> Effect:
-    old = {column.id: column for column in before}
-    changes = [type_change(old[column.id].type, column.type) for column in after if column.id in old]
-    if "convert" in changes:
-        return "rewrite"
-    same = [(column.id, column.name) for column in before] == [(column.id, column.name) for column in after]
-    return "none" if same and "widen" not in changes else "evolve"
+def _unknown_partition(table: TableVersion, names: Sequence[str]) -> str | None:
+    """Return why the rows of some partitions cannot be told from others; None where they can."""
+    if table.partitioning is None:
+        return f"the partitions of table {table.name} are not known: it is older than the feed"
+    try:
+        for name in names:
+            partitions.rows_of(table.partitioning, name)
+    except DdlError as error:
+        return str(error)
+    return None
 
 
 # --- Versions ---
@@ -606,17 +584,16 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
     """Apply a statement with the columns of one table after it, or these columns alone."""
     clauses, reason = clauses_of(change)
     kind = kind_of(change)
-    shown = kind if change.action is None else kind_of_action(change.action)
     for clause in clauses or ():
         if isinstance(clause, ddl.Flashback) or (isinstance(clause, ddl.RecoverDatabase) and not change.table):
-            return list(_restore(change, live, clause, kind)) or [plain_version(change, "none", shown)]
+            return list(_restore(change, live, clause, kind)) or [plain_version(change, "none", kind)]
     if not change.table:
         unknown = clauses is None and (kind not in KINDS.values() or kind == "recover_database")
-        return _not_understood(change, live, reason) if unknown else _of_database(change, live, kind, shown)
+        return _not_understood(change, live, reason) if unknown else _of_database(change, live, kind)
     if kind in _VIEWS:
-        return [plain_version(change, "none", shown)]
+        return [plain_version(change, "none", kind)]
     name = TableName(change.database, change.table)
-    of_table = TableChange(change, name, shown, tuple(map(of_schema_file, change.columns)), clauses, reason)
+    of_table = TableChange(change, name, kind, tuple(map(of_schema_file, change.columns)), clauses, reason)
     previous = live.get(name)
     match kind:
         case "create_table":
@@ -626,45 +603,45 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
         case "drop_table":
             # A table that is older than the feed and had no row in it: nothing to drop.
             return [
-                plain_version(change, "none", shown) if previous is None else next_version(previous, of_table, "drop")
+                plain_version(change, "none", kind) if previous is None else next_version(previous, of_table, "drop")
             ]
         case "flashback_recover" | "recover_database":
-            return _restore(change, live, next(iter(clauses or ()), None), shown, of_table)
+            return _restore(change, live, next(iter(clauses or ()), None), kind, of_table)
         case _ if previous is None:
             return [first_known(of_table, live)]
         case _:
-            return _change_known(previous, of_table, kind, live)
+            return _change_known(previous, of_table, live)
 
 
-def _change_known(previous: TableVersion, change: TableChange, kind: str, live: LiveTables) -> list[TableVersion]:
-    """Apply a change with the columns after it to a table that continues to exist."""
-    match kind:
+def _change_known(previous: TableVersion, change: TableChange, live: LiveTables) -> list[TableVersion]:
+    """Apply a change to a table that continues to exist."""
+    match change.kind:
         case "exchange_partition":
             return exchange(previous, change, live)
         case "truncate_table":
             return [next_version(previous, change, "empty")]
         case "drop_partition" | "truncate_partition":
             return [empty_partitions(previous, change)]
-        case _ if change.clauses is None and kind not in KINDS.values():
+        case _ if change.clauses is None and change.kind not in KINDS.values():
             return [held_version(previous, change, change.reason)]
         case _:
             return [alter(previous, change)]
 
 
-def _of_database(change: SchemaChange, live: LiveTables, kind: str, shown: str) -> Iterator[TableVersion]:
+def _of_database(change: SchemaChange, live: LiveTables, kind: str) -> Iterator[TableVersion]:
     match kind:
         case "create_database":
-            yield plain_version(change, "create", shown)
+            yield plain_version(change, "create", kind)
         case "drop_database":
-            yield plain_version(change, "drop", shown)
+            yield plain_version(change, "drop", kind)
             databases = live.databases(change.database)
             for table in [table for database in databases for table in live.in_database(database)]:
-                of_table = TableChange(change, table.name, shown)
+                of_table = TableChange(change, table.name, kind)
                 reason = f"the statement names {change.database}, which can be {' or '.join(databases)}"
                 one = len(databases) == 1
                 yield next_version(table, of_table, "drop") if one else held_version(table, of_table, reason)
         case _:
-            yield plain_version(change, "none", shown)
+            yield plain_version(change, "none", kind)
 
 
 def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
@@ -684,8 +661,7 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     for table, own in by_table.items():
         if (previous := live.get(table)) is not None:
             made = True
-            kind = kind_of_statement(own)
-            yield from _change_known(previous, TableChange(change, table, kind, None, own), kind, live)
+            yield from _change_known(previous, TableChange(change, table, kind_of_statement(own), None, own), live)
     for clause in clauses:
         for version in _of_clause(change, live, clause):
             made |= bool(version.incarnation) or version.previous_name is None
@@ -740,7 +716,7 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
                 return [replace(plain_version(change, "none", kind), name=target, previous_name=source)]
             return rename(TableChange(change, target, kind), live, source)
         case ddl.CreateDatabase(name) | ddl.DropDatabase(name):
-            return _of_database(replace(change, database=name, table=""), live, kind, kind)
+            return _of_database(replace(change, database=name, table=""), live, kind)
         case ddl.RecoverTable() | ddl.RecoverDatabase() | ddl.Flashback():
             return _restore(change, live, clause, kind)
         case _:

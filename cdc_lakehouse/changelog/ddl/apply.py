@@ -30,6 +30,7 @@ from cdc_lakehouse.changelog.defaults import default_text, initial_default
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, type_change
 from cdc_lakehouse.changelog.schema import (
     Column,
+    Effect,
     InitialDefault,
     SourceColumn,
     TableForeignKey,
@@ -293,37 +294,56 @@ def _character_bytes(kind: ColumnType) -> int:
 
 def table_after(
     previous: TableVersion,
-    shown: Sequence[SourceColumn],
-    after: Altered,
     clauses: Sequence[ddl.Clause],
+    shown: Sequence[SourceColumn] | None = None,
     *,
     is_new: bool = False,
     is_understood: bool = True,
     drops_key: bool = False,
-) -> tuple[TableVersion, tuple[str, ...], str | None]:
-    """Return a table with its columns as the source shows them after a statement, and with its keys and partitions;
-    warnings; and why the columns cannot be determined, or None. A new table (`is_new`) has no older rows. `drops_key`
-    says that the primary key goes, whatever the clauses are."""
-    columns, next_id, notes, hold = _match(previous, shown, after, is_new=is_new, is_understood=is_understood)
-    unique_keys = unique_keys_after(previous.unique_keys, columns, clauses)
+) -> TableVersion:
+    """Return a table after a statement: its columns, keys, partitions and character set, the effect on its rows, a
+    `note` with warnings, and in `hold` why its rows or its columns cannot be determined.
+
+    `shown` are the columns as the source lists them, None where the clauses alone say which they are. A new table
+    (`is_new`) has no older rows. `drops_key` says that the primary key goes, whatever the clauses are."""
+    after = altered(previous, clauses)
+    notes = after.notes if shown is None else []
+    shown = after.columns if shown is None else shown
+    columns, next_id, warnings, hold = _match(previous, shown, after, is_new=is_new, is_understood=is_understood)
+    if hold is not None and not is_understood:
+        return replace(previous, effect="hold", note=None, hold=hold)
+    unique_keys = _unique_keys_after(previous.unique_keys, columns, clauses)
     flagged = {column.name for column in shown if column.primary_key}
     primary_key = tuple(column.id for column in columns if column.name in flagged)
     if not (primary_key or drops_key or drops_primary_key(clauses)):
         # Some schema files leave the primary key out.
         primary_key = tuple(id for id in previous.primary_key if any(column.id == id for column in columns))
     versioned = (each.versioned for each in clauses if isinstance(each, ddl.UnloggedRows))
-    table = replace(
+    hold = hold or (None if is_new else _unlogged(previous.columns, columns, after, clauses))
+    return replace(
         previous,
+        effect=_effect(previous.columns, columns) if hold is None else "hold",
         columns=columns,
         next_id=next_id,
         primary_key=primary_key,
-        key=handle_key(primary_key, unique_keys, columns),
+        key=_handle_key(primary_key, unique_keys, columns),
         unique_keys=unique_keys,
-        foreign_keys=foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
+        foreign_keys=_foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
         partitioning=partitions.after(previous.partitioning, clauses),
         versioned=[previous.versioned, *(each for each in versioned if each is not None)][-1],
+        charset=after.charset,
+        note="; ".join([*warnings, *notes]) or None,
+        hold=hold,
     )
-    return table, notes, hold
+
+
+def _effect(before: Sequence[Column], after: Sequence[Column]) -> Effect:
+    old = {column.id: column for column in before}
+    changes = [type_change(old[column.id].type, column.type) for column in after if column.id in old]
+    if "convert" in changes:
+        return "rewrite"
+    same = [(column.id, column.name) for column in before] == [(column.id, column.name) for column in after]
+    return "none" if same and "widen" not in changes else "evolve"
 
 
 def _match(
@@ -416,7 +436,7 @@ def _comparable(expression: str) -> str:
     return text
 
 
-def unlogged(
+def _unlogged(
     previous: Sequence[Column], columns: Sequence[Column], after: Altered, clauses: Sequence[ddl.Clause]
 ) -> str | None:
     """Return why the rows after the clauses cannot be computed from the rows before them; None where they can.
@@ -442,7 +462,7 @@ def unlogged(
     return next((clause.reason for clause in clauses if isinstance(clause, ddl.UnloggedRows)), None)
 
 
-def unique_keys_after(
+def _unique_keys_after(
     unique_keys: tuple[TableUniqueKey, ...], columns: Sequence[Column], clauses: Sequence[ddl.Clause]
 ) -> tuple[TableUniqueKey, ...]:
     """Return the unique keys after the clauses are applied. Keys with prefixes or expressions identify no row and are
@@ -469,7 +489,7 @@ def unique_keys_after(
     return tuple(keys)
 
 
-def foreign_keys_after(
+def _foreign_keys_after(
     keys: Sequence[TableForeignKey], table: str, clauses: Sequence[ddl.Clause]
 ) -> tuple[TableForeignKey, ...]:
     """Return the foreign keys of a table of that name after the clauses are applied."""
@@ -519,7 +539,7 @@ def key_name(first: str, taken: Iterable[str]) -> str:
     return next(name for name in own if name.lower() not in names)
 
 
-def handle_key(
+def _handle_key(
     primary: Iterable[int], unique_keys: Sequence[TableUniqueKey], columns: Sequence[Column]
 ) -> tuple[int, ...]:
     """Return the ids of the columns that identify a row: the primary key, else the shortest unique key without NULL (as
