@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_027, 5),
     "cdc_lakehouse/assets": (2_440, 11),
-    "cdc_lakehouse/changelog": (5_707, 16),
+    "cdc_lakehouse/changelog": (5_703, 16),
     "cdc_lakehouse/commands": (3_870, 18),
     "cdc_lakehouse/config": (1_952, 7),
     "cdc_lakehouse/decoders": (6_091, 22),
