@@ -270,7 +270,7 @@ def full_name(name: ddl.TableRef, change: SchemaChange) -> TableName:
 _NOT_DROPPED: Final = "which rows come back is not known: the log does not say what dropped the table"
 _OTHER_COLUMNS: Final = "the table comes back with other columns than it had"
 _OF_QUERY: Final = "the statement takes columns and rows from a query, which are not in the log"
-_OLDER: Final = "the table is older than the feed: rows that were not changed since are not in it"
+_OLDER: Final = "the table is known from here on: rows that it had before, and that do not change, are not in it"
 
 
 @dataclass(frozen=True, slots=True)

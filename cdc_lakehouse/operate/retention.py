@@ -190,7 +190,7 @@ class Retention:
     @functools.cached_property
     def _copies(self) -> list[StoredObject]:
         days = self._settings.keep_archive_days
-        if days is None or not self._run.feed.source.archive:
+        if days is None or not self._run.feed.source.archive or not self._run.segments.rows.num_rows:
             return []
         files = self._run.segments.select(pc.field("kind") == FILE)
         needed = {self._archive.place(each) for each in files if each.state == LANDED or each.segment in self._open}

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.segments import Archive
 from cdc_lakehouse.operate.retention import Retention
-from tests.kit.scripted_lake import NOON, T0, publish
+from tests.kit.scripted_lake import NOON, T0, land, publish, segment
 from tests.pipeline import lake_in
 
 
 def test_old_cuts_go_where_the_archive_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_in(tmp_path, source={"archive": True}, maintenance={"keep_archive_days": 1})
+    land(lake, segment("d/t/1"))
     for at in (5, 6):
         publish(lake, {"t": 1}, at=T0 + at)
 
@@ -26,3 +27,13 @@ def test_old_cuts_go_where_the_archive_cannot_be_listed(tmp_path: Path, monkeypa
     with pytest.raises(SourceError, match="denied"):
         Retention(lake.run(clock=lambda: NOON + datetime.timedelta(days=9))).remove()
     assert [row["checkpoint_ts"] for row in lake.machinery("checkpoints")] == [T0 + 6]
+
+
+def test_archive_that_is_not_there_is_empty_and_lost_store_fails(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, source={"archive": True})
+    publish(lake, {"t": 1}, at=T0)
+    archive = Archive(lake.run().lake, lake.name, lake.run().store)
+    assert archive.copies() == []
+    lake.warehouse.rename(tmp_path / "elsewhere")
+    with pytest.raises(SourceUnreachableError):
+        archive.copies()

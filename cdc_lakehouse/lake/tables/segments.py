@@ -15,7 +15,6 @@ The rows are read as an Arrow table and queried; a `Segment` is only made for th
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
 import itertools
@@ -32,11 +31,11 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.errors import ObjectMissingError, SourceError, SourceUnreachableError
+from cdc_lakehouse.errors import ObjectMissingError, SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import BATCH, UNMARKED
 from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, Where, schema_of
-from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore, StoredObject, open_store
+from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore, StoredObject, UnreadableDirectory, open_store
 
 Kind = Literal["file", "offsets", "dump", "moved_rows", "repair", "summary"]
 
@@ -460,14 +459,15 @@ class Archive(SourceFiles):
     content."""
 
     def __init__(self, lake: Lake, feed: str, source: ObjectStore) -> None:
-        super().__init__(open_store(lake.location(system_table(feed, "").namespace, "archive"), lake.storage))
+        super().__init__(open_store(lake.location(), lake.storage))
+        self._directory = f"{system_table(feed, '').namespace}/archive/"
         self._lake = lake
         self._source = source
 
     def place(self, segment: Segment) -> str:
         assert segment.etag is not None, segment.segment
         content = hashlib.sha256(segment.etag.encode()).hexdigest()[:16]
-        return f"{_escaped(segment.segment)}.{content}"
+        return f"{self._directory}{_escaped(segment.segment)}.{content}"
 
     def etag(self, segment: Segment) -> str | None:
         return None
@@ -480,10 +480,12 @@ class Archive(SourceFiles):
             return False
 
     def copies(self) -> list[StoredObject]:
-        """Return all copies that are in the archive."""
-        with contextlib.suppress(SourceUnreachableError):  # There is no directory before the first.
-            return [each for each in self.store.list() if isinstance(each, StoredObject)]
-        return []
+        """Return all copies that are in the archive. Raises `SourceError` when it cannot be listed."""
+        found = list(self.store.list(self._directory))
+        for each in found:
+            if isinstance(each, UnreadableDirectory):
+                raise SourceError(f"cannot list the archive: {each.reason}", segment=each.path)
+        return [each for each in found if isinstance(each, StoredObject)]
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
         """Copy the contents that are not in the archive yet, in the version that was listed."""
