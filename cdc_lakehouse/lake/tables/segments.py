@@ -19,7 +19,6 @@ import datetime
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -428,7 +427,6 @@ def totals(rows: pa.Table) -> Totals:
 # Read the content of segments, from the source or from an archive that keeps copies in the warehouse.
 
 _COPIES_AT_ONCE: Final = 4
-_ANY_STORE_HOLDS: Final = re.compile(r"[A-Za-z0-9._/-]")
 
 
 class SourceFiles:
@@ -507,6 +505,4 @@ class Archive(SourceFiles):
 
 def _escaped(path: str) -> str:
     """Escape a path so that every store and every reader takes it unchanged."""
-    return "".join(
-        char if _ANY_STORE_HOLDS.match(char) else "".join(f"~{byte:02X}" for byte in char.encode()) for char in path
-    )
+    return quote(path).replace("~", "~7E").replace("%", "~")
