@@ -5,7 +5,7 @@ expressions, JSON, numbers, times and text. What Spark, DuckDB and Arrow do is t
 
 Each interpreter has an environment of its own in the user's cache. One that is neither on the machine nor can be
 installed by uv is listed, and is no error. An interpreter that cannot be set up, or fails a test, is one.
-With a number as argument (the seed of `make test`) one of them is played, another one for another number.
+With a number as argument (the seed of `make test`) one of them plays a fourth of the tests, others for another number.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdc-
 UV = shutil.which("uv") or str(CACHE / "uv/bin/uv")
 TESTS = ["tests/changelog", "tests/decoders", "tests/sources", "tests/config"]
 SYSTEM = Path("/usr/bin/python3")
+PARTS = 4
 
 
 def version_of(python: Path) -> tuple[int, ...] | None:
@@ -47,8 +48,8 @@ def found_here(minors: set[str]) -> dict[tuple[int, ...], Path]:
     return {version: place for version, place in reversed(list(versions)) if version is not None}
 
 
-def run(version: str, python: Path) -> bool:
-    """Run the tests; return whether they pass."""
+def run(version: str, python: Path, part: str = "") -> bool:
+    """Run the tests, or a part of them ("0/4"); return whether they pass."""
     environment = {
         **os.environ,
         "UV_PROJECT_ENVIRONMENT": str(CACHE / "pythons" / version),
@@ -56,6 +57,7 @@ def run(version: str, python: Path) -> bool:
         # Kept for the next run, and nowhere else: bytecode of another patch of the same version is taken for one's own.
         "PYTHONPYCACHEPREFIX": str(CACHE / "pythons" / version / "bytecode"),
         "CDC_TESTS": "few",
+        "CDC_TESTS_PART": part,
     }
     sync = [UV, "sync", "--frozen", "--quiet", "--python", str(python)]
     if subprocess.run(sync, cwd=ROOT, env=environment).returncode:
@@ -92,14 +94,16 @@ def main() -> int:
     whole = ".".join(map(str, sys.version_info[:3]))
     click.echo(f"not run again, as all tests run on it: {whole}")
     others = [version for version in chosen if version != whole]
+    part = ""
     if len(sys.argv) > 1 and others:
-        turn = others[int(sys.argv[1]) % len(others)]
+        turns, number = divmod(int(sys.argv[1]), len(others))
+        part, turn = f"{turns % PARTS}/{PARTS}", others[number]
         click.echo(f"run with other seeds: {', '.join(each for each in others if each != turn) or 'none'}")
         others = [turn]
     failed: list[str] = []
     for version in others:
         click.echo(f"Python {version} ({chosen[version]})")
-        if not run(version, chosen[version]):
+        if not run(version, chosen[version], part):
             failed.append(version)
     if failed:
         click.echo(f"failed on Python {', '.join(failed)}")
