@@ -78,8 +78,17 @@ def parse_load_data(statement: str) -> TextNotation:
     cursor.table_name()
     if cursor.accept_charset():
         cursor.charset_name()
-    separator, quote, escape = _fields(cursor)
-    terminator = _lines(cursor)
+    cursor.accept_any(("FIELDS", "COLUMNS"))
+    separator = _after(cursor, "\t", "TERMINATED", "BY")
+    cursor.accept("OPTIONALLY")
+    quote = _after(cursor, "", "ENCLOSED", "BY")
+    if (escape := _after(cursor, "\\", "ESCAPED", "BY")) != "\\":
+        # Decoders support no other, and without one mydumper's text is ambiguous.
+        raise cursor.error(f"values are escaped by {escape!r}, which is not read")
+    cursor.accept("LINES")
+    if start := _after(cursor, "", "STARTING", "BY"):
+        raise cursor.error(f"lines start by {start!r}, which is not read")
+    terminator = _after(cursor, "\n", "TERMINATED", "BY")
     header = cursor.accept("IGNORE")
     if header:
         if cursor.integer() != 1:
@@ -95,43 +104,14 @@ def parse_load_data(statement: str) -> TextNotation:
         separator=separator.encode(),
         quote=quote.encode(),
         terminator=terminator.encode(),
-        backslash_escapes=bool(escape),
         header=header,
         encoded=encoded,
     )
 
 
-def _fields(cursor: Cursor) -> tuple[str, str, str]:
-    """Read the separator, the quote and the escape character of values."""
-    separator, quote, escape = "\t", "", "\\"  # MySQL's defaults for what a statement does not say.
-    if cursor.accept("FIELDS") or cursor.accept("COLUMNS"):
-        while True:
-            if cursor.accept("TERMINATED", "BY"):
-                separator = cursor.string()
-            elif cursor.accept("ENCLOSED", "BY") or cursor.accept("OPTIONALLY", "ENCLOSED", "BY"):
-                quote = cursor.string()
-            elif cursor.accept("ESCAPED", "BY"):
-                escape = cursor.string()
-                if escape != "\\":
-                    # Decoders support no other, and without one mydumper's text is ambiguous.
-                    raise cursor.error(f"values are escaped by {escape!r}, which is not read")
-            else:
-                break
-    return separator, quote, escape
-
-
-def _lines(cursor: Cursor) -> str:
-    terminator = "\n"
-    if cursor.accept("LINES"):
-        while True:
-            if cursor.accept("STARTING", "BY"):
-                if start := cursor.string():
-                    raise cursor.error(f"lines start by {start!r}, which is not read")
-            elif cursor.accept("TERMINATED", "BY"):
-                terminator = cursor.string()
-            else:
-                break
-    return terminator
+def _after(cursor: Cursor, default: str, *words: str) -> str:
+    """Return the string after some words; without these words MySQL's default."""
+    return cursor.string() if cursor.accept(*words) else default
 
 
 def _encoded(cursor: Cursor) -> Mapping[str, contents.BinaryNotation]:

@@ -33,6 +33,7 @@ from cdc_lakehouse.errors import (
 from cdc_lakehouse.sources.object_store.store import (
     TOO_LARGE,
     Location,
+    ObjectStore,
     StoredObject,
     UnreadableDirectory,
     require_directory_prefix,
@@ -223,7 +224,7 @@ class _Body(NamedTuple):
     etag: str
 
 
-class RemoteStore:
+class RemoteStore(ObjectStore):
     """The `ObjectStore` of a bucket, or of a prefix of it."""
 
     def __init__(
@@ -294,9 +295,6 @@ class RemoteStore:
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
         return self._persist(lambda: self._read(path, limit, None, etag)).content
-
-    def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
-        return self._persist(lambda: self._read(path, None, (0, size), etag)).content if size > 0 else b""
 
     def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
         start, size, condition = 0, 1, etag  # Only the first answer says the size.

@@ -76,8 +76,8 @@ class ObjectStore(Protocol):
         ...
 
     def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
-        """Return the first `size` bytes of an object, fewer when it is shorter. Raises as `read` does."""
-        ...
+        """Return the first `size` bytes of an object (at least 1), fewer when it is shorter. Raises as `read` does."""
+        return next(self.pieces(path, size, etag=etag), b"")
 
     def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
         """Yield a whole object, `size_of_piece` bytes at a time (at least 1); the last piece may be shorter, and an
@@ -155,7 +155,7 @@ class Location:
 _RIGHTS: Final = "see whether the disk is sound, and this user may read there"
 
 
-class LocalStore:
+class LocalStore(ObjectStore):
     """The `ObjectStore` of a directory. ETags consist of the time of the last change and the size."""
 
     def __init__(self, root: Path) -> None:
@@ -231,13 +231,10 @@ class LocalStore:
         return StoredObject(path, status.st_size, _etag(status), modified)
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
-        content = self._read(path, limit + 1, etag)
+        content = self.head(path, limit + 1, etag=etag)
         if len(content) > limit:
             raise SourceError(f"the file is larger than {limit} bytes", segment=path, advice=TOO_LARGE)
         return content
-
-    def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
-        return self._read(path, size, etag)
 
     def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
         with self._opened(path, etag) as (file, before):
@@ -245,14 +242,9 @@ class LocalStore:
             while left:
                 piece = file.read(min(size_of_piece, left))
                 left -= len(piece)
-                _require_unchanged(path, file, before, whole=len(piece) == size_of_piece or not left)
+                if (left and len(piece) < size_of_piece) or _etag(before) != _etag(os.fstat(file.fileno())):
+                    raise ObjectChangedError("the file changes while it is read", segment=path)
                 yield piece
-
-    def _read(self, path: str, size: int, etag: str | None) -> bytes:
-        with self._opened(path, etag) as (file, before):
-            content = file.read(size)
-            _require_unchanged(path, file, before, whole=len(content) >= min(size, before.st_size))
-        return content
 
     @contextlib.contextmanager
     def _opened(self, path: str, etag: str | None) -> Generator[tuple[BinaryIO, os.stat_result]]:
@@ -268,12 +260,6 @@ class LocalStore:
             raise ObjectMissingError("the file is not there", segment=path) from error
         except OSError as error:
             raise SourceError(f"cannot read the file: {error.strerror}", segment=path, advice=_RIGHTS) from error
-
-
-def _require_unchanged(path: str, file: BinaryIO, before: os.stat_result, *, whole: bool) -> None:
-    """Raise `ObjectChangedError` where the file has changed. `whole` says that all expected bytes were read."""
-    if not whole or _etag(before) != _etag(os.fstat(file.fileno())):
-        raise ObjectChangedError("the file changes while it is read", segment=path)
 
 
 def _etag(status: os.stat_result) -> str:
