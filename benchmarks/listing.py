@@ -24,7 +24,6 @@ import click
 from benchmarks.lakehouse import lake_config
 from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.config import FeedConfig, LakeConfig
-from cdc_lakehouse.decoders.registry import layout_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import Segments
@@ -112,7 +111,7 @@ class Bench:
 
     def whole_tick(self, store: SlowStore) -> list[str]:
         """What a tick does without a frontier."""
-        files = list_sink(store, layout_of(self._feed.storage_sink)).data
+        files = list_sink(store, self._feed.storage_sink).data
         known = Segments(Lake(self._config), self._feed.name).etags(file.path for file in files)
         return sorted({file.feed_date or "" for file, etag in zip(files, known, strict=True) if etag != file.etag})
 

@@ -154,7 +154,7 @@ def _detect_sink(uri: str, base: Path) -> Detected:
         found.append(said)
         root = f"{root}/{_INCREMENTAL}"
         store = _open(root, storage, secrets)
-    seen = paths.detect_sink(store, registry.EXTENSIONS)
+    seen = paths.detect_sink(store)
     found.append(_checkpoint(store, root, seen))
     if not seen.whole:
         found.append(f"the first {paths.LOOKED_AT} of its objects were looked at")

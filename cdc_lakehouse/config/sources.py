@@ -222,7 +222,8 @@ class InitialLoad(Section):
 
     @model_validator(mode="after")
     def _keys_of_the_type(self) -> Self:
-        of_dumps, of_databases = {"uri", "csv", "time_zone", "log_starts_at_dump"}, _OF_DATABASES
+        of_dumps = {"uri", "csv", "time_zone", "log_starts_at_dump"}
+        of_databases = {"url", "ca_file", "snapshot_ts", "connections", "chunk_rows"}
         strange = sorted(self.model_fields_set & (of_dumps if self.type == "database" else of_databases))
         if strange:
             raise ValueError(f"{strange[0]} means nothing with type {self.type}")
@@ -241,11 +242,10 @@ class InitialLoad(Section):
         return None if self.url is None else DatabaseConnection(url=self.url, ca_file=self.ca_file)
 
 
-_OF_DATABASES: Final = {"url", "ca_file", "snapshot_ts", "connections", "chunk_rows"}
-
-
 DateSeparator = Literal["none", "year", "month", "day"]
 Protocol = Literal["canal-json", "csv"]
+EXTENSIONS: Final[dict[Protocol, str]] = {"canal-json": "json", "csv": "csv"}
+"""Of the data files of each protocol."""
 
 
 class CsvOptions(Section):

@@ -248,8 +248,6 @@ class FileFormat:
     """A protocol of files, with every fact that the rest of the product needs. The options of a protocol are those of
     the sink's section `csv`, None where it has none."""
 
-    extension: str
-    """The extension of data files, without the dot."""
     decode: Callable[[Any, Iterable[bytes], FileContext], Iterator[pa.RecordBatch]]
     """Decodes a file, which comes in parts that are cut anywhere, into batches of `event_schema.DECODED`, in the order
     of its lines, with a DuckDB connection of `duckdb_sql.database`."""

@@ -10,14 +10,13 @@ from typing import Any, Final, Literal, cast
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import commit_time, is_commit_ts
-from cdc_lakehouse.config import CsvOptions, Protocol, StorageSinkSource
+from cdc_lakehouse.config import CsvOptions, Protocol
 from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Sample
 from cdc_lakehouse.decoders.formats import csv, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.decoders.json.object import read_message
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources import read_json
-from cdc_lakehouse.sources.sink.paths import SinkLayout
 
 FORMATS: Final = {
     "ticdc-canal-json": "ticdc_canal_json.FORMAT", "canal-json": "canal_json.FORMAT",
@@ -158,14 +157,12 @@ def _binary(options: CsvOptions | None) -> Literal["base64", "hex"]:
 
 FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
     "canal-json": FileFormat(
-        extension="json",
         decode=ticdc_canal_json.decode,
         redelivers=ticdc_canal_json.redelivers_canal_json,
         detect=_detect_canal_json,
         lacks_commit_ts=ticdc_canal_json.lacks_commit_ts,
     ),
     "csv": FileFormat(
-        extension="csv",
         decode=csv.decode,
         redelivers=csv.redelivers_csv,
         detect=csv.detect_csv,
@@ -176,9 +173,3 @@ FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
 }
 DEFAULT_PROTOCOL: Final[Protocol] = "canal-json"
 """TiCDC's own default, for a sink without data files."""
-EXTENSIONS: Final[Mapping[Protocol, str]] = {protocol: each.extension for protocol, each in FILE_FORMATS.items()}
-
-
-def layout_of(source: StorageSinkSource) -> SinkLayout:
-    """Return the layout of a sink's paths, as its configuration says."""
-    return SinkLayout.of(source, EXTENSIONS)

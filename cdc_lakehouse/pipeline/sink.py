@@ -14,7 +14,7 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.decoders.registry import FILE_FORMATS, layout_of
+from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import CdcError, CheckpointError, SourceError
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
@@ -101,12 +101,11 @@ class SinkListing:
 def list_source(run: FeedRun, checkpoint_ts: int, shown_ts: int) -> SinkListing:
     """List the sink. The checkpoint-ts must have been read before; `shown_ts` is a TSO up to which the source may have
     gone."""
-    layout = layout_of(run.feed.storage_sink)
-    frontier = run.frontiers.last()
+    source, frontier = run.feed.storage_sink, run.frontiers.last()
     watched = _watched(run)
     reason = _reason_for_all(run, frontier, watched, shown_ts)
     if frontier is not None and reason is None:
-        found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
+        found = _found(run, list_new(run.store, source, frontier, watched), checkpoint_ts, frontier)
         known = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
         if not found.last.missing.keys() <= known:
             reason = "an index file names a data file that is not where it is expected"
@@ -115,7 +114,7 @@ def list_source(run: FeedRun, checkpoint_ts: int, shown_ts: int) -> SinkListing:
         else:
             return found
     run.log.info("listing the whole sink: %s", reason)
-    return _found(run, list_sink(run.store, layout), checkpoint_ts, None)
+    return _found(run, list_sink(run.store, source), checkpoint_ts, None)
 
 
 def _found(run: FeedRun, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
@@ -129,10 +128,10 @@ def save_listing_state(run: FeedRun, found: SinkListing, checkpoint_ts: int, *, 
     covered = sink_files.covered_before(checkpoint_ts)
     # Whether their last files exist is known once the checkpoint has passed them.
     kept = frozenset(index.directory for index in found.listing.indexes if index.modified >= covered)
-    layout, settings = layout_of(run.feed.storage_sink), settings_digest(run.feed, found.taken.earlier)
+    source, settings = run.feed.storage_sink, settings_digest(run.feed, found.taken.earlier)
     last = run.frontiers.last()
     frontier = next_frontier(
-        found.since, found.listing, layout, settings, run.clock(), _last_ddl(run), kept=kept, unclear=unclear
+        found.since, found.listing, source, settings, run.clock(), _last_ddl(run), kept=kept, unclear=unclear
     )
     if last is None or frontier.adds_to(last) or (found.since is None and _is_old(run, last)):
         run.frontiers.write(frontier)
@@ -205,7 +204,7 @@ class Sink(LogSource):
         self.has_labels = FILE_FORMATS[run.feed.storage_sink.protocol].has_labels
 
     def _list(self) -> Listing:
-        return list_sink(self._run.store, layout_of(self._run.feed.storage_sink))
+        return list_sink(self._run.store, self._run.feed.storage_sink)
 
     @functools.cached_property
     def _schemas(self) -> sink_files.SchemaFiles:
@@ -383,7 +382,7 @@ class Sink(LogSource):
         lake, feed = self._run.lake, self._run.feed
         frontier = Frontiers(lake, feed.name).last()
         if frontier is not None and is_of_settings(frontier, feed):
-            listed = list_new(self._run.store, layout_of(feed.storage_sink), frontier)
+            listed = list_new(self._run.store, feed.storage_sink, frontier)
             return [file for file in listed.data if frontier.is_new(file)]
         files = self._list().data
         known = Segments(lake, feed.name).etags(file.path for file in files)

@@ -61,7 +61,6 @@ def read_rows(content: bytes, piece: int = 1 << 20, end_ts: int = END_TS, **opti
 
 def test_each_protocol_of_files_has_its_format() -> None:
     assert {*FILE_FORMATS} == {*get_args(Protocol)}
-    assert len({each.extension for each in FILE_FORMATS.values()}) == len(FILE_FORMATS)
 
 
 # --- What is read at once ---

@@ -1,19 +1,19 @@
-"""Layouts of sinks, by the options that differ from TiCDC's own."""
+"""Sinks, by the options that differ from TiCDC's own."""
 
 from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.config import DateSeparator, Protocol
-from cdc_lakehouse.decoders.registry import EXTENSIONS
+from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
 from cdc_lakehouse.sources.sink import listing
-from cdc_lakehouse.sources.sink.paths import SinkLayout
 
 
 def layout_with(
     separator: DateSeparator = "day", protocol: Protocol = "canal-json", *, table_ids: bool = False
-) -> SinkLayout:
-    return SinkLayout(separator, protocol, table_ids, extensions=EXTENSIONS)
+) -> StorageSinkSource:
+    given = {"uri": "s3://sink", "date_separator": separator, "protocol": protocol, "use_table_id_as_path": table_ids}
+    csv = {"csv": {"include-commit-ts": True}} if protocol == "csv" else {}
+    return StorageSinkSource.model_validate({"type": "storage_sink", "time_zone": "UTC", **given, **csv})
 
 
 def look_closely(patch: pytest.MonkeyPatch, objects: int) -> None:

@@ -45,10 +45,10 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import DateSeparator, FeedConfig
+from cdc_lakehouse.config import DateSeparator, FeedConfig, StorageSinkSource
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
-from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, SinkLayout, classify, may_be_table
+from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, classify, may_be_table
 
 _DATE_FORMATS: Final[dict[DateSeparator, str]] = {"day": "%Y-%m-%d", "month": "%Y-%m"}
 """Separators for which old dates are left out. A year looks like a physical partition, and years are few."""
@@ -165,7 +165,7 @@ class Frontier:
 def next_frontier(
     older: Frontier | None,
     listing: Listing,
-    layout: SinkLayout,
+    source: StorageSinkSource,
     settings: str,
     now: datetime.datetime,
     ddl: Mapping[str, int],
@@ -176,7 +176,7 @@ def next_frontier(
     """Return the frontier after a listing from an older one or, with None, of the whole sink. `ddl` has, by table
     directory, the version of the last DDL that was known before the sink was listed; `kept` are data directories to
     list again, whatever their age."""
-    oldest_date = _oldest_date(listing.data, layout, now)
+    oldest_date = _oldest_date(listing.data, source.date_separator, now)
     if older is not None and older.oldest_date is not None:
         oldest_date = max(older.oldest_date, oldest_date or "")
     known: Mapping[str, KnownTable] = {} if older is None else older.by_directory
@@ -185,7 +185,7 @@ def next_frontier(
         files[file.directory][_place_and_name(file)[0], file.dispatcher].append(file)
     indexes = {(index.directory, index.dispatcher): index for index in listing.indexes}
     irregular = {schema.directory for schema in listing.schemas if schema.checksum is None}
-    named = {schema.directory for schema in listing.schemas if may_be_table(schema.directory, layout)}
+    named = {schema.directory for schema in listing.schemas if may_be_table(schema.directory, source)}
     for index in listing.indexes:
         # For a directory whose only file is missing there is nothing else to remember.
         if index.directory in kept and (owner := _owner(index.directory, {*known, *files, *named})) is not None:
@@ -196,7 +196,7 @@ def next_frontier(
         table = _with_new_files(table, files[directory], indexes, older)
         table = replace(table, irregular=table.irregular or directory in irregular)
         table = replace(table, oldest_version=max(table.oldest_version, ddl.get(directory, 0)))
-        tables.append(_without_closed_places(table, kept, oldest_date if layout.separator in _DATE_FORMATS else None))
+        tables.append(_without_closed_places(table, kept, oldest_date))
     whole_at = now if older is None else older.whole_at
     return Frontier(tuple(tables), oldest_date, settings, whole_at, unclear)
 
@@ -265,13 +265,13 @@ def _without_closed_places(table: KnownTable, kept: frozenset[str], oldest_date:
     return replace(table, places=stay, sequences=sequences)
 
 
-def _oldest_date(files: Iterable[DataFile], layout: SinkLayout, now: datetime.datetime) -> str | None:
+def _oldest_date(files: Iterable[DataFile], separator: DateSeparator, now: datetime.datetime) -> str | None:
     """The first date whose directories may gain files, None where that is not known.
 
     A date is the wall clock's at the flush, so a directory is complete once there is one that is later by more than
     time zones differ. A date ahead of this machine's own clock is not trusted: it may have to be withdrawn.
     """
-    form = _DATE_FORMATS.get(layout.separator)
+    form = _DATE_FORMATS.get(separator)
     if form is None:
         return None
     today = now.astimezone(datetime.UTC).strftime(form)
@@ -317,14 +317,14 @@ _Step = Callable[[], _Result]
 """A step makes one request, rarely two."""
 
 
-def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
+def list_new(store: ObjectStore, source: StorageSinkSource, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
     """List what the sink holds beyond its frontier, some of the known files, all schema files, and all of the watched
     directories.
 
     Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
     layout.
     """
-    walk = _Walk(store, layout, frontier)
+    walk = _Walk(store, source, frontier)
     steps: list[_Step] = [partial(walk.above_tables, ""), *(partial(walk.whole, f"{path}/") for path in set(watched))]
     objects: dict[str, StoredObject | UnreadableDirectory] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -333,7 +333,7 @@ def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched
             results = list(pool.map(_take, steps))
             steps = [step for result in results for step in result.steps]
             objects.update((found.path, found) for result in results for found in result.found)
-    return classify(objects.values(), layout, frontier.by_directory)
+    return classify(objects.values(), source, frontier.by_directory)
 
 
 def _take(step: _Step) -> _Result:
@@ -343,9 +343,9 @@ def _take(step: _Step) -> _Result:
 class _Walk:
     """The steps of a listing."""
 
-    def __init__(self, store: ObjectStore, layout: SinkLayout, frontier: Frontier) -> None:
+    def __init__(self, store: ObjectStore, source: StorageSinkSource, frontier: Frontier) -> None:
         self._store = store
-        self._layout = layout
+        self._source = source
         self._frontier = frontier
         self._above = {
             "/".join(parts[:depth])
@@ -389,7 +389,7 @@ class _Walk:
     def place(self, table: KnownTable, place: str) -> _Result:
         """List a version, or a partition of one."""
         below = [known for known in table.places if known.startswith(f"{place}/")]
-        if self._layout.separator == "none" and _sequences(table, place):
+        if self._source.date_separator == "none" and _sequences(table, place):
             return _Result(self.data(table, place).found, [partial(self.place, table, path) for path in below])
         names, unreadable = self._names(f"{table.directory}/{place}/")
         dates: list[str] = []
@@ -398,7 +398,7 @@ class _Walk:
             path = f"{place}/{name}"
             if path in below:
                 steps.append(partial(self.place, table, path))
-            elif not _DATES[self._layout.separator].fullmatch(name):
+            elif not _DATES[self._source.date_separator].fullmatch(name):
                 steps.append(partial(self.whole, f"{table.directory}/{path}/"))
             elif not self._frontier.is_closed_date(name) or _sequences(table, path):
                 dates.append(path)

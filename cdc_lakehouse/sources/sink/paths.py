@@ -39,6 +39,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, is_commit_ts
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
+from cdc_lakehouse.config.sources import EXTENSIONS
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SchemaFileError, SourceError, in_one_line
 from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
@@ -68,22 +69,6 @@ _ANY_DATA_FILE: Final = re.compile(
 )
 _SEPARATORS: Final[dict[int, DateSeparator]] = {0: "none", 4: "year", 7: "month", 10: "day"}
 """By the length of a date."""
-
-
-@dataclass(frozen=True, slots=True)
-class SinkLayout:
-    """The options of a sink that determine its paths. `extensions` are those of each protocol's data files; they are
-    not an option."""
-
-    separator: DateSeparator
-    protocol: Protocol
-    table_ids: bool
-    extensions: Mapping[Protocol, str] = field(kw_only=True, repr=False, compare=False)
-
-    @classmethod
-    def of(cls, source: StorageSinkSource, extensions: Mapping[Protocol, str]) -> SinkLayout:
-        """Return the layout for the configuration."""
-        return cls(source.date_separator, source.protocol, source.use_table_id_as_path, extensions=extensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +156,17 @@ def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
     return checkpoint
 
 
-def list_sink(store: ObjectStore, layout: SinkLayout) -> Listing:
+def list_sink(store: ObjectStore, source: StorageSinkSource) -> Listing:
     """List everything in the sink, classified by its path.
 
     Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
     layout.
     """
-    return classify(store.list(), layout)
+    return classify(store.list(), source)
 
 
 def classify(
-    objects: Iterable[StoredObject | UnreadableDirectory], layout: SinkLayout, tables: Iterable[str] = ()
+    objects: Iterable[StoredObject | UnreadableDirectory], source: StorageSinkSource, tables: Iterable[str] = ()
 ) -> Listing:
     """Classify objects of a sink; `tables` are known directories of tables besides those with schema files.
 
@@ -197,11 +182,11 @@ def classify(
             listing.unknown.append(shown)
         elif not _take(found, listing):
             data.append(found)
-    known = {*tables, *(s.directory for s in listing.schemas if may_be_table(s.directory, layout))}
+    known = {*tables, *(s.directory for s in listing.schemas if may_be_table(s.directory, source))}
     for found in data:
-        file = _data_file(found, known, layout)
+        file = _data_file(found, known, source)
         if file is None:
-            _refuse_other_layout(found.path, layout)
+            _refuse_other_layout(found.path, source)
             listing.unknown.append(found.path)
         else:
             listing.data.append(file)
@@ -268,31 +253,33 @@ def table_directory(data_file: str, version: int) -> str:
     raise ValueError(f"{data_file} is not of version {version}")
 
 
-def may_be_table(directory: str, layout: SinkLayout) -> bool:
+def may_be_table(directory: str, source: StorageSinkSource) -> bool:
     """Whether the directory of a schema file is a table's; else it is a database's."""
-    return ("/" in directory) != layout.table_ids
+    return ("/" in directory) != source.use_table_id_as_path
 
 
-def _data_file(found: StoredObject, tables: set[str], layout: SinkLayout) -> DataFile | None:
+def _data_file(found: StoredObject, tables: set[str], source: StorageSinkSource) -> DataFile | None:
     # From the deepest directory up: of `db/t/7` and `db/t`, both tables, the longer one owns `db/t/7/{version}/CDC…`.
     parts = found.path.split("/")
-    below_table = _BELOW_TABLE[layout.separator]
+    below_table = _BELOW_TABLE[source.date_separator]
     for depth in range(len(parts) - 2, 0, -1):
         directory = "/".join(parts[:depth])
         if directory in tables and (match := below_table.fullmatch("/".join(parts[depth:]))):
-            return _as_data_file(found, directory, match, layout)
+            return _as_data_file(found, directory, match, source)
     # It has no schema file (yet): take the shortest plausible table name, so that the file is still landed.
     if match := _ANY_DATA_FILE.fullmatch(found.path):
         below = below_table.fullmatch(match["below"])
-        if below and ("/" in match["table"]) != layout.table_ids:
-            return _as_data_file(found, match["table"], below, layout)
+        if below and ("/" in match["table"]) != source.use_table_id_as_path:
+            return _as_data_file(found, match["table"], below, source)
     return None
 
 
-def _as_data_file(found: StoredObject, directory: str, match: re.Match[str], layout: SinkLayout) -> DataFile | None:
-    database, _, table = ("", "", "") if layout.table_ids else directory.partition("/")
+def _as_data_file(
+    found: StoredObject, directory: str, match: re.Match[str], source: StorageSinkSource
+) -> DataFile | None:
+    database, _, table = ("", "", "") if source.use_table_id_as_path else directory.partition("/")
     parts = match.groupdict()
-    if parts["extension"] != layout.extensions[layout.protocol]:
+    if parts["extension"] != EXTENSIONS[source.protocol]:
         return None
     if any(int(parts[name] or 0) > _LARGEST for name in ("version", "partition", "index")):
         return None
@@ -312,28 +299,28 @@ def _as_data_file(found: StoredObject, directory: str, match: re.Match[str], lay
     )
 
 
-def _refuse_other_layout(path: str, layout: SinkLayout) -> None:
+def _refuse_other_layout(path: str, source: StorageSinkSource) -> None:
     match = _ANY_DATA_FILE.fullmatch(path)
-    if match is None or match["extension"] not in layout.extensions.values():
+    if match is None or match["extension"] not in EXTENSIONS.values():
         return
-    if ("/" in match["table"]) if layout.table_ids else match["table"].isdigit():
-        given, other = ("true", "false") if layout.table_ids else ("false", "true")
+    if ("/" in match["table"]) if source.use_table_id_as_path else match["table"].isdigit():
+        given, other = ("true", "false") if source.use_table_id_as_path else ("false", "true")
         raise SourceError(
             f"the sink was written with use-table-id-as-path={other}, the configuration says {given}",
             segment=path,
             advice=f"set source.use_table_id_as_path to {other}",
         )
-    for protocol, extension in layout.extensions.items():
-        if protocol != layout.protocol and match["extension"] == extension:
+    for protocol, extension in EXTENSIONS.items():
+        if protocol != source.protocol and match["extension"] == extension:
             raise SourceError(
-                f"the sink was written with protocol {protocol}, the configuration says {layout.protocol}",
+                f"the sink was written with protocol {protocol}, the configuration says {source.protocol}",
                 segment=path,
                 advice=f"set source.protocol to {protocol}",
             )
     separator = _SEPARATORS[len(match["date"] or "")]
-    if separator != layout.separator:
+    if separator != source.date_separator:
         raise SourceError(
-            f"the sink was written with date-separator {separator}, the configuration says {layout.separator}",
+            f"the sink was written with date-separator {separator}, the configuration says {source.date_separator}",
             segment=path,
             advice=f"set source.date_separator to {separator}",
         )
@@ -366,11 +353,10 @@ class DetectedSink:
     whole: bool
 
 
-def detect_sink(store: ObjectStore, extensions: Mapping[Protocol, str]) -> DetectedSink:
-    """Examine the paths of a store. `extensions` are those of each protocol's data files. Raises as `ObjectStore.list`
-    does."""
+def detect_sink(store: ObjectStore) -> DetectedSink:
+    """Examine the paths of a store. Raises as `ObjectStore.list` does."""
     objects = list(itertools.islice(store.list(), LOOKED_AT + 1))
-    known: dict[str, Protocol] = {extension: protocol for protocol, extension in extensions.items()}
+    known: dict[str, Protocol] = {extension: protocol for protocol, extension in EXTENSIONS.items()}
     protocols: Counter[Protocol] = Counter()
     separators: Counter[DateSeparator] = Counter()
     directories: set[str] = set()
