@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor_uri
-from cdc_lakehouse.config.reporting import some
+from cdc_lakehouse.config.reporting import listed, plural, some
 from cdc_lakehouse.config.sources import split_query, store_options
 from cdc_lakehouse.decoders import registry
 from cdc_lakehouse.decoders.format import Sample
@@ -201,9 +201,7 @@ def _tell_layout(seen: paths.DetectedSink, source: dict[str, Any], found: list[s
     else:
         found.append(f"data files of protocol {seen.protocol} with date-separator {seen.separator}")
     if seen.tables:
-        found.append(
-            f"{len(seen.tables)} tables: {some(sorted(f'{database}.{table}' for database, table in seen.tables))}"
-        )
+        found.append(listed(sorted(f"{database}.{table}" for database, table in seen.tables), "table"))
 
 
 def _samples(store: ObjectStore, seen: paths.DetectedSink) -> list[Sample]:
@@ -249,13 +247,11 @@ def _detect_topics(uri: str) -> Detected:
     values, compressions = registry.plain_values(first_messages(asked, known))
     source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
     partitions = sum(len(topic.partitions) for topic in known)
-    found, unsure = [f"{len(known)} topics with {partitions} partitions: {some(sorted(topics))}"], list[str]()
+    found, unsure = [f"{plural(partitions, 'partition')} of {listed(sorted(topics), 'topic')}"], list[str]()
     detected = registry.detect_format(values)
     if detected is None:
-        unsure.append(
-            f"the format does not show in {len(values)} messages: see docs/kafka.md for the formats" if values else
-            "the topics have no message yet: format is a guess"
-        )  # fmt: skip
+        hidden = f"does not show in {plural(len(values), 'message')}: see docs/kafka.md for the formats"
+        unsure.append(f"the format {hidden if values else 'is a guess: the topics have no message yet'}")
     else:
         found.append(f"messages of the format {detected['format']}")
     found += [f"values that TiCDC compresses with {name}" for name in compressions]

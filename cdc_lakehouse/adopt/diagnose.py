@@ -28,12 +28,13 @@ from pyiceberg.io import load_file_io
 from cdc_lakehouse.adopt.plan import source_tables
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
-from cdc_lakehouse.config.reporting import some
+from cdc_lakehouse.config.reporting import plural, some
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, path_of
 from cdc_lakehouse.lake.faults import described, engine_errors, engine_fault
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
 from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.progress import time_span
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import LogSource, SourceStatus
 from cdc_lakehouse.sources.database.client import SourceDatabase
@@ -276,9 +277,9 @@ def _source(source: LogSource, status: SourceStatus) -> Finding:
     if status.checkpoint_ts is not None:
         seen.append(f"its checkpoint-ts is of {commit_time(status.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC")
     if status.pending_records is not None:
-        seen.append(f"{status.pending_records} records wait")
+        seen.append(f"{plural(status.pending_records, 'record')} to read")
     if dates:
-        seen.append(f"files of {len(dates)} dates wait")
+        seen.append(f"files of {plural(len(dates), 'date')} to read")
     return _ok(", ".join([*seen, *source.sample()]))
 
 
@@ -288,8 +289,8 @@ def _clock(status: SourceStatus) -> Finding:
     shown = status.checkpoint_ts
     if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
         return _ok("the source is not ahead of this machine's clock")
-    ahead = commit_time(shown) - utc_now()
-    said = f"the source's checkpoint-ts is {round(ahead.total_seconds())} seconds in the future"
+    ahead = time_span((commit_time(shown) - utc_now()).total_seconds())
+    said = f"the source's checkpoint-ts is {ahead} in the future"
     return Finding("", "warning", said, "set this machine's clock: lag and partitions follow it")
 
 
@@ -302,7 +303,7 @@ def _tables(run: FeedRun) -> Finding:
     names = [str(version.name) for version in tables]
     taken = [version for version in tables if patterns.takes(version.name.database, version.name.table)]
     idle = [each for each in patterns.include if not any(fnmatchcase(name, each) for name in names)]
-    said = f"{len(taken)} of {len(tables)} tables are taken"
+    said = f"takes {len(taken)} of {plural(len(tables), 'table')}"
     if idle:
         said = f"{said}; tables.include has {', '.join(idle)}, which matches none: the source has {some(names)}"
         return Finding("", "warning", said, "correct the pattern (case counts), or wait until the table exists")
@@ -328,7 +329,7 @@ def _dump(lake: Lake, feed: FeedConfig) -> Finding:
             return _of_binlog(database, f"at {position_of(database)}")
     assert feed.initial.uri is not None
     dump = read_dump(open_store(feed.initial.uri, lake.storage), feed.initial)
-    return _ok(f"a finished dump of {len(dump.tables)} tables at {dump.position}")
+    return _ok(f"a finished dump of {plural(len(dump.tables), 'table')} at {dump.position}")
 
 
 def _database(feed: FeedConfig) -> Finding:

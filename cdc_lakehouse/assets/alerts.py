@@ -22,6 +22,7 @@ from cdc_lakehouse.assets.checks import WITH_OWN_ALERTS
 from cdc_lakehouse.assets.runs import failed_checks, find_unfinished, last_runs
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig, ProblemKind
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import AlertNotSentError, CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.alerts import receiver_label, send
@@ -184,4 +185,4 @@ def notify_receivers(
     for label, error in errors:
         log.error(f"{label} did not take a message, which is tried again: {error}")
     messages = sum(is_told for _, _, is_told, _ in found)
-    return f"{len(problems)} problems; {messages - len(errors)} of {messages} messages were taken"
+    return f"{plural(len(problems), 'problem')}; {messages - len(errors)} of {plural(messages, 'message')} taken"

@@ -23,7 +23,7 @@ from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, VerifyConfig
-from cdc_lakehouse.config.reporting import some
+from cdc_lakehouse.config.reporting import plural, some
 from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
@@ -158,7 +158,7 @@ def _cut_rows(state: FeedState) -> Found:
     """Every table of the cut has the snapshot that the cut names, with as many rows as it says."""
     tables = cut_tables(state.lake, state.feed)
     wrong = [
-        f"{row.database}.{row.table}: {row.row_count} rows in the cut, "
+        f"{row.database}.{row.table}: {plural(row.row_count, 'row')} in the cut, "
         + ("its snapshot is gone" if there is None else f"{there} in the snapshot")
         for row, there in tables
         if row.row_count != there
@@ -171,7 +171,7 @@ def _option_conflicts(state: FeedState) -> Found:
     """No message contradicts an option of its format, such as before_2022_03_20."""
     conflicts = state.signals.option_conflicts()
     where = _where(
-        f"{each.topic} partition {each.partition} from offset {each.offset} on, {each.count} messages: {each.reason}"
+        f"{each.topic} partition {each.partition}, offset {each.offset}: {plural(each.count, 'message')}: {each.reason}"
         for each in conflicts
     )
     return not conflicts, {"messages": sum(conflict.count for conflict in conflicts), "where": where}

@@ -25,6 +25,7 @@ import yaml
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConfigurationError, EngineError, SourceUnreachableError
 
 if TYPE_CHECKING:
@@ -248,9 +249,9 @@ def problem_lines(
         reason, advice = map(printable, reason_and_advice(why))
         lines += [bad(f"    {printable(table)}: {reason}"), *([f"      {advice}"] if advice else [])]
     if quarantined:
-        lines += ["", bad(f"  quarantined: {quarantined} rows; `cdc-lakehouse quarantine list` shows them")]
+        lines += ["", bad(f"  quarantined: {plural(quarantined, 'row')}; `cdc-lakehouse quarantine list` shows them")]
     if discarded:
-        lines += ["", f"  discarded: {discarded} rows that could not be used and were given up"]
+        lines += ["", f"  discarded: {plural(discarded, 'row')} that could not be used and were given up"]
     said = [*(f"  note: {note}" for note in notes), *(doubtful(f"  warning: {warning}") for warning in warnings)]
     return lines + [line for each in said for line in ("", each)]
 

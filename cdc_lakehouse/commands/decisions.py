@@ -18,6 +18,7 @@ import click
 
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.common import DONE, HELD, Asked, of_feeds, os_user, printable, say
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.problems import (
     BAD_SCHEMA_FILE,
     BAD_TABLE_OF_DUMP,
@@ -192,7 +193,7 @@ def replay(asked: Asked, ids: Sequence[str], table: str | None) -> int:
         tried = [row.segment for row in others]
         documents.append({"feed": run.feed.name, "decoded_again": len(landed), "tried_by_each_run": tried})
         if landed:
-            lines.append(f"feed {run.feed.name}: the next run decodes again {len(landed)} segments")
+            lines.append(f"feed {run.feed.name}: the next run decodes {plural(len(landed), 'segment')} again")
         lines += [f"  {printable(segment)}: each run tries it again by itself" for segment in tried]
     return _answer(asked, documents, lines, "none of these rows can be decoded again")
 
@@ -311,8 +312,7 @@ def resolution(row: Quarantined) -> str:
 
 
 def _count(rows: Sequence[Quarantined]) -> str:
-    count = sum(row.count for row in rows)
-    return f"{count} row{'' if count == 1 else 's'}"
+    return plural(sum(row.count for row in rows), "row")
 
 
 # --- Tables ---

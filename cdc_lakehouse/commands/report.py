@@ -27,8 +27,9 @@ from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say, short
 from cdc_lakehouse.commands.decisions import groups, place_of, resolution, since, table_of
-from cdc_lakehouse.commands.status import FailedRuns, failed_runs, of_job
+from cdc_lakehouse.commands.status import FailedRuns, failed_or_killed, failed_runs, last_run, of_job
 from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -251,7 +252,7 @@ def _tiles(state: FeedState, decoded: int) -> str:
 def _notes(state: FeedState, failed: Sequence[dict[str, Any]]) -> str:
     notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error.coded}"]
     notes += [problem.text for problem in find_problems(state, "held", "quarantined", "stale")]
-    notes += [f"the last run{of_job(run)} failed: {run['error']}" for run in failed]
+    notes += [": ".join(sentences) for sentences in failed_or_killed(last_run(state, failed), failed)]
     notes += [*state.contradictions, *state.warnings]
     if not notes:
         return '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
@@ -299,18 +300,10 @@ def _table(state: FeedState, name: TableName, word: str, changes: tuple[int, int
 
 def _quarantine(open_rows: Sequence[Quarantined]) -> str:
     found = groups(open_rows)
-    rows = [
-        [
-            alike[0].error_class,
-            table_of(alike[0]),
-            _count(sum(row.count for row in alike)),
-            since(alike),
-            alike[0].id,
-            place_of(alike[0]),
-            alike[0].message,
-        ]
-        for alike in found[:_MOST_ROWS]
-    ]
+    rows: list[list[str]] = []
+    for alike in found[:_MOST_ROWS]:
+        row, count = alike[0], _count(sum(row.count for row in alike))
+        rows.append([row.error_class, table_of(row), count, since(alike), row.id, place_of(row), row.message])
     header = ["class", "table", "rows", "since", "first", "where", "message"]
     return _grid(header, rows, frozenset({2}), frozenset({5, 6})) + _more(len(found) - _MOST_ROWS)
 
@@ -338,10 +331,13 @@ def _cuts(state: FeedState) -> list[_Cut]:
     rows = state.checkpoints.newest(_MOST_ROWS)
     known = [health.sizes for health in state.health.values() if health is not None]
     sizes: dict[int | None, int] = {None: 0, **{id: size for each in known for id, size in each}}
+    # Before it a table of this name was another one, which was dropped.
+    began = {life.last.name: life.versions[0].commit_ts for life in state.history.incarnations().values()}
     of_cut: dict[int, list[int | None]] = {}
     for row in rows.select(["checkpoint_ts", "database", "table", "snapshot_id"]).to_pylist():
         of_tables = of_cut.setdefault(row["checkpoint_ts"], [])
-        if TableName(row["database"], row["table"]) in state.health:
+        name = TableName(row["database"], row["table"])
+        if name in state.health and row["checkpoint_ts"] >= began.get(name, 0):
             of_tables.append(sizes.get(row["snapshot_id"]))
     columns = [("published_at", "max"), ("row_count", "count"), ("row_count", "sum")]
     found = sorted(zip(*rows.group_by("checkpoint_ts").aggregate(columns).to_pydict().values(), strict=True))
@@ -369,7 +365,7 @@ def _changes(cuts: Sequence[int], segments: pa.Table) -> list[int]:
 def _events(state: FeedState, cuts: Iterable[_Cut], failed: Iterable[dict[str, Any]]) -> Iterator[_Event]:
     """Yield what happened to a feed: runs that published or failed, DDL, and what holds tables."""
     for cut in cuts:
-        numbers = f"{_count(cut.tables)} tables, {_count(cut.rows)} rows, {time_span(cut.lag_seconds)} behind"
+        numbers = f"{plural(cut.tables, 'table')}, {plural(cut.rows, 'row')}, {time_span(cut.lag_seconds)} behind"
         yield cut.published_at, "run", "", f"published {cut.checkpoint_ts}: {numbers}"
     for run in failed:
         yield datetime.datetime.fromisoformat(run["ended_at"]), "run", "", f"failed{of_job(run)}: {run['error']}"
@@ -379,7 +375,7 @@ def _events(state: FeedState, cuts: Iterable[_Cut], failed: Iterable[dict[str, A
             table = str(version.name).removesuffix(".")
             yield commit_time(version.commit_ts), "DDL", table, f"{version.effect}: {version.query}"
     for alike in groups(state.quarantine.rows):
-        row, rows = alike[0], f"{_count(sum(row.count for row in alike))} rows"
+        row, rows = alike[0], plural(sum(row.count for row in alike), "row")
         began, why = min(each.quarantined_at for each in alike), f"quarantined as {row.error_class}: {place_of(row)}"
         yield began, "hold", table_of(row), f"{rows} {why}"
         if row.resolved_at is not None:
@@ -452,26 +448,16 @@ def _lanes(events: Sequence[_Event]) -> str:
     first, last = events[-1][0], events[0][0]
     scale = 836 / max(1.0, (last - first).total_seconds())
     heights = {lane: 10 + 36 * n for n, lane in enumerate(_LANES)}
+    axes = "".join(f'<line x1="0" y1="{y}" x2="900" y2="{y}"/>' for y in (42, 78, 114))
     marks: list[str] = []
     for at, lane, table, text in events:
-        title = f"{_time(at)} {table} {short(text, _TOOLTIP)}"
-        marks.append(_bar(60 + (at - first).total_seconds() * scale, heights[lane], 4, 28, title))
+        title = _text(f"{_time(at)} {table} {short(text, _TOOLTIP)}")
+        place = f'x="{60 + (at - first).total_seconds() * scale:.1f}" y="{heights[lane]:.1f}"'
+        marks.append(f'<g><title>{title}</title><rect {place} width="4.0" height="28.0"/></g>')
     names = "".join(f'<text x="0" y="{y + 18}">{lane}</text>' for lane, y in heights.items())
-    return _chart((42, 78, 114), "".join(marks) + names, _time(first), _time(last))
-
-
-def _bar(x: float, y: float, width: float, height: float, title: str) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f"<g><title>{_text(title)}</title><rect {place}/></g>"
-
-
-def _chart(lines: Sequence[int], content: str, first: str, last: str) -> str:
-    """Return a drawing with horizontal lines, and below them what its left and its right end are."""
-    axes = "".join(f'<line x1="0" y1="{y}" x2="900" y2="{y}"/>' for y in lines)
-    ends = _text(first) if first == last else f"{_text(first)} to {_text(last)}"
-    note = f'<text x="0" y="130">{ends}</text>'
+    ends = _time(first) if first == last else f"{_time(first)} to {_time(last)}"
     form = 'class="lanes" viewBox="0 0 900 136" role="img" preserveAspectRatio="xMinYMid meet"'
-    return f"<svg {form}>{axes}{content}{note}</svg>"
+    return f'<svg {form}>{axes}{"".join(marks)}{names}<text x="0" y="130">{ends}</text></svg>'
 
 
 def _more(left_out: int) -> str:

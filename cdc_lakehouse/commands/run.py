@@ -42,6 +42,7 @@ from cdc_lakehouse.commands.common import (
     short,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import (
     CdcError,
     ConcurrentRunError,
@@ -532,7 +533,7 @@ def _text(result: RunResult) -> str:
         what = "published" if result.published else "nothing to do: published before,"
         lines.append(f"  {what} checkpoint-ts {result.checkpoint_ts} ({result.checkpoint_time})")
     if result.loaded_rows:
-        lines.append(f"  loaded {result.loaded_rows} rows of the dump")
+        lines.append(f"  loaded {plural(result.loaded_rows, 'row')} of the dump")
     if result.tables:
         header = ["table", "rows in", "insert", "update", "delete", "rows now", "ddl"]
         lines += ["", *grid(header, [_table_row(table) for table in result.tables])]

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sample.shop import follow, write_history
 
@@ -85,7 +86,8 @@ def command(
     else:
         checkpoint = write_history(sink, start=start, end=end, transactions=transactions, seed=seed)
         wrote |= {"sink": str(sink), "transactions": transactions, "checkpoint_ts": checkpoint}
-        said.append(f"wrote {transactions} transactions of {days} days to {sink}, checkpoint-ts {checkpoint}")
+        written = f"{plural(transactions, 'transaction')} of {plural(days, 'day')}"
+        said.append(f"wrote {written} to {sink}, checkpoint-ts {checkpoint}")
     configuration = directory / "lakehouse.yaml"
     if not configuration.exists():
         configuration.write_text(_CONFIGURATION.format(start_date=first.isoformat()), encoding="utf-8")

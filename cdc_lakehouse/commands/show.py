@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.commands.common import DONE, Asked, grid, of_feeds, printable, say, short
-from cdc_lakehouse.config.reporting import guess, some
+from cdc_lakehouse.config.reporting import guess, plural, some
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.current.typed_rows import lake_columns
 from cdc_lakehouse.pipeline.dump import PendingLoad
@@ -149,7 +149,7 @@ def _plain(value: object) -> str:
 
 
 def _text(table: ReadableTable, count: int, arrow: pa.Table) -> str:
-    title = f"{table.name}: {count} rows"
+    title = f"{table.name}: {plural(count, 'row')}"
     if not count and table.snapshot_id is None:
         return title
     cells = [[_cell(value) for value in row.values()] for row in arrow.to_pylist()]
@@ -280,7 +280,7 @@ def _of_load(load: PendingLoad) -> str:
     if load.files is None:
         return "the tables of the database are to be read"
     waits = "" if load.waits is None else f"; {load.waits}"
-    return f"{load.files} files of {load.tables} tables ({load.bytes} bytes) are to be loaded{waits}"
+    return f"to load: {plural(load.files, 'file')} of {plural(load.tables or 0, 'table')}, {load.bytes:,} bytes{waits}"
 
 
 def _of_statement(pending: PendingStatement) -> list[str]:
@@ -296,6 +296,6 @@ def _of_statement(pending: PendingStatement) -> list[str]:
 
 
 def _of_table(table: TablePlan) -> list[str]:
-    lines = [f"  {table.table} ({table.iceberg_table}): {table.rows} rows, {table.rewritten} to be rewritten"]
+    lines = [f"  {table.table} ({table.iceberg_table}): {plural(table.rows, 'row')}, {table.rewritten:,} to rewrite"]
     lines += [f"    {statement}" for statement in table.statements or ("nothing changes but rows",)]
     return lines if table.hold is None else [*lines, f"    held: {table.hold}"]

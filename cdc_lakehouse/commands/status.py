@@ -28,6 +28,7 @@ from cdc_lakehouse.commands.common import (
     short,
 )
 from cdc_lakehouse.config import ProblemKind
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.tables.lease import last_holder
@@ -100,9 +101,9 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
     initial: what is loaded of the feed's dump: its `position` (a TSO), files, bytes and rows; `reading` is the
       progress of reading the database, for a feed that begins with it.
     tables: those of the published cut and the held ones. `checkpoint_ts` is of the last cut that has the table, None
-      for a held one that never was in a cut; `held` is the reason; `stale` says whether it is older than its own
-      freshness_minutes, `late` than its own or its feed's; `health` is of the table's files now, None without
-      --files, and when the table does not exist or cannot be read.
+      for a held one that never was in a cut; `held` is the reason; `late` says whether it is older than its own or its
+      feed's freshness_minutes; `health` is of the table's files now, None without --files, and when the table does not
+      exist or cannot be read.
     last_run: the run that held the feed last; `ended_at` is None while it goes on.
     failed_runs: the last runs of the feed and of its own jobs (`job`) that failed; `next_try_at` is when the sensor
       retries one, if it does and Dagster's daemon runs.
@@ -115,10 +116,8 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
         attention.append("messages contradict an option of their format")
     if source.error is not None:
         attention.append("the source cannot be used")
-    attention += [f"the last run{of_job(run)} failed" for run in failed]
-    last = _last_run(state, failed)
-    if last is not None and last["was_killed"]:
-        attention.append("the last run was killed")
+    last = last_run(state, failed)
+    attention += [said for said, _ in failed_or_killed(last, failed)]
     return {
         "feed": state.feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
@@ -193,7 +192,6 @@ def _iso(seconds: float) -> str:
 
 
 def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -> list[dict[str, Any]]:
-    stale = {name for name, _, _ in state.stale_tables()}
     return [
         {
             "database": name.database,
@@ -202,7 +200,6 @@ def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -
             "checkpoint_ts": None if row is None else row.checkpoint_ts,
             "lag_seconds": state.lag_of(name),
             "held": state.held.get(name),
-            "stale": name in stale,
             "late": state.is_late(name),
             "health": None if (health := healths.get(name)) is None else health_document(health),
         }
@@ -210,7 +207,7 @@ def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -
     ]
 
 
-def _last_run(state: FeedState, failed: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def last_run(state: FeedState, failed: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """A run that is known to have failed was not killed: it could not release the feed, as on a full disk."""
     holder = last_holder(state.lake, state.feed.name)
     if holder is None:
@@ -220,6 +217,14 @@ def _last_run(state: FeedState, failed: Sequence[dict[str, Any]]) -> dict[str, A
     if ended_at is None and not holder.is_alive(state.now):
         ended_at = holder.expires_at.isoformat(timespec="seconds")
     return {"run": holder.run, "host": holder.host, "ended_at": ended_at, "was_killed": was_killed}
+
+
+def failed_or_killed(last: dict[str, Any] | None, failed: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return a sentence for each of the last runs that did not end well, with the details."""
+    found = [(f"the last run{of_job(run)} failed", run["error"]) for run in failed]
+    if last is not None and last["was_killed"]:
+        found.append(("the last run was killed", f"run {last['run']} on {last['host']}"))
+    return found
 
 
 def _initial(state: FeedState) -> dict[str, Any] | None:
@@ -251,7 +256,7 @@ def _text(status: dict[str, Any], *, files: bool) -> str:
         f"  published  {_moment(status['published_checkpoint_ts'], status['published_lag_seconds'])}",
     ]
     if (run := status["last_run"]) is not None:
-        ended = f"until {run['ended_at']}" if run["ended_at"] is not None else "it goes on"
+        ended = f"until {run['ended_at']}" if run["ended_at"] is not None else "in progress"
         killed = ", when it was killed" if run["was_killed"] else ""
         lines.append(f"  last run   {run['run']} on {run['host']}, {ended}{killed}")
     lines += [bad(f"  failed     {line}") for run in status["failed_runs"] for line in _failed_lines(run)]
@@ -286,7 +291,7 @@ def of_job(run: dict[str, Any]) -> str:
 def _coloured(line: str, table: dict[str, Any]) -> str:
     if table["held"] is not None:
         return bad(line)
-    return doubtful(line) if table["stale"] else line
+    return doubtful(line) if table["late"] else line
 
 
 def _table_row(table: dict[str, Any]) -> list[str]:
@@ -306,18 +311,18 @@ def _loaded(initial: dict[str, Any]) -> str:
         return f"the database is being read: {ReadingProgress(**reading)}"
     if not initial["files"]:
         return "the dump is not loaded yet"
-    done = f"{initial['rows']} rows of {initial['files'] - initial['files_left']} files are loaded"
-    left = f"; {initial['files_left']} files ({initial['bytes_left']} bytes) are left" if initial["files_left"] else ""
-    return done + left
+    done = f"loaded {plural(initial['rows'], 'row')} of {plural(initial['files'] - initial['files_left'], 'file')}"
+    left = f"; {plural(initial['files_left'], 'file')} left ({initial['bytes_left']:,} bytes)"
+    return done + (left if initial["files_left"] else "")
 
 
 def _source(status: dict[str, Any]) -> str:
     if "pending_records" in status:
-        return f"{status['pending_records']} offsets are not landed"
+        return f"{plural(status['pending_records'], 'offset')} to land"
     if "landed_entries" in status:
         reached = "cannot be used" if status["error"] is not None else "reachable"
         last = "" if status["landed_position"] is None else f", the last one at {status['landed_position']}"
-        return f"{reached}; {status['landed_entries']} entries are landed{last}"
+        return f"{reached}; {plural(status['landed_entries'], 'entry')} landed{last}"
     return _moment(status["source_checkpoint_ts"], status["source_lag_seconds"])
 
 

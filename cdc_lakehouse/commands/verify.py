@@ -25,6 +25,7 @@ from cdc_lakehouse.commands.common import (
     say,
 )
 from cdc_lakehouse.commands.run import repair
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.operate import verify
 from cdc_lakehouse.operate.verify import Difference, TableResult, Values, VerifyOptions, VerifyResult
@@ -120,7 +121,7 @@ def _repair(asked: Asked, result: VerifyResult, *, ask: bool, progress: Shown) -
     if not planned:
         return done
     keys = sum(len(each.rows) for each in planned)
-    question = f"Write {keys} rows of the source into {', '.join(str(each.name) for each in planned)}?"
+    question = f"Write {plural(keys, 'row')} of the source into {', '.join(str(each.name) for each in planned)}?"
     if ask and not click.confirm(question, err=True):
         done.refused |= {str(each.name): "not confirmed" for each in planned}
         return done
@@ -138,7 +139,7 @@ def _repair(asked: Asked, result: VerifyResult, *, ask: bool, progress: Shown) -
 
 def _repair_lines(repair: _Repair) -> list[str]:
     lines = [
-        f"  repaired {each.name} at {each.checkpoint_ts}: {each.count('I')} rows inserted, {each.count('U')} updated, "
+        f"  repaired {each.name} at {each.checkpoint_ts}: {each.count('I')} inserted, {each.count('U')} updated, "
         f"{each.count('D')} deleted"
         for each in repair.tables
     ]
@@ -226,7 +227,7 @@ def _summary(result: VerifyResult) -> str:
     equal = sum(table.result == "equal" for table in result.tables)
     if not result.held or result.error is not None or equal < len(result.tables):
         return result.result
-    return f"{equal} tables equal; {len(result.held)} held, not compared"
+    return f"{plural(equal, 'table')} equal; {len(result.held)} held, not compared"
 
 
 def _cells(table: TableResult) -> list[str]:
@@ -248,7 +249,7 @@ def _notes(table: TableResult, rows: int) -> list[str]:
     for difference in shown:
         lines += _difference(difference)
     if table.differing_keys > len(shown):
-        lines.append(f"    and {table.differing_keys - len(shown)} more keys")
+        lines.append(f"    and {plural(table.differing_keys - len(shown), 'more key')}")
     return ["", f"  {table.name}", *lines] if lines else []
 
 

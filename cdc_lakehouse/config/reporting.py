@@ -129,10 +129,20 @@ def _given(raw: Any, place: Place) -> Any:
     return raw if isinstance(raw, (str, int, float, bool)) else None
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 row, 1,200 rows, 2 entries."""
+    return f"{number:,} {noun if number == 1 else noun.replace('entry', 'entrie') + 's'}"
+
+
 def some(names: Sequence[str], most: int = 12) -> str:
     """Return the first names with commas between, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def listed(names: Sequence[str], noun: str, most: int = 12) -> str:
+    """Return the number of names, and the first of them."""
+    return f"{plural(len(names), noun)}: {some(names, most)}"
 
 
 def guess(given: object, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import AlertReceiver, ProblemKind
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.operate.state import FeedState, TableHealth
 from cdc_lakehouse.pipeline.progress import time_span
 
@@ -83,11 +84,11 @@ def _held(state: FeedState) -> Iterator[Problem]:
 
 
 def _quarantined(state: FeedState) -> Iterator[Problem]:
-    brief = f"{state.quarantine.count()} rows are quarantined"
+    brief = f"{plural(state.quarantine.count(), 'row')} in quarantine"
     for table, rows in sorted(state.quarantined.items(), key=str):
         name = "" if table is None else str(table)
         where = f" of the table {name}" if name else ""
-        text = f"{rows} rows{where} could not be used; `cdc-lakehouse quarantine list` shows them"
+        text = f"{plural(rows, 'row')}{where} could not be used; `cdc-lakehouse quarantine list` shows them"
         yield Problem(state.feed.name, "quarantined", name, text, brief)
 
 
@@ -104,10 +105,11 @@ def _stale(state: FeedState) -> Iterator[Problem]:
 
 
 def _stale_tables(state: FeedState) -> Iterator[Problem]:
-    for table, lag, allowed in state.stale_tables():
-        limit = f"its freshness_minutes is {allowed}"
-        text = f"the table {table} is {lag / 60:.0f} minutes old; {limit}"
-        yield Problem(state.feed.name, "stale", str(table), text, f"{table} is {time_span(lag)} old, and {limit}")
+    for table in filter(state.is_late, state.tables):
+        # Tables without a limit of their own are late with their feed, which is one problem.
+        if allowed := state.feed.settings_of(table.database, table.table).freshness_minutes:
+            said = f"{table} is {time_span(state.lag_of(table) or 0)} old, and its freshness_minutes is {allowed}"
+            yield Problem(state.feed.name, "stale", str(table), f"the table {said}", said)
 
 
 def _of_feed(value: Callable[[FeedState], float | None]) -> Any:

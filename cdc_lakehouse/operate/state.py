@@ -9,7 +9,7 @@ import json
 import math
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -229,8 +229,7 @@ def uncounted_lines(lake: Lake, feed: str) -> list[str]:
     wrong = (pc.field("lines") != given) | (pc.field("quarantined") != 0)
     suspects = rows.filter(wrong | pc.field("segment").isin(pa.array(kept, pa.string())))
     return [
-        f"{segment}: {lines} lines, {events} events, {rejected} rejected, {kept[segment]} in the quarantine, "
-        f"{others} others"
+        f"{segment}: lines {lines}, events {events}, rejected {rejected}, quarantined {kept[segment]}, others {others}"
         for segment, lines, events, others, rejected in sorted(tuple(row.values()) for row in suspects.to_pylist())
         if lines != events + others + rejected or rejected != kept[segment]
     ]
@@ -441,13 +440,6 @@ class FeedState:
         """Whether a table lags more than its `freshness_minutes` allow, or its feed's where it has none."""
         own, lag = self.feed.settings_of(table.database, table.table).freshness_minutes, self.lag_of(table)
         return lag is not None and lag > (own or self.feed.freshness_minutes) * 60
-
-    def stale_tables(self) -> Iterator[tuple[TableName, float, int]]:
-        """Yield the tables that lag more than their `freshness_minutes` allow, with the seconds and these minutes."""
-        for table in self.tables:
-            lag, allowed = self.lag_of(table), self.feed.settings_of(table.database, table.table).freshness_minutes
-            if allowed is not None and lag is not None and lag > allowed * 60:
-                yield table, lag, allowed
 
     @functools.cached_property
     def health(self) -> dict[TableName, TableHealth | None]:

@@ -38,6 +38,7 @@ from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType, Form, form_o
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, quoted
 from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.formats.dump import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.errors import CdcError, PermanentError
 from cdc_lakehouse.lake.current import value_parsing
@@ -588,7 +589,7 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
     if found.checkpoint_ts is None or found.incarnation is None:
         raise NotRepairableError("it was not compared", advice="mend what was in the way, then verify again")
     if len(found.differences) < found.differing_keys:
-        raise NotRepairableError(f"{found.differing_keys} keys differ, and no more than {MOST_KEYS} are repaired")
+        raise NotRepairableError(f"{plural(found.differing_keys, 'key')} to repair; the limit is {MOST_KEYS}")
     version = version_at(run.history.history, found.incarnation, found.checkpoint_ts)
     texts = _EventTexts(run, version)
     # Rows of the source may have been read without columns that those of the lake have.

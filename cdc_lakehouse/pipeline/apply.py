@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
@@ -553,8 +554,8 @@ def _audit(run: FeedRun, turns: Sequence[_Turn], synthetic: SyntheticWriter) -> 
             run.log.error("table %s could not be updated: %s", name, turn.failure)
         elif found.rejected:
             rejected += found.rejected
-            count, first = sum(row.count for row in found.rejected), found.rejected[0]
-            reason = f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
+            count, first = plural(sum(row.count for row in found.rejected), "row"), found.rejected[0]
+            reason = f"its columns cannot hold {count}, the first at {first.segment} line {first.line}"
             reason += f": {found.misfit}" if found.misfit else ""
             if skips or all(is_discarded(row) for row in found.rejected):
                 run.log.warning("table %s goes on without rows: %s", name, reason)

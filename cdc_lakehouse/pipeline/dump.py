@@ -18,6 +18,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.formats.dump import DumpContext, decode_rows
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
@@ -90,12 +91,11 @@ class DumpSource(Source):
             else:
                 dump = DatabaseDump(self._run, self._initial, self._store, self._taken.takes_name).read()
         except SourceError as error:
-            landed = self._run.segments.undecoded(DUMP)
+            landed = sum(map(len, self._run.segments.undecoded(DUMP).values()))
             if not landed:
                 raise
             raise SourceError(
-                f"{sum(map(len, landed.values()))} files of the dump at {self._store.uri} are not loaded yet, and it "
-                f"cannot be read: {error.message}",
+                f"the dump at {self._store.uri}, with {plural(landed, 'file')} to load, is unreadable: {error.message}",
                 feed=self._run.feed.name,
                 segment=error.segment,
                 advice=_WAY_OUT,
@@ -330,7 +330,7 @@ class DumpSource(Source):
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         if missing := self._missing(segments):
             raise SourceError(
-                f"{len(missing)} files of the dump that were loaded are no longer part of it",
+                f"the dump no longer has {plural(len(missing), 'file')} that it was loaded from",
                 feed=self._run.feed.name,
                 segment=missing[0],
                 advice=_WAY_OUT,
@@ -397,7 +397,7 @@ class DumpSource(Source):
                 rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, str(error), None, name.database, name.table))
             rows = counted.get(name)
             if None not in (table.rows, rows) and table.rows != rows:
-                message = f"the dump says that the table has {table.rows} rows, and its files have {rows}"
+                message = f"rows by the dump: {table.rows}, in its files: {rows}"
                 rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table))
         return changes, rejected
 

@@ -77,7 +77,7 @@ def unmatched_patterns(tables: TablesConfig, history: History) -> list[str]:
 
 def _sentence(pattern: str, seen: list[str]) -> str:
     alike = [name for name in seen if fnmatchcase(name.lower(), pattern.lower())]
-    said = f"the pattern {pattern} of tables.include matches none of the {len(seen)} tables that were seen"
+    said = f"the pattern {pattern} of tables.include matches none of the tables seen so far ({len(seen)})"
     if not alike:
         return said
     others = "" if len(alike) == 1 else f", and {len(alike) - 1} more"

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_namespace
 from cdc_lakehouse.sources.dump import database as dumped
@@ -69,10 +70,9 @@ class ReadingProgress:
 
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f"; about {time_span(self.seconds_left)} left"
-        return (
-            f"{self.rows} of about {self.estimated_rows} rows are read ({self.bytes} bytes), {self.tables_read} of "
-            f"{self.tables} tables, {self.ranges_read} of {self.ranges} ranges{left}"
-        )
+        tables, ranges = plural(self.tables, "table"), plural(self.ranges, "range")
+        read = f"{self.rows:,} of about {plural(self.estimated_rows, 'row')} are read ({self.bytes:,} bytes)"
+        return f"{read}, {self.tables_read} of {tables}, {self.ranges_read} of {ranges}{left}"
 
 
 def location_of(lake: Lake, feed: str) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, tso, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.config.reporting import listed, plural
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import FileContext
@@ -220,18 +221,17 @@ class Sink(LogSource):
         found = list_source(run, self._checkpoint_ts, shown_ts)
         listing, self._schemas = found.listing, found.schemas
         if listing.unknown:
-            examples = ", ".join(listing.unknown[:5])
-            faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")
+            faults.append(f"not read, because a TiCDC sink has no such files: {listed(listing.unknown, 'file', 5)}")
         require_no_gap(run, self._schemas.first_ts())
         files, nameless = _named(listing.data, self._schemas)
         if nameless:
-            faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
+            faults.append(f"waiting for the schema file that names their table: {listed(nameless, 'file', 1)}")
         # Before anything of this run lands: it is compared with what had landed.
         sink_files.quarantine_expired(run, files, self._schemas, found.taken, shown_ts, whole=found.since is None)
         wanted = [file for file in files if found.taken.takes(file.database, file.table)]
         wanted, late = _without_summarized(run, wanted)
         if late:
-            faults.append(f"{len(late)} files were written after the rows of their date went, and not read: {late[0]}")
+            faults.append(f"not read, because the rows of their date were removed before: {listed(late, 'file', 1)}")
         source = run.feed.storage_sink
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
         new = tuple(_new_segments(run, wanted, batches, found.taken))
@@ -342,7 +342,7 @@ class Sink(LogSource):
         if unreadable:
             segment, reason = next(iter(unreadable.items()))
             raise SourceError(
-                f"{len(unreadable)} segments cannot be decoded again: {reason}",
+                f"cannot decode {plural(len(unreadable), 'segment')} again: {reason}",
                 feed=run.feed.name,
                 segment=segment,
                 advice="restore them; a file whose content changed is taken by the next run, without being asked",
@@ -398,7 +398,7 @@ class Sink(LogSource):
     def expiration(self, checkpoint_ts: int | None) -> tuple[str, str | None]:
         read, days = self._published_ts(), self._run.feed.storage_sink.file_expiration_days
         if days:
-            said = f"files expire after {days} days"
+            said = f"files expire after {plural(days, 'day')}"
         else:
             oldest = min(filter(None, {file.feed_date for file in self._list().data}), default=None)
             said = "when files expire is not known" + ("" if oldest is None else f"; the oldest ones are of {oldest}")

@@ -18,6 +18,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.config import CsvOptions, FeedConfig
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Layout
@@ -620,7 +621,8 @@ def _mistake(options: CsvOptions, fields: Sequence[str | None], extra: int) -> s
 
 def _nothing_fits(change: SchemaChange, values: int) -> str:
     total = len(change.columns)
-    counts = f"the rows have {values} values, the schema file of version {change.commit_ts} {total} columns"
+    schema = f"the schema file of version {change.commit_ts} {plural(total, 'column')}"
+    counts = f"the rows have {plural(values, 'value')}, {schema}"
     if values >= total:
         return counts
     return (

@@ -13,6 +13,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.changelog.versions import NOT_UNDERSTOOD
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.problems import BAD_STATEMENT, BAD_VALUE, RAW_LIMIT, Rejected
 from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
@@ -53,9 +54,9 @@ def require_few_rejected(run: FeedRun, landed_at: Collection[datetime.datetime] 
         if count > limit:
             first = min(rejected, key=lambda row: (row.segment, row.line or 0))
             raise QuarantineLimitError(
-                f"{count} rows of what the run of {at:%Y-%m-%d %H:%M:%S} UTC has landed are quarantined, more than "
-                f"policy.max_quarantined_rows ({limit}); nothing is "
-                f"applied or published. The first is {first.id} ({first.error_class}: {first.message})",
+                f"the run of {at:%Y-%m-%d %H:%M:%S} UTC quarantined {plural(count, 'row')}; "
+                f"policy.max_quarantined_rows is {limit}, so nothing is applied or published. "
+                f"The first is {first.id} ({first.error_class}: {first.message})",
                 feed=run.feed.name,
                 segment=first.segment,
                 line=first.line,

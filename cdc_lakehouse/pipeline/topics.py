@@ -21,6 +21,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation, ObservedColumn
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Decode, Format, Options
 from cdc_lakehouse.decoders.problems import Rejected
@@ -509,7 +510,7 @@ class Topics(RecordSource):
     def poll(self, asked: str | None) -> SourceState:
         pending = self._pending()
         shown = repr(sorted((*partition, *offsets) for partition, offsets in pending.offsets.items())).encode()
-        waits = f"{pending.records} offsets are not landed"
+        waits = f"{plural(pending.records, 'offset')} to land"
         reason = waits if pending.records else "all messages of the topics are landed"
         return self._state(shown, asked, reason, waiting=bool(pending.records), faults=pending.faults)
 

@@ -110,7 +110,7 @@ def test_each_receiver_gets_its_form_of_what_it_asks_for(
     daemon = AlertSensor(lake, instance, slack, email(mail, "a@example.com", "b@example.com"))
     held(daemon, **{"d.<x>\n&": "why"})
     ended(instance, lake.name, fails=True)
-    assert daemon.tick() == "2 problems; 2 of 2 messages were taken"
+    assert daemon.tick() == "2 problems; 2 of 2 messages taken"
     ((path, headers, document),) = hook.requests
     assert (path, headers["Content-Type"].split(";")[0]) == (f"/slack/{SECRET}", "application/json")
     assert document == {"text": f"*cdc_lakehouse*\nnew: feed {lake.name}: the table d.&lt;x&gt;\n&amp; is held: why"}
@@ -132,15 +132,15 @@ def test_failing_receiver_is_tried_again_without_the_others(
         daemon = AlertSensor(lake, instance, webhook(hook), webhook(whole), email(mail))
         held(daemon, **{"d.x": "why"})
         hook.status, hook.location, mail.answer = status, hook.url("x") if how == "redirect" else None, "554 no"
-        assert daemon.tick() == "1 problems; 1 of 3 messages were taken"
+        assert daemon.tick() == "1 problem; 1 of 3 messages taken"
         assert told(whole) == [("opened", "held", "d.x")]
         assert [path for path, _, _ in hook.requests] == [f"/hook/{SECRET}"], "no redirect is followed"
         hook.requests.clear()
         mail.mails.clear()
         hook.status, hook.location, mail.answer = 204, None, "250 ok"
-        assert daemon.tick() == "1 problems; 2 of 2 messages were taken"
+        assert daemon.tick() == "1 problem; 2 of 2 messages taken"
         assert (told(hook), told(whole), len(mail.mails)) == ([("opened", "held", "d.x")], [], 1)
-        assert daemon.tick() == "1 problems; 0 of 0 messages were taken"
+        assert daemon.tick() == "1 problem; 0 of 0 messages taken"
     shown = "".join([*capfd.readouterr(), caplog.text])
     assert "alerts[0] (webhook) did not take a message" in shown and "alerts[2] (email)" in shown
     assert SECRET not in shown
@@ -154,7 +154,7 @@ def test_absent_receiver_is_reported_without_its_address(
     bad = {"type": "slack", "url": "http://127.0.0.1:1/\x01${HOOK}"}
     daemon = AlertSensor(lake, instance, webhook(gone), bad)
     held(daemon, **{"d.x": "why"})
-    assert daemon.tick() == "1 problems; 0 of 2 messages were taken"
+    assert daemon.tick() == "1 problem; 0 of 2 messages taken"
     shown = "".join(capfd.readouterr())
     assert "Connection refused" in shown and "alerts[1] (slack)" in shown and SECRET not in shown
     assert SECRET not in str(daemon.cursor)

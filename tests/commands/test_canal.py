@@ -121,7 +121,7 @@ def test_status_and_plan_ask_nothing_of_the_destination(tmp_path: Path) -> None:
     with serving(server) as address:
         source = {"type": "canal", "destination": "example", "addresses": [address]}
         lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
-        assert "reachable; 0 entries are landed\n" in call("status", config=lake.config_path).output
+        assert "reachable; 0 entries landed\n" in call("status", config=lake.config_path).output
         lake.run().source.land()
         server.heard.clear()
         told = call("status", "--json", config=lake.config_path)
@@ -131,7 +131,7 @@ def test_status_and_plan_ask_nothing_of_the_destination(tmp_path: Path) -> None:
     (feed,) = json.loads(told.stdout)["feeds"]
     assert feed["landed_entries"] == len(LOG) and feed["landed_position"].startswith("bin.000001:")
     gone = call("status", config=lake.config_path)
-    assert gone.exit_code == 3 and f"cannot be used; {len(LOG)} entries are landed, the last one at" in gone.output
+    assert gone.exit_code == 3 and f"cannot be used; {len(LOG)} entries landed, the last one at" in gone.output
 
 
 def test_quiet_source_is_not_late(tmp_path: Path) -> None:

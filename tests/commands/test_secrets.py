@@ -66,7 +66,7 @@ def test_a_run_shows_and_stores_no_secret(
     (feed,) = json.loads(run.stdout)["feeds"]
     assert feed["run_id"] is not None and (feed["error"] is not None) == fails, feed
     if fails:
-        assert "1 rows of what the run of" in feed["error"] and feed["exit_code"] == run.exit_code == 1
+        assert "quarantined 1 row; " in feed["error"] and feed["exit_code"] == run.exit_code == 1
         with dg.DagsterInstance.from_config(str(home)) as instance:
             (failed,) = instance.get_runs()
         assert failed.tags[FAILURE_TAG] == "permanent", "the sensor would retry it"

@@ -49,7 +49,7 @@ def lacking(row: dict[str, Any]) -> Difference:
         (lacking(TWICE), "timestamp", (), ("I", {"id": "1991-09-14 17:30:00+00:00", "t3": "1991-09-15 01:30:00.120"})),
         (Difference("extra", ONE, (), None, ONE), "float", (), "id of its key is a float"),
         (Difference("extra", ONE, (), None, ONE), "double", (), "id of its key is a double"),
-        (None, "int", (), "10001 keys differ, and no more than 10000"),
+        (None, "int", (), "10,001 keys to repair; the limit is 10000"),
     ],
 )
 def test_repair_writes_values_as_the_log_has_them(

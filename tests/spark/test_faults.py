@@ -234,7 +234,7 @@ def test_rejected_rows_beyond_those_listed_are_counted(
 
 def test_tables_are_named_by_schema_files_in_directories_of_ids(new_lake: Callable[..., TestLake]) -> None:
     """A RENAME keeps the id, a TRUNCATE gives another, and two tables have the same name one after the other. Files
-    wait for the schema file that says their table."""
+    wait for the schema file that names their table."""
     create, columns = "CREATE TABLE `a` (`id` BIGINT PRIMARY KEY, `s` VARCHAR(50))", (ID, text("s"))
     steps: list[tuple[str, int, int, str, str]] = [
         ("a", 1, CREATE, create, "101"), ("b", 6, 14, "RENAME TABLE `d`.`a` TO `d`.`b`", "101"),
@@ -248,7 +248,7 @@ def test_tables_are_named_by_schema_files_in_directories_of_ids(new_lake: Callab
             sink.checkpoint(at + 2)
             if at == 1:
                 (fault,) = run_all(lake.run()).landed.faults
-                assert "wait for the schema file" in fault and "101/" in fault
+                assert "waiting for the schema file" in fault and "101/" in fault
             sink.schema(name, at, *columns, action=action, query=query, directory=directory)
             if stepwise:
                 lake.go_through()

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
@@ -86,10 +86,11 @@ def read_document(store: ObjectStore, number: int, kind: type[_T]) -> _T:
         content = store.read(path, limit=SMALL_FILE_LIMIT)
         return TypeAdapter(kind).validate_python(stored_fields(content, _FORMAT, "what was read of the database"))
     except ValueError as error:
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            reason = ": ".join([*map(str, error.errors()[0]["loc"]), error.errors()[0]["msg"]])
         raise SourceError(
-            f"what was read of the database cannot be used: {error}",
-            segment=path,
-            advice=_read_again(store, number),
+            f"the plan or dump of the database is unusable: {reason}", segment=path, advice=_read_again(store, number)
         ) from None
 
 
