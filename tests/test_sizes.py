@@ -13,17 +13,17 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (1_027, 5),
-    "cdc_lakehouse/assets": (2_440, 11),
+    "cdc_lakehouse/adopt": (1_024, 5),
+    "cdc_lakehouse/assets": (2_441, 11),
     "cdc_lakehouse/changelog": (5_703, 16),
-    "cdc_lakehouse/commands": (3_870, 18),
-    "cdc_lakehouse/config": (1_952, 7),
+    "cdc_lakehouse/commands": (3_866, 18),
+    "cdc_lakehouse/config": (1_962, 7),
     "cdc_lakehouse/decoders": (6_080, 22),
     "cdc_lakehouse/lake": (11_285, 31),
-    "cdc_lakehouse/operate": (2_547, 8),
-    "cdc_lakehouse/pipeline": (6_057, 17),
+    "cdc_lakehouse/operate": (2_542, 8),
+    "cdc_lakehouse/pipeline": (6_062, 17),
     "cdc_lakehouse/sample": (782, 3),
-    "cdc_lakehouse/sources": (6_246, 29),
+    "cdc_lakehouse/sources": (6_247, 29),
     "cdc_lakehouse/*.py": (904, 6),
     "tests": (34_655, 253),
 }
