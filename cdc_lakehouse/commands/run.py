@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -54,6 +54,7 @@ from cdc_lakehouse.errors import (
     root_cause,
 )
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import known_tables, unmatched_patterns, was_taken
@@ -352,14 +353,14 @@ class _Runner:
         feed: FeedConfig,
         *,
         partitions: Sequence[str] = (),
-        attempt: int = 0,
+        attempt: int | None = None,
         reload_tables: Sequence[str] = (),
         repairs: Sequence[TableRepair] = (),
         rebuild_tables: Sequence[str] = (),
     ) -> RunResult:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
-        `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
-        from beginning."""
+        for a source that is known to have something new; `reload_tables` are tables of the initial dump,
+        `rebuild_tables` those to recompute. Raises what keeps the run from beginning."""
         run_id, log, began = str(uuid.uuid4()), _RunLog(feed.name), time.time()
         result = RunResult(feed.name)
         is_requested = bool(partitions or rebuild_tables or repairs or reload_tables)
@@ -369,7 +370,7 @@ class _Runner:
             from cdc_lakehouse.assets.reporting import RunReport  # noqa: PLC0415
 
             result.run_id = run_id
-            return RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages, began)
+            return RunReport(self.instance, run, run_id, attempt or 0, rebuild_tables, log.messages, began)
 
         def session() -> SparkSession:
             from cdc_lakehouse.lake.spark import build_session  # noqa: PLC0415
@@ -380,7 +381,9 @@ class _Runner:
         is_pending = may_have_pending_runs(self._home)
         if is_pending:
             self._require_no_other_run(feed)
-        lease, writes = take_feed(self.lake, feed.name, run_id), self.lake.writes
+        elif attempt is None and not is_requested and (unchanged := self._unchanged(feed)) is not None:
+            return unchanged
+        lease = take_feed(self.lake, feed.name, run_id)
         # What it writes first is what it has found to do: from then on others see the run.
         self.lake.on_write = lambda: report().begin()
         run = FeedRun(
@@ -405,15 +408,40 @@ class _Runner:
                 try:
                     if steps.error is None:
                         _describe(result, steps)
-                    has_news = is_pending or is_requested or attempt or steps.error or self.lake.writes > writes
-                    if has_news or steps.landed.faults:
+                    # What has written is reported already, and has the report's id.
+                    if is_pending or is_requested or attempt or steps.error or result.run_id or steps.landed.faults:
                         report().end(steps)
                 except Exception as error:  # noqa: BLE001 - Whatever a run fails with is its result.
                     _fail(result, steps.error or error)
         finally:
-            self.lake.on_write = None
+            self.lake.on_write = lambda: None
             lease.release()
         return result
+
+    def _unchanged(self, feed: FeedConfig) -> RunResult | None:
+        """The result of a run that would write nothing, which needs no lease: its steps are taken up to the first
+        write. None when there is one, and when the source or the last run failed."""
+        last = last_holder(self.lake, feed.name)
+        if last is not None and not last.released:
+            return None
+        result = RunResult(feed.name)
+
+        def would_write() -> NoReturn:
+            result.error = "nothing is written without the lease"
+            raise ConcurrentRunError(result.error)
+
+        self.lake.on_write = would_write
+        try:
+            steps = Steps(FeedRun(feed, self.lake, would_write, log=_RunLog(feed.name)))
+            if steps.run.source.poll(None).waiting:
+                return None
+            _describe(result, steps)
+            # An error of one table holds it, and comes no further.
+            return None if result.error or steps.landed.faults else result
+        except Exception:  # noqa: BLE001 - Whatever it is: the run says it.
+            return None
+        finally:
+            self.lake.on_write = lambda: None
 
     def _require_no_other_run(self, feed: FeedConfig) -> None:
         """The feed's pool keeps the daemon's runs apart, but a run from the command line must check for them itself.

@@ -14,12 +14,11 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 import pyiceberg.avro.file
 from cachetools import LRUCache
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
@@ -30,6 +29,9 @@ from cdc_lakehouse.config import LakeConfig, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError, TransientError, WarehouseFullError
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog  # Reading a lake on SQLite needs none.
 
 SQLITE_TIMEOUT_SECONDS: Final = 60
 _KEPT: Final = 256
@@ -44,8 +46,7 @@ class Lake:
     def __init__(self, config: LakeConfig, storage: StorageConfig | None = None) -> None:
         self.config = config
         self.storage = storage or StorageConfig.nothing()
-        self.writes = 0  # Commits to the feeds' own tables, by this process.
-        self.on_write: Callable[[], None] | None = None  # Called after each of them.
+        self.on_write: Callable[[], object] = lambda: None  # Called before this process writes something without a JVM.
         self._namespaces: set[str] = set()
         self._lock = threading.RLock()
         self._catalog: Catalog | None = None
@@ -141,6 +142,7 @@ class Lake:
 
     def write(self, location: str, content: bytes) -> None:
         """Write a file that belongs to no table, whole or not at all, as stores do. An existing one is overwritten."""
+        self.on_write()
         if location.startswith("file:"):
             (path := path_of(location)).parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(uuid.uuid4().hex)

@@ -26,7 +26,6 @@ from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
-from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.run import (
@@ -89,6 +88,8 @@ class DumpSource(Source):
             if self._initial.database is None:
                 dump = read_dump(self._store, self._initial)
             else:
+                from cdc_lakehouse.pipeline.database_load import DatabaseDump  # noqa: PLC0415 - Few feeds have one.
+
                 dump = DatabaseDump(self._run, self._initial, self._store, self._taken.takes_name).read()
         except SourceError as error:
             landed = sum(map(len, self._run.segments.undecoded(DUMP).values()))

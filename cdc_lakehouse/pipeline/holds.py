@@ -22,7 +22,6 @@ from cdc_lakehouse.lake.faults import described, engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.records import landed_state
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -240,7 +239,11 @@ def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reason
             for id in directory.named(name) if found is None else [found]:
                 reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
     left_out = run.signals.left_out()
-    gone = landed_state(run.lake, run.feed.name).first_batch if left_out else 0
+    if not left_out:
+        return
+    from cdc_lakehouse.lake.tables.records import landed_state  # noqa: PLC0415 - It loads the client of Kafka.
+
+    gone = landed_state(run.lake, run.feed.name).first_batch
     for name, batch in left_out.items():
         if batch < gone and run.feed.tables.takes(name.database, name.table):
             for id in directory.named(name):

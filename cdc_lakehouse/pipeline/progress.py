@@ -16,7 +16,6 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_namespace
-from cdc_lakehouse.sources.dump import database as dumped
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 _EVERY_SECONDS: Final = 5.0
@@ -85,6 +84,8 @@ def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
     stores do."""
     if feed.initial is None or feed.initial.database is None:
         return None
+    from cdc_lakehouse.sources.dump import database as dumped  # noqa: PLC0415 - It loads the client of MySQL.
+
     store = open_store(location_of(lake, feed.name), lake.storage)
     number = dumped.last_number(store)
     if not number or dumped.has_document(store, number, dumped.DUMP):
@@ -94,6 +95,8 @@ def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
 
 def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingProgress:
     """Compute the progress of a dump that has its plan. Raises as stores do."""
+    from cdc_lakehouse.sources.dump import database as dumped  # noqa: PLC0415 - As above.
+
     objects = dumped.list_dump(store, number)
     tables = tables_read = ranges = ranges_read = rows = estimated = size = 0
     ended: list[tuple[datetime.datetime, int]] = []

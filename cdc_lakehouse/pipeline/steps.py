@@ -348,6 +348,7 @@ def _purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
         try:
             state = tables.find(life)
             if state is not None:
+                run.lake.on_write()
                 run.lake.catalog.purge_table(state.identifier.parts)
                 run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.

@@ -19,9 +19,12 @@ from dagster._core.storage.runs.schema import RunStorageSqlMetadata
 from sqlalchemy import event
 
 from cdc_lakehouse.assets.sensors import Decision, poll_source
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.run import FollowedFeed, _Runner, follow, prepare_instance, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
+from cdc_lakehouse.lake.tables import lease
 from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceState
 from tests.kit.dagster_feed import empty_instance
@@ -231,6 +234,29 @@ def test_two_processes_make_the_instance_of_a_new_home(
         assert each.get_runs() == []
         each.dispose()
     assert len(opened) == 2
+
+
+def test_a_run_with_nothing_to_do_commits_not_even_a_lease(
+    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    sink, runner = Sink(lake.sink, checkpoint=10), _Runner(lake.config, progress="nothing")
+
+    def ran(**settings: object) -> tuple[bool, bool]:
+        before = lake.metadata()
+        result = runner.run(lake.feed.model_copy(update=settings))
+        assert result.error is None, result.error
+        return result.published, lake.metadata() != before
+
+    assert [ran(), ran()] == [(True, True), (False, False)]
+    # The source does not show it, and the checkpoint stays: it is found by the steps.
+    assert [ran(format_version=2), ran(format_version=2)] == [(True, True), (False, False)]
+    # What a killed run left is taken over, for a status says that it was killed.
+    Lease(lake.lake, lake.name, "killed", utc_now).take()
+    monkeypatch.setattr(lease, "_is_gone", lambda _: True)
+    assert [ran(format_version=2), ran(format_version=2)] == [(False, True), (False, False)]
+    sink.checkpoint(11)
+    assert ran(format_version=2) == (True, True)
 
 
 def writing_end(pipe: Path, reader: subprocess.Popen[str]) -> int:

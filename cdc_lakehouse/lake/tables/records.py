@@ -407,6 +407,7 @@ class RecordCommits:
     ) -> None:
         """Commit files, properties and summary together. Raises `ConcurrentRunError` when another run has landed
         something since `before`; the files are then deleted."""
+        self._lake.on_write()
         try:
             # Another writer may be maintenance, which lands nothing.
             commit(
@@ -468,6 +469,7 @@ class Records:
         self._check(pending, state, batch)
         if not ranges and state.after(pending, None) == state:
             return Appended(LandedBatch(batch, ()))
+        self._lake.on_write()
         table = table or self._commits.create()
         landed = self._read(table, ranges, state, batch)
         now = LandedBatch(batch, landed.segments)

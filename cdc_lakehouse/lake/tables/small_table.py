@@ -69,6 +69,7 @@ def create(
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
 ) -> Table:
     """Create a table, with further properties. Raises `ConcurrentRunError` when another run has just created it."""
+    lake.on_write()
     lake.ensure_namespace(identifier.namespace)
     try:
         return lake.catalog.create_table(
@@ -276,6 +277,7 @@ class SmallTable:
     ) -> None:
         """Add rows in one commit, and remove those of `replacing`. `properties` of the table are set in it. Raises
         `ConcurrentRunError` when another run has written to the table."""
+        self._lake.on_write()
         new: Any = rows
         if not isinstance(rows, pa.Table):
             new = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
@@ -285,9 +287,6 @@ class SmallTable:
             # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
             added = [_written(table, each) for each in (kept, new) if len(each)]
             self._table = commit(table, added=added, removed=removed, properties=properties or {}, keep=_KEPT_SNAPSHOTS)
-        self._lake.writes += 1
-        if self._lake.on_write is not None:
-            self._lake.on_write()
 
     @contextlib.contextmanager
     def _on_what_was_read(self, table: Table) -> Iterator[None]:
