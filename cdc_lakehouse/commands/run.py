@@ -344,7 +344,7 @@ class _Runner:
     def try_run(self, feed: FeedConfig, **options: Any) -> RunResult:
         """Run as `run` does; the result contains what kept the run from beginning."""
         try:
-            return self.run(feed, **options)
+            return (None if any(options.values()) else self._unchanged(feed)) or self.run(feed, **options)
         except CdcError as error:
             return RunResult(feed.name, error=error.coded, error_class=type(error).__name__, exit_code=exit_code(error))
 
@@ -353,14 +353,14 @@ class _Runner:
         feed: FeedConfig,
         *,
         partitions: Sequence[str] = (),
-        attempt: int | None = None,
+        attempt: int = 0,
         reload_tables: Sequence[str] = (),
         repairs: Sequence[TableRepair] = (),
         rebuild_tables: Sequence[str] = (),
     ) -> RunResult:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
-        for a source that is known to have something new; `reload_tables` are tables of the initial dump,
-        `rebuild_tables` those to recompute. Raises what keeps the run from beginning."""
+        `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
+        from beginning."""
         run_id, log, began = str(uuid.uuid4()), _RunLog(feed.name), time.time()
         result = RunResult(feed.name)
         is_requested = bool(partitions or rebuild_tables or repairs or reload_tables)
@@ -370,7 +370,7 @@ class _Runner:
             from cdc_lakehouse.assets.reporting import RunReport  # noqa: PLC0415
 
             result.run_id = run_id
-            return RunReport(self.instance, run, run_id, attempt or 0, rebuild_tables, log.messages, began)
+            return RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages, began)
 
         def session() -> SparkSession:
             from cdc_lakehouse.lake.spark import build_session  # noqa: PLC0415
@@ -381,8 +381,6 @@ class _Runner:
         is_pending = may_have_pending_runs(self._home)
         if is_pending:
             self._require_no_other_run(feed)
-        elif attempt is None and not is_requested and (unchanged := self._unchanged(feed)) is not None:
-            return unchanged
         lease = take_feed(self.lake, feed.name, run_id)
         # What it writes first is what it has found to do: from then on others see the run.
         self.lake.on_write = lambda: report().begin()
@@ -421,9 +419,6 @@ class _Runner:
     def _unchanged(self, feed: FeedConfig) -> RunResult | None:
         """The result of a run that would write nothing, which needs no lease: its steps are taken up to the first
         write. None when there is one, and when the source or the last run failed."""
-        last = last_holder(self.lake, feed.name)
-        if last is not None and not last.released:
-            return None
         result = RunResult(feed.name)
 
         def would_write() -> NoReturn:
@@ -432,6 +427,9 @@ class _Runner:
 
         self.lake.on_write = would_write
         try:
+            last = last_holder(self.lake, feed.name)
+            if may_have_pending_runs(self._home) or (last is not None and not last.released):
+                return None
             steps = Steps(FeedRun(feed, self.lake, would_write, log=_RunLog(feed.name)))
             if steps.run.source.poll(None).waiting:
                 return None

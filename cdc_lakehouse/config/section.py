@@ -40,7 +40,6 @@ def zone_of(name: str) -> datetime.tzinfo:
 
 
 def _known_zone(value: str) -> str:
-    # The list is made by a search of the system's directories.
     if value != "UTC" and _OFFSET.fullmatch(value) is None and value not in zoneinfo.available_timezones():
         raise ValueError("not a time zone of the IANA database, such as UTC or Asia/Shanghai, or an offset like +08:00")
     return value

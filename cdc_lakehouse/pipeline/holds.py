@@ -239,15 +239,17 @@ def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reason
             for id in directory.named(name) if found is None else [found]:
                 reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
     left_out = run.signals.left_out()
-    if not left_out:
-        return
-    from cdc_lakehouse.lake.tables.records import landed_state  # noqa: PLC0415 - It loads the client of Kafka.
-
-    gone = landed_state(run.lake, run.feed.name).first_batch
+    gone = _first_kept_batch(run) if left_out else 0
     for name, batch in left_out.items():
         if batch < gone and run.feed.tables.takes(name.database, name.table):
             for id in directory.named(name):
                 reasons[id].add("its rows of while it was left out are no longer in `records`: leave it out again")
+
+
+def _first_kept_batch(run: FeedRun) -> int:
+    from cdc_lakehouse.lake.tables.records import landed_state  # noqa: PLC0415 - It loads the client of Kafka.
+
+    return landed_state(run.lake, run.feed.name).first_batch
 
 
 class _Directory:
