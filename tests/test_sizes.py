@@ -16,16 +16,16 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (1_024, 5),
     "cdc_lakehouse/assets": (2_441, 11),
     "cdc_lakehouse/changelog": (5_703, 16),
-    "cdc_lakehouse/commands": (3_866, 18),
+    "cdc_lakehouse/commands": (3_893, 18),
     "cdc_lakehouse/config": (1_962, 7),
     "cdc_lakehouse/decoders": (6_080, 22),
-    "cdc_lakehouse/lake": (11_285, 31),
+    "cdc_lakehouse/lake": (11_288, 31),
     "cdc_lakehouse/operate": (2_542, 8),
-    "cdc_lakehouse/pipeline": (6_062, 17),
+    "cdc_lakehouse/pipeline": (6_072, 17),
     "cdc_lakehouse/sample": (782, 3),
     "cdc_lakehouse/sources": (6_247, 29),
-    "cdc_lakehouse/*.py": (904, 6),
-    "tests": (34_655, 253),
+    "cdc_lakehouse/*.py": (908, 6),
+    "tests": (34_681, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
