@@ -140,7 +140,7 @@ class CheckpointError(SourceError):
     """The source's checkpoint-ts is missing, unreadable, or went backwards."""
 
     code = "CDC-205"
-    default_advice = "see that the changefeed runs and nothing else writes this file: TiCDC writes it again by itself"
+    default_advice = "see that the changefeed runs and nothing else writes this file: TiCDC rewrites it"
 
 
 class SchemaFileError(PermanentError):

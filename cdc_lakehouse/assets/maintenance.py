@@ -21,7 +21,7 @@ from cdc_lakehouse.operate.maintenance import RULES, Maintained, Maintenance
 from cdc_lakehouse.operate.state import TableHealth
 
 _MAINTENANCE: Final = "Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs."
-_COMPACTION: Final = "Small files and deleted rows of current-state tables, written anew where a table needs it."
+_COMPACTION: Final = "Small files and deleted rows of current-state tables, rewritten where a table needs it."
 
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:

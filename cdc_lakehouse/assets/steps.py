@@ -476,7 +476,7 @@ class TableDecisions(dg.Config):
         default_factory=dict[str, str], description="Tables to hold at their last cut, each with the reason."
     )
     resume: list[str] = Field(
-        default_factory=list[str], description="Tables that may go on: held ones, and those whose rewrite waits."
+        default_factory=list[str], description="Tables that may continue: held ones, and those whose rewrite waits."
     )
     decided_by: str = Field("a user of Dagster", description="Who decides: it is shown with a hold.")
 

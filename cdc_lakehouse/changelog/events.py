@@ -135,5 +135,5 @@ class Message(msgspec.Struct, frozen=True):
                 advice="set right the clock that is wrong; the next watermark takes its place"
                 if watermarks
                 else "set right the clock that is wrong; if it is that of the machine which reads, replay the "
-                "message then (`cdc-lakehouse quarantine replay`), else discard it and load the row anew",
+                "message then (`cdc-lakehouse quarantine replay`), else discard it and load the row again",
             )

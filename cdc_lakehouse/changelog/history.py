@@ -45,7 +45,7 @@ _ANY: Final = {
 }
 _ADVICE: Final = (
     "what reads the log was behind with a statement and has named older values by newer columns; with Canal, switch on "
-    "its table history (canal.instance.tsdb), and load the table anew"
+    "its table history (canal.instance.tsdb), and load the table again"
 )
 _OF_OTHER_TABLES: Final = frozenset({"rename_table", "exchange_partition", "flashback_recover", "recover_database"})
 

@@ -28,7 +28,7 @@ _PATIENCE: Final = 60.0
 
 @click.group(name="canal")
 def command() -> None:
-    """What a Canal server sends."""
+    """Inspect what a Canal server sends."""
 
 
 @command.command("tail")
@@ -48,10 +48,10 @@ def command() -> None:
     type=click.IntRange(1, 1_000_000),
     default=1000,
     show_default=True,
-    help="Size of a batch at most, in KiB of the server's memory.",
+    help="Largest batch, in KiB of the server's memory.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Stop after so many entries.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many seconds.")
+@click.option("--limit", type=click.IntRange(1), help="Stop after this many entries.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds.")
 @click.option(
     "--ack/--no-ack",
     default=False,

@@ -10,13 +10,13 @@ from cdc_lakehouse.config.file import json_schema
 
 @click.group()
 def command() -> None:
-    """What lakehouse.yaml may say."""
+    """Print the schema of lakehouse.yaml."""
 
 
 @command.command()
 @exits
 def schema() -> int:
-    """Print the JSON Schema of lakehouse.yaml, with which editors complete and check it.
+    """Print the JSON Schema of lakehouse.yaml, so that editors complete and check it.
 
     \b
     Example:

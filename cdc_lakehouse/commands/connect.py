@@ -17,8 +17,8 @@ from cdc_lakehouse.pipeline.reading import AsOf
 @as_of_option
 @of_feeds("Print the snippet as JSON.")
 def command(asked: Asked, engine: str, table: str | None, as_of: AsOf) -> int:
-    """Print what makes ENGINE read TABLE (database.table; without it, the first one): the catalog's settings with the
-    real paths, and a query. With --as-of the query reads the snapshot of a cut.
+    """Print how ENGINE reads TABLE (database.table; default: the first one): the catalog's settings with the real
+    paths, and a query. With --as-of the query reads the snapshot of a cut.
 
     Secrets are not printed: each one is marked where it belongs.
 

@@ -29,7 +29,7 @@ def command() -> None:
 
 
 @command.command("apply")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option(
     "--database",
     default=_DEFAULT_DATABASE,

@@ -177,8 +177,8 @@ def replay(asked: Asked, ids: Sequence[str], table: str | None) -> int:
     Rows that can be used now take their place in the order of the log, because they keep their segment and line.
     Discarded rows are opened again.
 
-    Exit code 0: the next run does it. 1: none of the rows can be decoded again, a segment is not in the source any
-    more, or a run has the feed. 2: there is no such row.
+    Exit code 0: the next run does it. 1: none of the rows can be decoded again, a segment is no longer in the
+    source, or a run has the feed. 2: there is no such row.
 
     \b
     Example:
@@ -194,7 +194,7 @@ def replay(asked: Asked, ids: Sequence[str], table: str | None) -> int:
         documents.append({"feed": run.feed.name, "decoded_again": len(landed), "tried_by_each_run": tried})
         if landed:
             lines.append(f"feed {run.feed.name}: the next run decodes {plural(len(landed), 'segment')} again")
-        lines += [f"  {printable(segment)}: each run tries it again by itself" for segment in tried]
+        lines += [f"  {printable(segment)}: each run tries it again anyway" for segment in tried]
     return _answer(asked, documents, lines, "none of these rows can be decoded again")
 
 

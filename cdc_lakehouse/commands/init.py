@@ -57,7 +57,7 @@ _COMMENTS: Final = {
     f"[default: {_CATALOG}]",
 )  # fmt: skip
 @click.option(
-    "--engines", help=f"Engines that read the tables, with commas between: they decide the format version. Known are "
+    "--engines", help=f"Engines that read the tables, with commas between: they decide the format version. Known: "
     f"{', '.join(ENGINES)}. [asked for in a terminal]",
 )  # fmt: skip
 @click.option("--time-zone", help="Time zone of TIMESTAMP text. [default: what the rows show, else UTC]")
@@ -83,8 +83,8 @@ def command(
     """Inspect a change log and write a lakehouse.yaml that reads it.
 
     The URI is the changefeed's, including its query: a path or s3://bucket/prefix of a storage sink,
-    kafka://host:9092/topic, or canal://host:11111/destination. The source is only read. In place of passwords and of
-    keys in the URI's query, the file names variables.
+    kafka://host:9092/topic, or canal://host:11111/destination. The source is only read. The file refers to
+    environment variables instead of containing passwords and keys.
 
     In a terminal, without --source, it asks for the source, the warehouse, the catalog and the engines, and checks
     each answer before the next question.

@@ -23,7 +23,7 @@ from cdc_lakehouse.operate.state import health_document
 def command(asked: Asked, table: str | None, compact: bool, dry_run: bool, progress: Shown) -> int:
     """Keep tables small, as each needs it: compaction, manifests, snapshots, orphan files.
 
-    Runs of the feed can work meanwhile, with short waits. Exit code 0: done. 1: something could not be done.
+    Runs of the feed can continue meanwhile; they wait briefly. Exit code 0: done. 1: something could not be done.
 
     \b
     Examples:

@@ -125,13 +125,11 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: 
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=3070, show_default=True, help="The port; 0: any free one."
 )
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="The address to listen on. It asks nobody for a password."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on. There is no password.")
 @feed_option
 @configured
 def ui(config: LakehouseConfig, port: int, host: str, feed_name: str | None) -> int:
-    """Serve the report as a status page, until it is interrupted. A browser loads it again every 30 seconds.
+    """Serve the report as a status page, until it is interrupted. It refreshes every 30 seconds.
 
     \b
     Example:

@@ -160,7 +160,7 @@ def unless_signalled(work: Callable[[], _Result]) -> _Result:
 
     def on_signal(number: int, _: Any) -> None:
         name = signal.Signals(number).name
-        say(f"cdc-lakehouse: ended by {name}; the next run goes on from what is committed", err=True)
+        say(f"cdc-lakehouse: ended by {name}; the next run continues from what is committed", err=True)
         # As if it were killed: if the JVM was stopped first, the work would end with other errors.
         os._exit(128 + number)
 

@@ -39,7 +39,7 @@ feeds:
 @click.option(
     "--directory", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="Where to write."
 )
-@click.option("--days", type=click.IntRange(1, 365), default=3, show_default=True, help="Days of history, with today.")
+@click.option("--days", type=click.IntRange(1, 365), default=3, show_default=True, help="Days of history up to today.")
 @click.option(
     "--transactions",
     type=click.IntRange(1, 1_000_000),

@@ -61,8 +61,8 @@ def command(
 ) -> int:
     """Print rows of TABLE (database.table), or of every table, as of the published cut.
 
-    In JSON and CSV binary values are hexadecimal digits; in JSON integers and floats are numbers, and other values that
-    JSON has not are texts. In CSV NULL is an empty field.
+    In JSON and CSV, binary values are hexadecimal digits. In JSON, values of types that
+    JSON does not have are strings. In CSV, NULL is an empty field.
 
     \b
     Examples:

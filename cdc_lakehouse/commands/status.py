@@ -48,7 +48,7 @@ _LONGEST_BEAT_SECONDS: Final = 300
 @click.option("--check", "checks", is_flag=True, help="For monitoring: exit code 1 if something needs attention.")
 @click.option("--held", is_flag=True, help="Only the tables that are held.")
 @click.option("--late", is_flag=True, help="Only the tables that are older than their freshness_minutes.")
-@click.option("--table", "names", multiple=True, metavar="DATABASE.TABLE", help="Only this table; several times.")
+@click.option("--table", "names", multiple=True, metavar="DATABASE.TABLE", help="Only this table. May be repeated.")
 @click.option("--files", is_flag=True, help="The files of each table too, from its metadata.")
 @click.option("--quiet", "-q", is_flag=True, help="Only what needs attention.")
 @of_feeds("Print the status as JSON.")
@@ -57,10 +57,10 @@ def command(
 ) -> int:
     """Show the state of each feed: what needs attention, checkpoints, lag, tables, what is held and quarantined.
 
-    Exit code 0: shown. 3: a source cannot be reached. With --check 1 in the place of both where a table is held, rows
-    are quarantined, messages contradict an option, a source cannot be used, the last run failed or was killed, nothing
-    is published, or the cut or a table is older than its freshness_minutes. Runs are those of the Dagster instance of
-    DAGSTER_HOME, or beside the configuration.
+    Exit code 0: shown. 3: a source cannot be reached. With --check it is 0 or 1: 1 if a table is held, rows are
+    quarantined, messages contradict an option, a source cannot be used, the last run failed or was killed, nothing is
+    published, or the cut or a table is older than its freshness_minutes. Runs come from the Dagster instance in
+    DAGSTER_HOME, or from the one beside the configuration.
 
     \b
     Examples:

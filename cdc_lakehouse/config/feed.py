@@ -177,10 +177,10 @@ class PolicyConfig(Section):
     )
     ddl: DdlPolicy = Field(default_factory=DdlPolicy.nothing, description="Statements that lose data, or cost much.")
     quarantine: Literal["hold", "skip"] = Field(
-        "hold", description="A table with quarantined rows stays at its last good cut, or goes on without the rows."
+        "hold", description="A table with quarantined rows stays at its last good cut, or continues without the rows."
     )
     index_gap: Literal["hold", "skip"] = Field(
-        "hold", description="A table with a missing data file stays at its last good cut, or goes on without it."
+        "hold", description="A table with a missing data file stays at its last good cut, or continues without it."
     )
     tombstones: Literal["ignore", "quarantine"] = Field(
         "ignore", description="Messages of Kafka with a key and no value are counted, or are quarantined rows."

@@ -171,7 +171,7 @@ def _damaged(stored: StoredDeletes, why: str) -> StoredFormError:
         what = f"the deletion vector at {stored.path}, offset {stored.place[0]},"
     return StoredFormError(
         f"{what} cannot be used: {why}",
-        advice="restore the file, or make the table anew with `cdc-lakehouse rebuild`",
+        advice="restore the file, or recreate the table with `cdc-lakehouse rebuild`",
     )
 
 
@@ -436,7 +436,7 @@ def _deletes_of(entry: _Entry, spec_id: int, table: Table) -> tuple[str, StoredD
 def _foreign(table: Table, why: str) -> StoredFormError:
     return StoredFormError(
         f"the Iceberg table {'.'.join(table.name())} has been changed by another writer: {why}",
-        advice="write its rows anew as an unpartitioned table without deletes, or drop it and load it again",
+        advice="rewrite its rows as an unpartitioned table without deletes, or drop it and load it again",
     )
 
 

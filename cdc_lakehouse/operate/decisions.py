@@ -110,5 +110,5 @@ def _source(run: FeedRun, kind: Kind) -> Source:
     raise ConfigurationError(
         f"the feed has no source of segments of kind {kind} any more",
         feed=run.feed.name,
-        advice="set it again as it was when they landed",
+        advice="set it back to what it was when they landed",
     )

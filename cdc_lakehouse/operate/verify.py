@@ -587,7 +587,7 @@ _MOMENTS: Final = frozenset({"datetime", "timestamp"})
 def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRepair:
     """Plan the repair of a table that differs, of which all differences must be known. Raises `NotRepairableError`."""
     if found.checkpoint_ts is None or found.incarnation is None:
-        raise NotRepairableError("it was not compared", advice="mend what was in the way, then verify again")
+        raise NotRepairableError("it was not compared", advice="fix what was in the way, then verify again")
     if len(found.differences) < found.differing_keys:
         raise NotRepairableError(f"{plural(found.differing_keys, 'key')} to repair; the limit is {MOST_KEYS}")
     version = version_at(run.history.history, found.incarnation, found.checkpoint_ts)

@@ -558,7 +558,7 @@ def _audit(run: FeedRun, turns: Sequence[_Turn], synthetic: SyntheticWriter) -> 
             reason = f"its columns cannot hold {count}, the first at {first.segment} line {first.line}"
             reason += f": {found.misfit}" if found.misfit else ""
             if skips or all(is_discarded(row) for row in found.rejected):
-                run.log.warning("table %s goes on without rows: %s", name, reason)
+                run.log.warning("table %s continues without rows: %s", name, reason)
             else:
                 turn.failure = reason
     sound = {

@@ -279,7 +279,7 @@ def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> st
     return (
         f"the Iceberg table {state.identifier} has format version {state.format_version}, the configuration asks for "
         f'{wanted}, and Iceberg has no way back: set tables.settings."{name}".format_version to '
-        f"{state.format_version}, or drop the Iceberg table and make it anew with `cdc-lakehouse rebuild {name}`"
+        f"{state.format_version}, or drop the Iceberg table and recreate it with `cdc-lakehouse rebuild {name}`"
     )
 
 

@@ -32,15 +32,15 @@ _LONGEST: Final = 400
 """The most characters of a statement that are shown: each cut keeps the reason, and statements can have a million
 characters."""
 OF_QUARANTINED: Final = (
-    "What is mended in the source is taken by the next run. `cdc-lakehouse quarantine list` shows the rows, "
-    "`cdc-lakehouse quarantine replay` decodes them again where a setting was mended, and `cdc-lakehouse quarantine "
+    "The next run takes what you fix in the source. `cdc-lakehouse quarantine list` shows the rows, "
+    "`cdc-lakehouse quarantine replay` decodes them again after you fixed a setting, and `cdc-lakehouse quarantine "
     "discard` gives up what is lost"
 )
 _OF_EXPIRED: Final = (
     "Load the table again from a later dump (`cdc-lakehouse load --table`), or restore the files and the last one that "
-    "was read. Where the table did not change in that time, `cdc-lakehouse quarantine discard` lets it go on"
+    "was read. Where the table did not change in that time, `cdc-lakehouse quarantine discard` releases it"
 )
-_OF_SCHEMA_FILE: Final = "Restore the schema file as TiCDC wrote it, and the next run goes on"
+_OF_SCHEMA_FILE: Final = "Restore the schema file as TiCDC wrote it, and the next run continues"
 _OF_GAP: Final = "Restore the files, or set policy.index_gap to skip"
 _OF_KEY: Final = "Correct it in the configuration"
 _OF_STATEMENT: Final = "Load the table again from a dump that was made after the statement"
@@ -124,7 +124,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     for hold in run.decisions.holds():
         reasons[hold.incarnation].add(
             f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}",
-            f"{_OF_PERSON} {hold.database}.{hold.table}` lets it go on",
+            f"{_OF_PERSON} {hold.database}.{hold.table}` releases it",
         )
     for id, life in directory.taken.items():
         _of_history(run.feed, life, reasons[id])

@@ -60,7 +60,7 @@ def require_few_rejected(run: FeedRun, landed_at: Collection[datetime.datetime] 
                 feed=run.feed.name,
                 segment=first.segment,
                 line=first.line,
-                advice="look at `cdc-lakehouse quarantine list`; mend the source, or mend the configuration and "
+                advice="look at `cdc-lakehouse quarantine list`; fix the source, or fix the configuration and "
                 "replay the rows, discard them, or raise the limit",
             )
 

@@ -214,7 +214,7 @@ class SyntheticWriter:
                 was, reason = waiting.life.last.name, (holds | found).reasons[waiting.life.id]
                 why = f"the table {was} whose rows come back is held: {reason}. {ddl_advice(waiting.version.name)}"
             elif waiting is not None:
-                why = f"table {waiting.version.name} is held, and has to go on first"
+                why = f"table {waiting.version.name} is held, and has to continue first"
             elif (failed := self._write(move)) is not None:
                 why = failed
             else:

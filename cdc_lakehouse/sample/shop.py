@@ -555,5 +555,5 @@ def _load(directory: Path) -> Shop:
         shop = _STATE.validate_json(path.read_bytes())
         if shop.definitions:
             return shop
-    advice = "remove it and the directory, and write them anew"
+    advice = "remove it and the directory, and write them again"
     raise SourceError(f"{path} is of another version", advice=advice)

@@ -202,7 +202,7 @@ def test_a_signal_ends_a_single_run_with_a_sentence(
         _, said = run.communicate(timeout=300)
         os.close(end)
     assert run.returncode == code, said
-    told = f"cdc-lakehouse: ended by {number.name}; the next run goes on from what is committed"
+    told = f"cdc-lakehouse: ended by {number.name}; the next run continues from what is committed"
     assert said.splitlines()[-1] == told and "Traceback" not in said
 
 

@@ -253,7 +253,7 @@ class Player:
     met: bool = False
     """By another writer: after its last cut it can have written the same rows once more."""
     skips: bool = False
-    """Whether the feed goes on without what it cannot use."""
+    """Whether the feed continues without what it cannot use."""
     at: int = 0
     excluded: list[str] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)

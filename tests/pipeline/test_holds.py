@@ -107,7 +107,7 @@ def test_what_to_do_is_shown_in_a_line_of_its_own(tmp_path: Path) -> None:
     shown = {reason.split()[1][:-1]: (reason, advice) for reason, advice in zip(lines[::2], lines[1::2], strict=True)}
     ways_out = {
         "d.a": "Load the table again from a dump", "d.b": "Restore the schema file", "d.c": "Restore the files",
-        "d.e": "Load the table again from a later", "d.f": "What is mended", "d.g": "`cdc-lakehouse resume d.g`",
+        "d.e": "Load the table again from a later", "d.f": "The next run takes", "d.g": "`cdc-lakehouse resume d.g`",
         "d.log": "Correct it",
     }  # fmt: skip
     assert [table for table, (_, said) in shown.items() if not said.startswith(f"      {ways_out[table]}")] == []

@@ -140,7 +140,7 @@ def _conversion(old: ColumnType, new: ColumnType) -> Convert:
             return conversion
     raise DdlError(
         f"values of type {old.name} cannot be converted to {new.name}",
-        advice="load the table again from a dump made after the statement, or create it anew in the source",
+        advice="load the table again from a dump made after the statement, or create it again in the source",
     )
 
 

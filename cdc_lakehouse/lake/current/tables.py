@@ -212,7 +212,7 @@ class CurrentTables:
         if life.dropped_ts is not None:
             return "restore it, or drop the table in the catalog: the source has dropped it"
         drop = "" if self._files_are_of(life, identifier) else "drop the table in the catalog and "
-        return f"restore it, or {drop}make the table anew with `cdc-lakehouse rebuild {life.last.name}`"
+        return f"restore it, or {drop}recreate the table with `cdc-lakehouse rebuild {life.last.name}`"
 
     def _place(self, life: Incarnation) -> str:
         return _digest(f"{self._feed.name}/{life.id}")

@@ -102,7 +102,7 @@ class Lease:
         if other is not None and other.run != self.run and other.is_alive(now):
             until = other.expires_at.isoformat(timespec="seconds")
             raise ConcurrentRunError(
-                f"{other} is not finished; it has the feed until {until}, or longer if it goes on",
+                f"{other} is not finished; it has the feed until {until}, or longer if it keeps running",
                 feed=self._feed,
                 advice="wait, or end it",
             )

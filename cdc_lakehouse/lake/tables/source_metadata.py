@@ -25,7 +25,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
 
 OPTION_CONFLICT_ADVICE: Final = (
-    "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
+    "Correct the feed's configuration, then run the dates again: rows were read with the wrong option."
 )
 
 

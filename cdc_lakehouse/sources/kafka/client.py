@@ -390,7 +390,7 @@ def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOff
         if known is not None and topic.id and known.id and topic.id != known.id:
             faults.append(
                 SourceError(
-                    f"the topic {topic.name} was deleted and made again: its offsets begin anew, and what was not read "
+                    f"the topic {topic.name} was deleted and made again: its offsets start over, and what was not read "
                     "of the earlier one is lost",
                     advice="give the new one another name, or read it by a new feed",
                 )
@@ -443,7 +443,7 @@ def offsets_expired(partition: LogPartition, wanted: int, low: int) -> SourceErr
     return SourceError(
         f"{partition.named} has lost the offsets from {wanted} on, before {low}, by retention or by deletion: they "
         "were not read yet",
-        advice=f"restore them, or go on without them by source.start {{{partition.topic}: {{{partition.number}: "
+        advice=f"restore them, or continue without them by source.start {{{partition.topic}: {{{partition.number}: "
         f"{low}}}}}; then raise the topic's retention, or run more often",
     )
 

@@ -151,7 +151,7 @@ def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
             f"the checkpoint-ts is {commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC, more than a day after it was read",
             segment=METADATA,
             advice="set right the clock that is wrong, the source's or this machine's; a metadata file that is damaged "
-            "is written anew with the changefeed's next checkpoint",
+            "is written again with the changefeed's next checkpoint",
         )
     return checkpoint
 
