@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (1_024, 5),
     "cdc_lakehouse/assets": (2_441, 11),
     "cdc_lakehouse/changelog": (5_703, 16),
-    "cdc_lakehouse/commands": (3_893, 18),
+    "cdc_lakehouse/commands": (3_891, 18),
     "cdc_lakehouse/config": (1_962, 7),
     "cdc_lakehouse/decoders": (6_080, 22),
     "cdc_lakehouse/lake": (11_288, 31),
