@@ -1,10 +1,9 @@
-"""Arrow's functions and numpy's arrays, as the decoders use them; and DuckDB's types of the values of JSON objects:
-`json_type(object, '$.*')`, a list of types for each object."""
+"""Arrow's functions and numpy's arrays, as the decoders use them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +16,6 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 """Positions in a text, or numbers of rows."""
-
-TEXTS: Final = pa.array(["VARCHAR", "NULL"])
-"""The types of values that a row image may have."""
 
 
 def batch_of(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:
@@ -47,11 +43,3 @@ def cut(text: Bytes, starts: Positions, stops: Positions) -> pa.Array:
     # Every other piece is the text between two of them.
     pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
     return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)))
-
-
-def are_all(lists: pa.Array, kinds: pa.Array) -> Mask:
-    """Return for each list whether all of its items are of these types; an empty or NULL list is."""
-    good = np.ones(len(lists), bool)
-    others = pc.invert(pc.is_in(lists.flatten(), kinds))
-    good[pc.list_parent_indices(lists).filter(others).to_numpy()] = False
-    return good

@@ -87,7 +87,7 @@ def spark_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{each.name} {_SPARK_TYPES[each.type]}" for each in schema)
 
 
-def image_of(image: str | None) -> dict[str, str | None]:
+def image_of(image: str | bytes | None) -> dict[str, str | None]:
     """Return the texts of an image, by column."""
     return {} if image is None else msgspec.json.decode(image)
 

@@ -10,7 +10,7 @@ import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.positions import END_TS, is_commit_ts
 from cdc_lakehouse.config import CsvOptions, KafkaSource, StorageConfig
+from cdc_lakehouse.decoders.arrow import Positions
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.errors import ConfigurationError
 
@@ -75,6 +76,24 @@ RowReader = Callable[[bytes], UsualRow | None]
 decoder: it never judges a message as bad."""
 
 
+class UsualRows(NamedTuple):
+    """Row changes of one table and operation, those of `change`, by columns."""
+
+    change: RowChange
+    places: Positions
+    """The numbers of their lines, or of their messages among the values that were read, in order."""
+    commit_ts: Positions
+    before: pa.Array
+    after: pa.Array
+    shapes: Callable[[], tuple[Sequence[RowShape], Positions]]
+    """Finds the rows' shapes, and the number of each row's."""
+
+
+ColumnReader = Callable[[pa.Array, int], Iterator[UsualRows]]
+"""Reads many values (binary) faster than a `RowReader`, and none with a commit-ts at or above a limit. It too leaves
+out what it does not read."""
+
+
 @dataclass(frozen=True)
 class Redelivery:
     """How messages that were delivered before are recognised, by `Origin.log_file` and `log_offset`.
@@ -122,6 +141,8 @@ class Format:
     """Returns the options from the configuration of a feed."""
     row_reader: Callable[[Options], RowReader | None] = lambda options: None
     """Returns the reader of usual messages. Only a format that needs no earlier messages can have one."""
+    column_reader: Callable[[Options], ColumnReader | None] = lambda options: None
+    """Returns the reader of many usual messages, for formats whose messages have a commit-ts."""
     labels: Literal["numbers", "labels", "uncertain"] = "numbers"
     """The notation of ENUM and SET values; `uncertain`: the format's source does not say."""
     trailing_zeros_cut: bool = False

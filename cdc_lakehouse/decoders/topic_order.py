@@ -245,7 +245,7 @@ class PartitionSummary:
         place = (database, table, commit_ts), segment
         known = self.sent_before.get(place)
         if known is not None:
-            self.sent_before[place] = replace(known, count=known.count + 1)
+            self.sent_before[place] = replace(known, line=min(known.line or 0, offset), count=known.count + 1)
             return
         message = PROBLEMS[BEHIND_WATERMARK]
         self.sent_before[place] = Rejected(segment, offset, BEHIND_WATERMARK, message, None, database, table)

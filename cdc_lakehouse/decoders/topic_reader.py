@@ -9,19 +9,20 @@ themselves (see `topic_order`).
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement
-from cdc_lakehouse.changelog.positions import AHEAD_MS
-from cdc_lakehouse.decoders.arrow import Positions, batch_of
+from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
+from cdc_lakehouse.decoders.arrow import Positions, batch_of, where
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS
-from cdc_lakehouse.decoders.format import RowShape, UsualRow
+from cdc_lakehouse.decoders.format import RowShape, UsualRow, UsualRows
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_order import (
@@ -117,6 +118,18 @@ _BYTES_AT_ONCE: Final = 16 << 20
 """Of images, in characters: rows with much text are written sooner, as a column of Arrow has 2 GiB at most."""
 
 
+class _Record(NamedTuple):
+    """What is read of a record."""
+
+    feed_date: str | None
+    offset: int
+    time_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    segment: str
+    is_before: bool
+
+
 @dataclass(frozen=True)
 class TopicFormat:
     """The format of a feed's messages with its options. `seeds` are, by batch, the commit-ts above which the commit-ts
@@ -166,7 +179,8 @@ def changes_in_tasks(
 
     def decode(number: int) -> Iterator[tuple[list[str], Summaries]]:
         reader = TopicReader(topic_format)
-        files = [*write(_events(reader, records(number)))]
+        events = itertools.chain.from_iterable(map(reader.read, records(number)))
+        files = [*write(itertools.chain(events, reader.rest()))]
         yield files, reader.summaries
 
     data_files: list[str] = []
@@ -175,12 +189,6 @@ def changes_in_tasks(
         data_files += files
         found |= summaries
     return data_files, found
-
-
-def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield from reader.read(batch)
-    yield from reader.rest()
 
 
 class TopicReader:
@@ -192,11 +200,11 @@ class TopicReader:
         self._format = format_of(topic_format.name)
         self._decode = self._format.decoder(topic_format.options)
         self._usual = self._format.row_reader(topic_format.options)
+        self._columns = self._format.column_reader(topic_format.options)
         self._topic_format = topic_format
         self._takes = functools.cache(topic_format.takes)
         self._rows: list[tuple[object, ...]] = []
         self._size = 0
-        self._full: list[pa.RecordBatch] = []
         self._states: dict[PartitionBatch, tuple[PartitionSequence, ColumnObserver]] = {}
         self.summaries: Summaries = {}
 
@@ -207,46 +215,90 @@ class TopicReader:
 
     def _read(self, summary: PartitionSummary, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Decode the records of a topic, partition and batch."""
-        for date, offset, time_ms, key, value, segment, is_before in zip(
-            *(_cells(records.column(name)) for name in _OF_EACH), strict=True
-        ):
-            if value is None and key is not None and self._topic_format.ignores_tombstones:
-                if not is_before:
-                    summary.others[segment] += 1
-                    summary.tombstones[segment] += 1
-                continue
-            value = self._format.text_of(value)
-            row = None if self._usual is None or value is None else self._usual(value)
-            if row is None or row.time_ms > self._landed_ms + AHEAD_MS:
-                self._read_strictly(summary, date, offset, time_ms, key, value, segment, is_before)
-            elif not self._take(summary, row, summary.commit_ts(row.commit_ts, row.time_ms), date, segment, offset):
-                summary.others[segment] += 1
-            while self._full:
-                yield self._full.pop()
+        left, usual = np.ones(records.num_rows, bool), list[UsualRows]()
+        if self._columns is not None:
+            end_ts = (self._landed_ms + AHEAD_MS + 1) << LOGICAL_BITS
+            usual = list(self._columns(records.column("value"), end_ts))
+        for rows in usual:
+            left[rows.places] = False
+        # The watermarks among the records, and before them: rows at or below the last one before them came before.
+        places, watermarks = [-1], [summary.watermark or 0]
+        others = where(records, left)
+        cells = (_cells(others.column(name)) for name in _Record._fields)
+        for at, record in zip(np.flatnonzero(left).tolist(), map(_Record, *cells), strict=True):
+            self._read_one(summary, record)
+            if self._size >= _BYTES_AT_ONCE or len(self._rows) >= _ROWS_AT_ONCE:
+                yield from self.rest()
+            places.append(at)
+            watermarks.append(summary.watermark or 0)
+        for rows in usual:
+            sent_upto = np.array(watermarks)[np.searchsorted(places, rows.places) - 1]
+            yield from self._take_rows(summary, rows, records, sent_upto)
 
-    def _read_strictly(
-        self,
-        summary: PartitionSummary,
-        date: str | None,
-        offset: int,
-        time_ms: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        segment: str,
-        is_before: bool,
-    ) -> None:
+    def _take_rows(
+        self, summary: PartitionSummary, rows: UsualRows, records: pa.RecordBatch, sent_upto: Positions
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the events of rows, and note what they show. Those with a commit-ts of at most `sent_upto` were
+        delivered before."""
+        change, count, new = rows.change, len(rows.places), rows.commit_ts > sent_upto
+        wanted = self._takes(change.database, change.table)
+        summary.replays += int(np.count_nonzero(~new))
+        summary.last_ts = max(summary.last_ts, int(rows.commit_ts[new].max(initial=0)))
+        if not wanted:
+            summary.left_out.add((change.database, change.table))
+        segments, offsets = (records.column(name).take(pa.array(rows.places)) for name in ("segment", "offset"))
+        events = new & wanted
+        for row in np.flatnonzero(~events).tolist():
+            segment = segments[row].as_py()
+            summary.others[segment] += 1
+            if wanted:
+                sent = int(rows.commit_ts[row]), segment, offsets[row].as_py()
+                summary.note_sent_before(change.database, change.table, *sent)
+        if not events.any():
+            return
+        # The first event of each shape.
+        shapes, which = rows.shapes()
+        order = np.lexsort([rows.commit_ts, which])
+        order = order[events[order]]
+        for row in order[np.flatnonzero(np.diff(which[order], prepend=-1))].tolist():
+            self._observe(
+                summary, shapes[int(which[row])], int(rows.commit_ts[row]), offsets[row].as_py(), in_order=False
+            )
+        dates = records.column("feed_date").take(pa.array(rows.places))
+        version, none = pa.repeat(pa.scalar(0, pa.int64()), count), pa.nulls(count, pa.int64())
+        database, table, op = (pa.repeat(each, count) for each in (change.database, change.table, change.op))
+        commit_ts = pa.array(rows.commit_ts)
+        columns = [dates, database, table, version, none, op, commit_ts, rows.before, rows.after, segments, offsets]
+        yield where(pa.RecordBatch.from_arrays(columns, schema=NEW_EVENTS), events)
+
+    def _read_one(self, summary: PartitionSummary, record: _Record) -> None:
+        segment = record.segment
+        if record.value is None and record.key is not None and self._topic_format.ignores_tombstones:
+            if not record.is_before:
+                summary.others[segment] += 1
+                summary.tombstones[segment] += 1
+            return
+        value = self._format.text_of(record.value)
+        row = None if self._usual is None or value is None else self._usual(value)
+        if row is None or row.time_ms > self._landed_ms + AHEAD_MS:
+            self._read_strictly(summary, record, value)
+        elif not self._take(summary, row, summary.commit_ts(row.commit_ts, row.time_ms), record):
+            summary.others[segment] += 1
+
+    def _read_strictly(self, summary: PartitionSummary, record: _Record, value: bytes | None) -> None:
+        segment, time_ms = record.segment, record.time_ms
         latest_ms = max(self._landed_ms, (time_ms or 0) if self._topic_format.has_record_times else 0) + AHEAD_MS
-        messages, redelivered = self._messages(key, value, latest_ms)
-        if is_before:
+        messages, redelivered = self._messages(record.key, value, latest_ms)
+        if record.is_before:
             return  # The partition's order alone has to know of it.
         bad = events = 0
         # As the feed's clock, where the message has no time, the record's time must not be further ahead either.
         clock_ms = None if time_ms is None or time_ms > self._landed_ms + AHEAD_MS else time_ms
         for message in messages:
             if isinstance(message, Message):
-                events += self._take_parts(summary, message, date, segment, offset, clock_ms)
+                events += self._take_parts(summary, message, record, clock_ms)
             else:
-                summary.note_bad(segment, offset, message, value or b"")
+                summary.note_bad(segment, record.offset, message, value or b"")
                 bad += 1
         summary.others[segment] += 1 - bad - events
         summary.strict[segment] += self._usual is not None and events > 0
@@ -284,17 +336,10 @@ class TopicReader:
             rows, self._rows, self._size = self._rows, [], 0
             yield batch_of(rows, NEW_EVENTS)
 
-    def _take_parts(
-        self,
-        summary: PartitionSummary,
-        message: Message,
-        date: str | None,
-        segment: str,
-        offset: int,
-        time_ms: int | None,
-    ) -> int:
-        """Take the parts of a message in their order; return the number of events. `time_ms` is the record's time."""
-        origin, events = message.origin, 0
+    def _take_parts(self, summary: PartitionSummary, message: Message, record: _Record, clock_ms: int | None) -> int:
+        """Take the parts of a message in their order; return the number of events. `clock_ms` is the record's time
+        where it can be the feed's."""
+        origin, events, segment, offset = message.origin, 0, record.segment, record.offset
         if message.option_conflict is not None:
             topic, partition, _ = self._place
             summary.note_option_conflict(OptionConflict(topic, partition, offset, message.option_conflict))
@@ -304,10 +349,10 @@ class TopicReader:
             elif isinstance(part, TransactionEnd):
                 summary.ended_ts = summary.last_ts
             else:
-                commit_ts = summary.commit_ts(origin.commit_ts, origin.time_ms, time_ms)
+                commit_ts = summary.commit_ts(origin.commit_ts, origin.time_ms, clock_ms)
                 if isinstance(part, RowChange):
                     row = UsualRow.of(part, origin)
-                    is_event = self._take(summary, row, commit_ts, date, segment, offset)
+                    is_event = self._take(summary, row, commit_ts, record)
                     if is_event and self._format.lossy_columns is not None:
                         summary.note_lossy(part, self._format.lossy_columns(part))
                     events += is_event
@@ -319,17 +364,9 @@ class TopicReader:
                     self._note_statement(summary, offset, statement)
         return events
 
-    def _take(
-        self,
-        summary: PartitionSummary,
-        row: UsualRow,
-        commit_ts: int | None,
-        date: str | None,
-        segment: str,
-        offset: int,
-    ) -> bool:
+    def _take(self, summary: PartitionSummary, row: UsualRow, commit_ts: int | None, record: _Record) -> bool:
         """Add the event of a row; return whether it is one. Without a `commit_ts` it was delivered before."""
-        shape = row.shape
+        shape, segment, offset = row.shape, record.segment, record.offset
         if not self._takes(shape.database, shape.table):
             # Whether it came before is checked when its table becomes wanted.
             summary.left_out.add((shape.database, shape.table))
@@ -337,19 +374,22 @@ class TopicReader:
         if commit_ts is None:
             summary.note_sent_before(shape.database, shape.table, row.commit_ts or 0, segment, offset)
             return False
-        in_order = row.commit_ts is None
+        self._observe(summary, shape, commit_ts, offset, in_order=row.commit_ts is None)
+        self._rows.append((
+            record.feed_date, shape.database, shape.table, 0, None, shape.op, commit_ts, row.before, row.after, segment,
+            offset,
+        ))  # fmt: skip
+        self._size += len(row.before or "") + len(row.after or "")
+        return True
+
+    def _observe(
+        self, summary: PartitionSummary, shape: RowShape, commit_ts: int, offset: int, *, in_order: bool
+    ) -> None:
         columns = self._observer.new_columns(shape, commit_ts, in_order=in_order)
         if columns is not None:
             place = self._origin(offset, commit_ts)
             observed = ObservedColumns(commit_ts, shape.database, shape.table, columns, shape.key, place)
             summary.note_observed(offset, observed, in_order=in_order)
-        self._rows.append(
-            (date, shape.database, shape.table, 0, None, shape.op, commit_ts, row.before, row.after, segment, offset)
-        )
-        self._size += len(row.before or "") + len(row.after or "")
-        if self._size >= _BYTES_AT_ONCE or len(self._rows) >= _ROWS_AT_ONCE:
-            self._full += self.rest()
-        return True
 
     def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:
         summary.statements.append((offset, statement))
@@ -371,9 +411,6 @@ def _not_after(latest_ms: int, message: Message | MessageError) -> Message | Mes
     return message
 
 
-_OF_EACH: Final = ("feed_date", "offset", "time_ms", "key", "value", "segment", "is_before")
-
-
 def _cells(column: pa.Array) -> list[Any]:
     """Return the values of a column, in a tenth of the time of `to_pylist` where numpy has them."""
     if column.null_count and pa.types.is_integer(column.type):
@@ -383,22 +420,13 @@ def _cells(column: pa.Array) -> list[Any]:
 
 def _by_place(batch: pa.RecordBatch) -> Iterator[Positions]:
     """Yield the rows of each topic, partition and batch, in their order."""
-    places = [
-        column.to_numpy()
-        for column in (
-            batch.column("topic").dictionary_encode().indices,
-            batch.column("partition"),
-            batch.column("batch"),
-        )
-    ]
-    order = np.arange(batch.num_rows)
-    if any((place != place[0]).any() for place in places if len(place)):
-        order = np.lexsort(places)
-    changed = np.zeros(max(len(order) - 1, 0), dtype=bool)
-    for place in places:
-        changed |= np.diff(place[order]) != 0
-    if len(order):
-        yield from np.split(order, np.flatnonzero(changed) + 1)
+    topics = batch.column("topic").dictionary_encode().indices
+    places = np.column_stack([topics, batch.column("partition"), batch.column("batch")])
+    if (places == places[:1]).all():
+        yield from [np.arange(batch.num_rows)] * (batch.num_rows > 0)
+        return
+    _, which = np.unique(places, axis=0, return_inverse=True)
+    yield from (np.flatnonzero(which == number) for number in range(which.max() + 1))
 
 
 def _place(record: pa.RecordBatch) -> PartitionBatch:

@@ -21,7 +21,6 @@ from cdc_lakehouse.decoders.json.columns import (
     read_rows,
 )
 from tests.decoders.test_file_properties import damaged
-from tests.kit.duckdb_sql import connection
 
 NAMES = st.sampled_from(["a", "b", "id", ":", ",", "null", "{", "né", "a b"])
 PLAIN = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters='"\\'), max_size=5)
@@ -63,10 +62,10 @@ def test_no_other_text_is_taken_for_a_row(batches: list[list[tuple[dict[str, str
     forms: list[RowForm] = []
     for batch in batches:
         texts = [damaged(written(row), places) for row, places in batch]
-        found, of_form = read_rows(connection(), pa.array(texts, pa.binary()), forms)
+        found, of_form = read_rows(pa.array(texts, pa.binary()), forms)
         assert found[of_form >= 0].all()
         # With the forms that are known by then.
-        assert found.tolist() == read_rows(connection(), pa.array(texts, pa.binary()), forms)[0].tolist()
+        assert found.tolist() == read_rows(pa.array(texts, pa.binary()), forms)[0].tolist()
         for text, (row, places), is_taken in zip(texts, batch, found.tolist(), strict=True):
             assert not is_taken or is_row(text), text
             assert is_taken or places or not row, text
@@ -81,26 +80,11 @@ def test_entries_make_no_other_text_an_object(
     for batch in batches:
         texts = pa.array([damaged(written(row), places) for row, places in batch], pa.binary())
         found = have_known_entries(texts, of, known)
-        assert not (found & ~are_flat(connection(), texts, of)).any()
+        assert not (found & ~are_flat(texts, of)).any()
 
 
 def test_a_row_that_is_shorter_than_a_form() -> None:
     forms: list[RowForm] = []
     for rows in ([{"a": "1", "a long name": "2"}], [{"a": "1", "b": "2"}], [{"a": "1", "a long name": "2"}]):
-        sound, of_form = read_rows(connection(), pa.array([*map(written, rows)], pa.binary()), forms)
+        sound, of_form = read_rows(pa.array([*map(written, rows)], pa.binary()), forms)
         assert sound.all() and (of_form >= 0).all()
-
-
-@pytest.mark.parametrize("before", range(4))
-def test_what_duckdb_says_of_a_text_need_not_be_utf8(before: int) -> None:
-    # It shows the text up to some byte, which is within a character in one of these.
-    texts = [written({"a": "-" * before + "€" * 200})[:-2] + b'"b":"1"}', written({"a": "1"})]
-    sound, _ = read_rows(connection(), pa.array(texts, pa.binary()), [])
-    assert sound.tolist() == [False, True]
-
-
-def test_a_large_row_is_none_that_is_read_by_duckdb() -> None:
-    """It has no room for this one. An escape makes the row unusual."""
-    small, large = (b'{"a":"\\n' + b"x" * length + b'"}' for length in (1, 100 << 20))
-    found, _ = read_rows(connection(), pa.array([small, large], pa.binary()), [])
-    assert found.tolist() == [True, False]

@@ -118,10 +118,8 @@ def strictly() -> Iterator[None]:
 def at_once() -> Iterator[None]:
     """Only the readers of many records, for files that have no header."""
 
-    def refuse(found: Any, *_: object) -> Any:
-        # Canal-JSON's form is that of a line that was read strictly, which may be none.
-        if not hasattr(found, "numbers") or len(found.numbers):
-            raise AssertionError("the file is not as usual")
+    def refuse(*_: object) -> Any:
+        raise AssertionError("the file is not as usual")
 
     with eagerly(), ExitStack() as stack:
         for owner, name in (
@@ -161,14 +159,22 @@ class Reading:
     """A topic's partitions, read in batches: a batch goes, in each partition, up to an offset of its own.
 
     Commit-ts go on from batch to batch as in a lake. `at_once` records are handed over together, those of partitions
-    one after the other or `by_turns`; with `is_strict` the decoder reads each of them.
+    one after the other or `by_turns`; with `is_strict` the decoder reads each of them. `least` of them are read by
+    columns.
     """
 
     def __init__(
-        self, name: str, *, is_strict: bool = False, by_turns: bool = False, at_once: int = 1000, **options: Any
+        self,
+        name: str,
+        *,
+        is_strict: bool = False,
+        by_turns: bool = False,
+        at_once: int = 1000,
+        least: int = 1,
+        **options: Any,
     ) -> None:
         self._name, self._options = name, options
-        self._is_strict, self._by_turns, self._at_once = is_strict, by_turns, at_once
+        self._is_strict, self._by_turns, self._at_once, self._least = is_strict, by_turns, at_once, least
         self.events: Events = []
         self.batch_rows: list[int] = []
         self.summaries: Summaries = {}
@@ -192,7 +198,7 @@ class Reading:
         )
         found = format_of(self._name)
         if self._is_strict:
-            found = replace(found, row_reader=lambda options: None)
+            found = replace(found, row_reader=lambda options: None, column_reader=lambda options: None)
         with patch("cdc_lakehouse.decoders.topic_reader.format_of", lambda name: found):
             reader = TopicReader(topic_format)
         window = found.messages_before()
@@ -204,7 +210,10 @@ class Reading:
         if self._by_turns:
             rows.sort(key=lambda row: row[RECORDS.get_field_index("offset")])
         # Nor does a decoder that is strict take what is written as usual for valid.
-        with patch.object(JsonReader, "usual", lambda *_: None) if self._is_strict else nullcontext():
+        with (
+            patch.object(JsonReader, "usual", lambda *_: None) if self._is_strict else nullcontext(),
+            patch.object(ticdc_canal_json, "LEAST", self._least),
+        ):
             for batch in self._through(reader, rows):
                 self.batch_rows.append(batch.num_rows)
                 self.events += batch.to_pylist()

@@ -23,8 +23,8 @@ Source of the facts: TiCDC's documentation of the protocol, its code, and the de
 TiCDC writes all lines of one file and operation alike, except for their rows, their numbers, and `sqlType` and
 `mysqlType`, where columns come in any order. A `Form` is such a line without its rows: the text before them, its head,
 and after them, its tail. A line with the same head and tail, whatever the digits of the numbers and the objects of
-types in them, agrees with the form's line in everything else; so only those objects and the rows are parsed, in DuckDB.
-Lines without a form are read one after the other, in eight times the time.
+types in them, agrees with the form's line in everything else; so only those objects and the rows are looked at. Lines
+without a form are read one after the other, in eight times the time.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, cast
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS, is_commit_ts
 from cdc_lakehouse.config import CsvOptions, KafkaSource, StorageConfig
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, batch_of, cut, pc, where
-from cdc_lakehouse.decoders.event_schema import BATCH_ROWS, DECODED, image_text
-from cdc_lakehouse.decoders.format import Decode, FileContext, Format, Options, Row, present
+from cdc_lakehouse.decoders.event_schema import BATCH_ROWS, DECODED, image_of, image_text
+from cdc_lakehouse.decoders.format import Decode, FileContext, Format, Options, Row, RowShape, UsualRows, present
 from cdc_lakehouse.decoders.formats.canal_json import READER, Flat, FlatRows, origin_of, parts_of
 from cdc_lakehouse.decoders.json.columns import (
     NUMBERS,
@@ -146,10 +147,13 @@ _OTHER_DIGITS: Final = bytes.maketrans(b"0123456789", b"1234567891")
 _ZERO: Final = ord("0")
 # Its quotes are not escaped: it cannot occur in a row's text.
 _BETWEEN_ROWS: Final = b'}],"data":[{'
-_PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
+_OLD: Final = b'{"old":"1"}'
+_NEW: Final = b'{"new":"2"}'
 _KNOWN_TYPES: Final = 100
 """The number of type objects remembered from a piece: with few columns all orders recur, with many it would be useless.
 """
+_FEW_TYPES: Final = 24
+"""The number of type objects that are parsed in less time than their entries are looked up."""
 _NO_TYPES: Final = b'{"types":"3"}'
 _FORMS: Final = 64
 """The maximum number of forms: each operation has one, and possibly a few more for numbers of other lengths."""
@@ -157,25 +161,10 @@ _TRIES: Final = 16
 """The number of lines of a piece that are tried as new forms."""
 
 
-class Event(NamedTuple):
-    op: str
-    commit_ts: int
-    before: str | None
-    after: str | None
-
-
-Read = Callable[[bytes], Event | None]
-"""Reads a single line; None where it cannot be used."""
-
-
-class FormEvents(NamedTuple):
-    """The events of those lines of a form that have no irregularity."""
-
-    read: Mask
-    """Which lines these are; the other fields are of these lines alone."""
-    commit_ts: Positions
-    before: pa.Array
-    after: pa.Array
+@functools.lru_cache(1024)
+def _types_of(text: bytes) -> Mapping[str, str]:
+    types: Any = image_of(text)
+    return types if all(types.values()) else {name: type for name, type in types.items() if type}
 
 
 class Fixed:
@@ -220,7 +209,8 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Form:
-    op: str
+    change: RowChange
+    """That of the line that the form was made of."""
     head: Fixed
     head_end: Fixed
     tail: Fixed
@@ -234,12 +224,12 @@ class Form:
     row_forms: list[RowForm] = field(default_factory=list[RowForm])
 
     @classmethod
-    def of(cls, line: bytes, read: Read) -> Self | None:
+    def of(cls, line: bytes, table: tuple[str, str] | None) -> Self | None:
         """Return the form of a line, None when it is not as TiCDC writes it."""
-        event = read(line)
-        if event is None:
+        change = _change_of(line, table)[1]
+        if change is None:
             return None
-        two_rows = event.op == "U" and event.before is not None
+        two_rows = change.op == "U" and change.before is not None
         first = line.find(b'"old":[{' if two_rows else b'"data":[{')
         last = line.rfind(b'}],"_tidb":{')
         commit_ts = _COMMIT_TS.search(line, last)
@@ -252,17 +242,24 @@ class Form:
         # Another row, as an INSERT may have in `old`, would be part of the form.
         if b"[{" in head or _TYPES.search(tail):
             return None
-        form = cls(event.op, Fixed(head), Fixed(head[-8:]), Fixed(tail), digits, two_rows)
-        return form if form._is_true(read) else None
+        form = cls(change, Fixed(head), Fixed(head[-8:]), Fixed(tail), digits, two_rows)
+        return form if form._is_true() else None
 
-    def _is_true(self, read: Read) -> bool:
-        """Whether the rows are at the expected positions, and the numbers have no other meaning than their value."""
-        old, new = _PROBE
-        rows = f'{old}],"data":[{new}' if self.two_rows else new
-        tail = self.tail.probe()
-        event = read(self.head.probe() + rows.encode() + tail)
-        before, after = (new, None) if self.op == "D" else (old if self.two_rows else None, new)
-        return event == Event(self.op, int(tail[self.commit_ts]), before, after)
+    def _is_true(self) -> bool:
+        """Whether the rows and types are at the expected positions, and the numbers have no other meaning than their
+        value."""
+        change, tail = self.change, self.tail.probe()
+        rows = _OLD + _BETWEEN_ROWS[1:-1] + _NEW if self.two_rows else _NEW
+        old, new = image_of(_OLD) if self.two_rows else None, image_of(_NEW)
+        types = change.types if self._types_at is None else image_of(_NO_TYPES)
+        before, after = (new, None) if change.op == "D" else (old, new)
+        expected = structs.replace(change, before=before, after=after, types=types)
+        return _change_of(self.head.probe() + rows + tail, None) == (int(tail[self.commit_ts]), expected)
+
+    @property
+    def _types_at(self) -> slice | None:
+        """The position of the columns' types in the head; None where they are the same in all lines."""
+        return next((at for at, kind in zip(self.head.types, self.head.kinds, strict=True) if kind is ROWS), None)
 
     def matches(self, lines: Lines) -> Mask:
         """Return which lines have this form."""
@@ -276,27 +273,42 @@ class Form:
             found[found] = part.matches(lines.text, places[found])
         return found
 
-    def _have_types(self, connection: Any, lines: Lines) -> Mask:
+    def _have_types(self, lines: Lines) -> Mask:
         """Return for which lines valid objects of types are at the expected positions."""
         have: Mask = np.ones(len(lines.numbers), bool)
         for types, kind in zip(self.head.types, self.head.kinds, strict=True):
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
             texts = objects.dictionary.to_pylist()
             sound: Mask = np.array([(kind, text) in self.known_types for text in texts], bool)
-            if not sound.all():
+            if np.count_nonzero(~sound) > _FEW_TYPES:
                 sound[~sound] = have_known_entries(where(objects.dictionary, ~sound), kind, self.entries[kind])
             if not sound.all():
-                sound[~sound] = are_flat(connection, where(objects.dictionary, ~sound), kind)
+                sound[~sound] = are_flat(where(objects.dictionary, ~sound), kind)
                 known = itertools.compress(texts[:_KNOWN_TYPES], sound)
                 self.known_types.update((kind, text) for text in known)
             have &= sound[objects.indices.to_numpy()]
         return have
 
-    def events(self, connection: Any, lines: Lines, end_ts: int) -> FormEvents:
-        """Return the events of lines that match, none with a commit-ts at or above `end_ts`."""
+    def _shapes(self, lines: Lines, row_forms: Positions, rows: pa.Array) -> tuple[list[RowShape], Positions]:
+        """Return the shapes of rows, and the number of each row's. `row_forms` are their forms, -1 for none."""
+        names: dict[tuple[str, ...], int] = {}
+        of_form = [names.setdefault(form.names, len(names)) for form in self.row_forms]
+        of_names, odd = np.array([*of_form, 0])[row_forms], row_forms < 0
+        of_names[odd] = [names.setdefault(tuple(image_of(row)), len(names)) for row in where(rows, odd).to_pylist()]
+        change, types, of_types = self.change, [self.change.types], np.zeros(len(rows), np.int64)
+        if (at := self._types_at) is not None:
+            objects = cut(lines.text, lines.starts + at.start, lines.starts + at.stop).dictionary_encode()
+            types, of_types = [*map(_types_of, objects.dictionary.to_pylist())], objects.indices.to_numpy()
+        distinct, which = np.unique(of_types * len(names) + of_names, return_inverse=True)
+        shown = itertools.product(types, names)
+        shapes = [RowShape(change.database, change.table, change.op, of, each, change.key) for each, of in shown]
+        return [shapes[number] for number in distinct.tolist()], which
+
+    def rows(self, lines: Lines, end_ts: int) -> UsualRows:
+        """Return the rows of lines that match and have no irregularity, nor a commit-ts at or above `end_ts`."""
         digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
-        read = self._have_types(connection, lines) & (commit_ts > BEGINNING) & (commit_ts < end_ts)
+        read = self._have_types(lines) & (commit_ts > BEGINNING) & (commit_ts < end_ts)
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:
@@ -309,22 +321,27 @@ class Form:
                 cut(text, starts, np.maximum(between + 1, starts)),
                 cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
             ]
+        row_forms: Positions = np.full(len(rows), -1)
         for image in images:
-            read[read], _ = read_rows(connection, where(image, read), self.row_forms)
+            sound, of_form = read_rows(where(image, read), self.row_forms)
+            read[read], row_forms = sound, of_form[sound]
         images = [where(image, read).cast(pa.string()) for image in images]
         nothing = pa.nulls(len(images[0]), pa.string())
-        before, after = (images[0], nothing) if self.op == "D" else ([nothing, *images][-2], images[-1])
-        return FormEvents(read, commit_ts[read], before, after)
+        before, after = (images[0], nothing) if self.change.op == "D" else ([nothing, *images][-2], images[-1])
+        lines = lines.taken(read)
+        shapes = functools.partial(self._shapes, lines, row_forms, images[-1])
+        return UsualRows(self.change, lines.numbers, commit_ts[read], before, after, shapes)
 
 
 class Forms:
-    """The forms of a file, in the order in which they are found."""
+    """The forms of the lines of one table, or of messages that begin alike, in the order in which they are found."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: tuple[str, str] | None = None) -> None:
+        self._table = table
         self._forms: list[Form] = []
 
-    def parts(self, lines: Lines, read: Read) -> Iterator[tuple[Form | None, Lines]]:
-        """Yield the lines of each form, and those without one."""
+    def rows(self, lines: Lines, end_ts: int) -> Iterator[UsualRows]:
+        """Yield the rows of lines that have a form; their places are the lines' numbers."""
         number, tries = 0, _TRIES
         while len(lines.numbers):
             if number == len(self._forms):
@@ -333,20 +350,19 @@ class Forms:
                 tries -= 1
                 # Not the first line: a file may begin with bad ones.
                 sample = np.arange(len(lines.numbers)) == len(lines.numbers) // 2
-                form = Form.of(lines.taken(sample).line(0), read)
+                form = Form.of(lines.taken(sample).line(0), self._table)
                 if form is None:
-                    yield None, lines.taken(sample)
                     lines = lines.taken(~sample)
                     continue
                 self._forms.append(form)
             form = self._forms[number]
             of_form = form.matches(lines)
             if of_form.any():
-                yield form, lines.taken(of_form)
+                rows = form.rows(lines.taken(of_form), end_ts)
+                if len(rows.places):
+                    yield rows
                 lines = lines.taken(~of_form)
             number += 1
-        if len(lines.numbers):
-            yield None, lines
 
 
 # Values that TiCDC has compressed.
@@ -476,6 +492,45 @@ def _time(message: Flat[Row]) -> int | None:
     return commit_ts if type(commit_ts) is int and is_commit_ts(commit_ts) else None
 
 
+LEAST: Final = 128
+"""Fewer messages with one table and operation are read one by one: to make a form takes longer."""
+_TABLES: Final = 10_000
+"""The number of tables and operations whose forms are kept."""
+_BEHIND_TYPE: Final = b',"es":'
+
+
+class MessageColumns:
+    """The `ColumnReader` of messages: they are read as the lines of files are."""
+
+    def __init__(self) -> None:
+        self._forms: dict[bytes, Forms] = {}
+
+    def __call__(self, values: pa.Array, end_ts: int) -> Iterator[UsualRows]:
+        if len(self._forms) > _TABLES:
+            self._forms.clear()
+        for head, messages in _by_head(values) if len(values) >= LEAST else ():
+            yield from self._forms.setdefault(head, Forms()).rows(messages, end_ts)
+
+
+def _by_head(values: pa.Array) -> Iterator[tuple[bytes, Lines]]:
+    """Yield messages that begin alike, up to what follows the operation, by this beginning."""
+    places = pc.fill_null(pc.find_substring(values, _BEHIND_TYPE), -1).to_numpy(zero_copy_only=False)
+    # What begins otherwise may be compressed.
+    plain = pc.fill_null(pc.starts_with(values, b"{"), False).to_numpy(zero_copy_only=False)
+    numbers = np.flatnonzero(plain & (places > 0))
+    if len(numbers) < LEAST:
+        return
+    text, starts, stops = places_of(values)
+    lines = Lines(text, starts[numbers], stops[numbers], numbers)
+    heads = cut(text, lines.starts, lines.starts + places[numbers]).dictionary_encode()
+    of_head = heads.indices.to_numpy()
+    order = np.argsort(of_head, kind="stable")
+    counts = np.bincount(of_head, minlength=len(heads.dictionary))
+    for head, which in zip(heads.dictionary.to_pylist(), np.split(order, np.cumsum(counts)[:-1]), strict=True):
+        if len(which) >= LEAST:
+            yield head, lines.taken(which)
+
+
 FORMAT: Final = Format(
     name="ticdc-canal-json",
     make=_decoder,
@@ -483,6 +538,7 @@ FORMAT: Final = Format(
     options=("tidb_extension", "claims"),
     configured=_configured,
     row_reader=lambda options: FlatRows(parts_of, _time) if _has_extension(options) else None,
+    column_reader=lambda options: MessageColumns() if _has_extension(options) else None,
     watermarks=_has_extension,
     backslash_escapes=False,
     database="tidb",
@@ -530,8 +586,8 @@ def _timestamp(extension: JsonObject, name: str, *, is_watermark: bool = False) 
 # Files.
 
 
-def event_of(line: bytes, context: FileContext) -> Event | str:
-    """Decode a line into its event, or return the problem with it: a key of `problems.PROBLEMS`."""
+def event_of(line: bytes, table: tuple[str, str] | None, end_ts: int) -> Message | str:
+    """Decode a table's line into a message of one row; or return the problem with it, a key of `problems.PROBLEMS`."""
     problem = problems.NO_ROW
     try:
         head = message = READER.read(line)
@@ -543,12 +599,12 @@ def event_of(line: bytes, context: FileContext) -> Event | str:
         head = Flat[Row](*map(said.get, ("type", "isDdl", "database", "table")), extension=said.get("_tidb"))
     if not isinstance(head.type, str) or head.type not in OPS or head.is_ddl:
         return problems.NOT_A_ROW_CHANGE
-    if (head.database, head.table) != (context.database, context.table):
+    if table is not None and (head.database, head.table) != table:
         return problems.WRONG_TABLE
     try:
         problem = problems.NO_COMMIT_TS
         extension = _extension(head)
-        if _timestamp(extension, "commitTs") >= context.end_ts:
+        if _timestamp(extension, "commitTs") >= end_ts:
             return problem
         problem = problems.NO_ROW
         if message is None or extension.get("claimCheckLocation"):
@@ -556,11 +612,17 @@ def event_of(line: bytes, context: FileContext) -> Event | str:
         decoded = _decoded(message, extension)
     except MessageError:
         return problem
-    match decoded:
-        case Message(Origin(commit_ts=int() as commit_ts), (RowChange(op=op, before=before, after=after),)):
-            return Event(op, commit_ts, image_text(before), image_text(after))
+    is_row = len(decoded.parts) == 1 and isinstance(decoded.parts[0], RowChange)
+    return decoded if is_row else problem
+
+
+def _change_of(line: bytes, table: tuple[str, str] | None) -> tuple[int | None, RowChange | None]:
+    """Return the commit-ts and the change of a line that can be used, whenever it is."""
+    match event_of(line, table, END_TS):
+        case Message(Origin(commit_ts=int() as commit_ts), (RowChange() as change,)):
+            return commit_ts, change
         case _:
-            return problem
+            return None, None
 
 
 def lacks_commit_ts(head: bytes) -> bool:
@@ -578,44 +640,26 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Decode a file, which comes in parts, into batches with the columns of `DECODED`. `piece` is the number of
     bytes that are read at a time."""
-    forms = Forms()
+    forms = Forms((context.database, context.table))
     for lines in lines_of(parts, piece):
-        found = list(_events(connection, lines, context, forms))
-        if len(found) > 1:
-            found = [pa.concat_batches(found)]
-            found[0] = found[0].take(pc.sort_indices(found[0].column("line")))
-        for events in found:
+        batches, left = list[pa.RecordBatch](), np.ones(len(lines.numbers), bool)
+        for rows in forms.rows(lines, context.end_ts):
+            batches.append(_batch(rows))
+            left[np.searchsorted(lines.numbers, rows.places)] = False
+        if left.any():
+            batches.append(read_strictly(lines.taken(left), context))
+        if len(batches) > 1:
+            batches = [pa.concat_batches(batches)]
+            batches[0] = batches[0].take(pc.sort_indices(batches[0].column("line")))
+        for events in batches:
             yield from (events.slice(at, BATCH_ROWS) for at in range(0, events.num_rows, BATCH_ROWS))
 
 
-def _events(connection: Any, lines: Lines, context: FileContext, forms: Forms) -> Iterator[pa.RecordBatch]:
-    """Yield the events of the lines, in no order."""
-
-    # A form is tested with other digits, which may give any commit-ts.
-    at_any_time = replace(context, end_ts=END_TS)
-
-    def read(line: bytes) -> Event | None:
-        event = event_of(line, at_any_time)
-        return None if isinstance(event, str) else event
-
-    left: Mask = np.zeros(len(lines.numbers), bool)
-    for form, part in forms.parts(lines, read):
-        others = part
-        if form is not None:
-            events = form.events(connection, part, context.end_ts)
-            yield _batch(part.taken(events.read), form.op, events.commit_ts, events.before, events.after)
-            others = part.taken(~events.read)
-        left[np.searchsorted(lines.numbers, others.numbers)] = True
-    others = lines.taken(left)
-    if len(others.numbers):
-        yield read_strictly(others, context)
-
-
-def _batch(lines: Lines, op: str | pa.Array, commit_ts: Positions, before: pa.Array, after: pa.Array) -> pa.RecordBatch:
-    count = len(lines.numbers)
-    ops = pa.repeat(op, count) if isinstance(op, str) else op
+def _batch(rows: UsualRows) -> pa.RecordBatch:
+    count = len(rows.places)
     nothing = pa.nulls(count, pa.string()), pa.nulls(count, pa.binary()), pa.repeat(False, count)
-    columns = [pa.array(lines.numbers), ops, pa.array(commit_ts), before, after, *nothing]
+    ops, commit_ts = pa.repeat(rows.change.op, count), pa.array(rows.commit_ts)
+    columns = [pa.array(rows.places), ops, commit_ts, rows.before, rows.after, *nothing]
     return pa.RecordBatch.from_arrays(columns, schema=DECODED)
 
 
@@ -623,8 +667,11 @@ def read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:
     rows: list[tuple[object, ...]] = []
     for which, number in enumerate(lines.numbers.tolist()):
         line = lines.line(which)
-        event = event_of(line, context)
-        found = (*(None,) * 4, event, line) if isinstance(event, str) else (*event, None, None)
+        match event_of(line, (context.database, context.table), context.end_ts):
+            case Message(Origin(commit_ts=commit_ts), (RowChange() as change,)):
+                found = change.op, commit_ts, image_text(change.before), image_text(change.after), None, None
+            case problem:
+                found = *(None,) * 4, problem, line
         rows.append((number, *found, True))
     return batch_of(rows, DECODED)
 

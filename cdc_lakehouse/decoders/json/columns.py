@@ -1,7 +1,7 @@
 """JSON objects whose values are not nested are validated here, many at once, without extracting their values.
 
 Rows that TiCDC writes mostly differ only in their values. A `RowForm` is such a row without its texts; rows of a form
-are recognised by the bytes around their texts, in a third of the time that DuckDB needs to parse them.
+are recognised by the bytes around their texts, in a third of the time that it takes to parse them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.arrow import TEXTS, Bytes, Mask, Positions, are_all, pc, where
-from cdc_lakehouse.duckdb_sql import query
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, pc, where
+from cdc_lakehouse.decoders.json.object import JsonReader
 
 
 def _numpy(values: pa.Array, null: Any) -> np.ndarray[Any, Any]:
@@ -26,7 +27,6 @@ _BACKSLASH: Final = ord("\\")
 _SPACE: Final = ord(" ")
 _VALUE: Final = re.compile(rb'"[^"]*+":(?:"([^"]*+)"|null)')
 _USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb"){0,4096}\}")
-_LARGE: Final = 80 * 1024 * 1024
 _ROW_FORMS: Final = 8
 """The maximum number of forms of a file: each column that may be NULL can double it."""
 _ROW_TRIES: Final = 4
@@ -37,19 +37,14 @@ _ROW_TRIES: Final = 4
 class FlatKind:
     """Objects whose values are not nested."""
 
-    ends: bytes
-    """The bytes that a value can end with."""
-    kinds: pa.Array
-    """The types of values in DuckDB."""
+    reader: JsonReader[dict[str, Any]]
     entry: re.Pattern[bytes]
     """A usual entry behind the first quote of its name."""
 
 
 _ENTRY: Final = rb'([^"\\\x00-\x1f]*)":(?:"[^"\\\x00-\x1f]*"|null%s)'
-ROWS: Final = FlatKind(b'"l', TEXTS, re.compile(_ENTRY % b""))
-NUMBERS: Final = FlatKind(
-    b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT", "UBIGINT"]), re.compile(_ENTRY % b"|-?[1-9][0-9]{0,17}|0")
-)
+ROWS: Final = FlatKind(JsonReader(dict[str, str | None]), re.compile(_ENTRY % b""))
+NUMBERS: Final = FlatKind(JsonReader(dict[str, str | int | None]), re.compile(_ENTRY % b"|-?[1-9][0-9]{0,17}|0"))
 
 
 class RowForm:
@@ -63,6 +58,7 @@ class RowForm:
         self._around: list[Bytes] = [np.frombuffer(part, np.uint8) for part in around]
         self._quotes_of = [part.count(b'"') for part in around]
         self.quotes = row.count(b'"')
+        self.names: tuple[str, ...] = tuple(msgspec.json.decode(row))
 
     def matches(self, text: Bytes, starts: Positions, stops: Positions, quotes: Positions) -> Positions:
         """Return the numbers of the rows of this form. `quotes` has the positions of each row's quotes, as many as the
@@ -79,9 +75,9 @@ class RowForm:
         return rows[ends == stops[rows]]
 
 
-def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:
+def read_rows(rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:
     """Return which texts are rows, and the form of each, -1 for none. New forms are added, and rows without a form are
-    read by DuckDB, which takes three times as long."""
+    parsed one by one, which takes three times as long."""
     text, starts, stops = places_of(rows)
     of_form: Positions = np.full(len(rows), -1)
     quotes = np.flatnonzero(text == _QUOTE)
@@ -96,7 +92,7 @@ def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Ma
             tries -= 1
             sample = int(np.flatnonzero(left)[np.count_nonzero(left) // 2])
             row = text[starts[sample] : stops[sample]].tobytes()
-            if not _USUAL_ROW.fullmatch(row) or not are_flat(connection, pa.array([row]), ROWS).all():
+            if not _USUAL_ROW.fullmatch(row) or not ROWS.reader.usual(row):
                 left[sample] = False
                 continue
             forms.append(RowForm(row))
@@ -108,22 +104,13 @@ def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Ma
         number += 1
     sound = of_form >= 0
     others = ~sound
-    sound[others] = are_flat(connection, where(rows, others), ROWS)
+    sound[others] = are_flat(where(rows, others), ROWS)
     return sound, of_form
 
 
-def are_flat(connection: Any, objects: pa.Array, flat: FlatKind) -> Mask:
-    """Return which texts are JSON objects with such values and distinct names. Large ones count as invalid: DuckDB
-    needs four times their memory."""
-    if not len(objects):
-        return np.zeros(0, bool)
-    text, starts, stops = places_of(objects)
-    sound: Mask = (stops - starts > 2) & (stops - starts < _LARGE)
-    # DuckDB accepts a comma after the last value, which is not JSON.
-    sound[sound] = np.isin(text[stops[sound] - 2], list(flat.ends)) & (text[stops[sound] - 1] == ord("}"))
-    sound[sound] = _are_utf8(where(objects, sound))
-    sound[sound] = _have_kinds(connection, where(objects, sound), flat.kinds)
-    return sound
+def are_flat(objects: pa.Array, flat: FlatKind) -> Mask:
+    """Return which texts are JSON objects with such values and distinct names, and at least one."""
+    return np.array([bool(flat.reader.usual(text)) for text in objects.to_pylist()], bool)
 
 
 def have_known_entries(objects: pa.Array, flat: FlatKind, known: dict[bytes | str, int]) -> Mask:
@@ -158,19 +145,6 @@ def is_utf8(text: bytes) -> bool:
     return text.decode(errors="replace").encode() == text
 
 
-def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
-    statement = "SELECT TRY(json_keys(object)) AS names, TRY(json_type(object, '$.*')) AS found FROM objects"
-    rows = query(connection, statement, objects=pa.table({"object": objects.cast(pa.string())})).combine_chunks()
-    names, found = (column.combine_chunks() for column in rows.columns)
-    return _numpy(names.is_valid(), False) & _are_different(names) & are_all(found, kinds)
-
-
-def _are_different(lists: pa.Array) -> Mask:
-    """Return which lists have no text twice."""
-    texts = lists.flatten().dictionary_encode()
-    return _each_differs(pc.list_parent_indices(lists).to_numpy(), texts.indices.to_numpy(), len(lists))
-
-
 def _each_differs(of_list: Positions, numbers: Positions, lists: int) -> Mask:
     """Return which lists have no number twice. `of_list` is the list of each number."""
     width = int(numbers.max(initial=0)) + 1
@@ -199,5 +173,5 @@ def pieces(text: Bytes, places: Positions, width: int) -> Bytes:
 def places_of(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
     """Return the bytes, starts and stops of texts: the inverse of `arrow.cut`."""
     _, offsets, data = texts.buffers()
-    places = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.int64)
+    places = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1].astype(np.int64)
     return np.frombuffer(data, np.uint8), places[:-1], places[1:]

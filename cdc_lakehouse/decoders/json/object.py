@@ -65,7 +65,7 @@ class JsonReader(Generic[_Read]):
         try:
             read = self._usual.decode(text)
             size = len(_encode(read))
-            is_whole = size == len(text) or size == len(msgspec.json.format(_without_html(text), indent=-1))
+            is_whole = size == len(text) or size == len(msgspec.json.format(_shortened(text), indent=-1))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         return read if is_whole else None
@@ -87,10 +87,15 @@ def _refused(fraction: str) -> Never:
     raise ValueError(fraction)
 
 
-def _without_html(text: bytes) -> bytes:
-    """Return the text with the characters that Go escapes for HTML, the only ones that it need not."""
+_LONG: Final = {rb"\u003c": b"<", rb"\u003e": b">", rb"\u0026": b"&", rb"\u0008": rb"\b", rb"\u000c": rb"\f"}
+"""What Go escapes for HTML, and what it writes in the long way: all that it need not."""
+
+
+def _shortened(text: bytes) -> bytes:
+    """Return the text with the escapes that Go need not write replaced."""
     if rb"\u00" in text and rb"\\u" not in text:
-        return text.replace(rb"\u003c", b"<").replace(rb"\u003e", b">").replace(rb"\u0026", b"&")
+        for escape, short in _LONG.items():
+            text = text.replace(escape, short)
     return text
 
 
