@@ -211,7 +211,8 @@ class TopicReader:
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for rows in _by_place(batch):
             records = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
-            yield from self._read(self._enter(_place(records)), records)
+            topic, partition, number = (records.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
+            yield from self._read(self._enter((topic, partition, number)), records)
 
     def _read(self, summary: PartitionSummary, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Decode the records of a topic, partition and batch."""
@@ -427,8 +428,3 @@ def _by_place(batch: pa.RecordBatch) -> Iterator[Positions]:
         return
     _, which = np.unique(places, axis=0, return_inverse=True)
     yield from (np.flatnonzero(which == number) for number in range(which.max() + 1))
-
-
-def _place(record: pa.RecordBatch) -> PartitionBatch:
-    topic, partition, number = (record.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
-    return topic, partition, number

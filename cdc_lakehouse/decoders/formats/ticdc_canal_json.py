@@ -14,17 +14,15 @@ watermarks and claim checks alike. `lz4` writes a frame, which begins with a mag
 which begins with the size of the text as a varint: one that began with `{`, as JSON does, would have 123 bytes, and
 TiCDC's messages have more.
 
-A file has one message of one row per line. Lines and messages have one strict reader, which alone judges what is bad;
-lines that equal one that was read by it, except for their rows and the digits of their numbers, are read together (see
-`Form`).
+A file has one message of one row per line. Lines and messages have one strict reader, which alone judges what is bad.
 
 Source of the facts: TiCDC's documentation of the protocol, its code, and the descriptions of both compressions.
 
-TiCDC writes all lines of one file and operation alike, except for their rows, their numbers, and `sqlType` and
-`mysqlType`, where columns come in any order. A `Form` is such a line without its rows: the text before them, its head,
-and after them, its tail. A line with the same head and tail, whatever the digits of the numbers and the objects of
-types in them, agrees with the form's line in everything else; so only those objects and the rows are looked at. Lines
-without a form are read one after the other, in eight times the time.
+TiCDC writes all lines and messages of one table and operation alike, except for their rows, their numbers, and
+`sqlType` and `mysqlType`, where columns come in any order. A `Form` is such a line without its rows: the text before
+them, its head, and after them, its tail. A line with the same head and tail, whatever the digits of the numbers and the
+objects of types in them, agrees with the form's line in everything else; so only those objects and the rows are looked
+at. Lines without a form are read one after the other, in eight times the time.
 """
 
 from __future__ import annotations
