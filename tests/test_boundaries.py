@@ -32,7 +32,7 @@ Reasons = Mapping[str, str]
 """Modules, or folders, by their path in the package, and why a rule leaves them out."""
 
 SECTION = {"config/": "it says the names"}
-OPENS = {"pipeline/run.py": "it opens a source", "pipeline/source.py": "it says how texts are read"}
+OPENS = {"pipeline/run.py": "it opens a source", "pipeline/feed_tables.py": "it says how texts are read"}
 DETECTS = {"adopt/detect.py": "init is told the kind by the scheme of a URI"}
 SAMPLE = {"sample/": "it writes a sink", "commands/sample.py": "it writes the configuration of a sink"}
 OF_SINKS = {

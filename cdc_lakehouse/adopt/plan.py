@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.schema import TableName, TableVersion, as_lines, column_changes
+from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
@@ -14,8 +14,9 @@ from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name,
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import quote
-from cdc_lakehouse.pipeline.changes import FeedTable, format_refusal, is_purged
+from cdc_lakehouse.pipeline.changes import format_refusal, is_purged
 from cdc_lakehouse.pipeline.dump import DumpSource, PendingLoad
+from cdc_lakehouse.pipeline.feed_tables import FeedTable
 from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -63,9 +64,8 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     errors of reading the checkpoint and listing the sink."""
     checkpoint, history = _foreseen(run)
     lives = history.incarnations()
-    recorded = run.history.changes
+    recorded, takes = run.history.changes, run.feed.tables.takes
     pending = [version for version in history.versions if version.origin not in recorded]
-    takes = run.feed.tables.takes
     pending = [v for v in pending if not v.incarnation or takes(v.name.database, v.name.table)]
     statements = tuple(_statement(version, lives, checkpoint) for version in pending)
     concerned = {version.incarnation for version in pending if version.incarnation and version.commit_ts <= checkpoint}
@@ -127,7 +127,7 @@ def _statement(version: TableVersion, lives: Mapping[str, Incarnation], checkpoi
         version.effect,
         version.query,
         version.commit_ts > checkpoint_ts,
-        () if before is None else tuple(as_lines(column_changes(before, version))),
+        () if before is None else tuple(column_diff(before, version)),
         version.note,
         version.hold,
     )

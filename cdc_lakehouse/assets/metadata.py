@@ -17,7 +17,7 @@ from cdc_lakehouse.assets import keys
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, as_lines, column_changes
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, column_diff
 from cdc_lakehouse.config.reporting import without_secrets
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
@@ -289,9 +289,8 @@ def _statement(version: TableVersion, life: Incarnation) -> str:
     when, table = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}", as_markdown(version.name.table)
     lines = [f"- **{table}** `{version.effect}` {when}", _fenced("sql", version.query or "-- seen")]
     before = life.before(version)
-    changes = [] if before is None else column_changes(before, version)
-    if changes:
-        lines.append(_fenced("diff", "\n".join(as_lines(changes))))
+    if before is not None and (diff := column_diff(before, version)):
+        lines.append(_fenced("diff", "\n".join(diff)))
     if note := version.note or version.hold:
         lines.append(as_markdown(note))
     return "\n".join(lines)

@@ -1,9 +1,8 @@
-"""Table versions, schema changes, and the differences of two versions: frozen values."""
+"""Table versions and schema changes: frozen values; and how the columns of two versions differ."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -226,26 +225,11 @@ class TableVersion:
         return tuple(column.name for id in self.key if (column := self.column(id)))
 
 
-# --- Two versions of a table ---
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnChange:
-    """A column before and after a change, None where it did not exist yet or no longer exists. `moved` says that its
-    position among the columns that stayed has changed; `key_before` and `key_after` say whether it is part of the key.
-    """
-
-    before: Column | None
-    after: Column | None
-    moved: bool = False
-    key_before: bool = False
-    key_after: bool = False
-
-
-def column_changes(before: TableVersion, after: TableVersion) -> list[ColumnChange]:
-    """Return only the columns that differ: first those that were dropped, then the others in their new order."""
-    old = {column.id: column for column in before.columns}
-    new = {column.id: column for column in after.columns}
+def column_diff(before: TableVersion, after: TableVersion) -> list[str]:
+    """Return the columns that differ as lines of a diff, `-` for a column before and `+` for one after: first those
+    that were dropped, then the others in their new order; those that moved among the ones that stayed say so."""
+    old = {column.id: _described(before, column) for column in before.columns}
+    new = {column.id: _described(after, column) for column in after.columns}
     # The smallest set of ids that must have moved: the new order without its longest subsequence in the old order.
     place = {id: number for number, id in enumerate(id for id in old if id in new)}
     longest: list[list[int]] = [[]]
@@ -253,30 +237,14 @@ def column_changes(before: TableVersion, after: TableVersion) -> list[ColumnChan
         fitting = [run for run in longest if not run or place[run[-1]] < place[id]]
         longest.append([*max(fitting, key=len), id])
     moved = place.keys() - max(longest, key=len)
-    gone = [ColumnChange(column, None, key_before=id in before.key) for id, column in old.items() if id not in new]
-    stayed = [
-        ColumnChange(old.get(id), column, id in moved, id in before.key, id in after.key) for id, column in new.items()
-    ]
-    return gone + [change for change in stayed if _differs(change)]
-
-
-def _differs(change: ColumnChange) -> bool:
-    before, after = change.before, change.after
-    if before is None or after is None or change.moved or change.key_before != change.key_after:
-        return True
-    return (before.name, before.type, before.nullable) != (after.name, after.type, after.nullable)
-
-
-def as_lines(changes: Sequence[ColumnChange]) -> list[str]:
-    """Format the changes as lines of a diff: `-` for the column before, `+` for the column after."""
-    lines: list[str] = []
-    for change in changes:
-        lines += [] if change.before is None else [f"- {_described(change.before, change.key_before)}"]
-        moved = " (moved)" if change.moved else ""
-        lines += [] if change.after is None else [f"+ {_described(change.after, change.key_after)}{moved}"]
+    lines = [f"- {text}" for id, text in old.items() if id not in new]
+    for id, text in new.items():
+        if id in moved or old.get(id) != text:
+            lines += [f"- {old[id]}"] if id in old else []
+            lines.append(f"+ {text}{' (moved)' if id in moved else ''}")
     return lines
 
 
-def _described(column: Column, is_key: bool) -> str:
+def _described(table: TableVersion, column: Column) -> str:
     nullable = "" if column.nullable else " NOT NULL"
-    return f"{column.name} {type_text(column.type)}{nullable}{' KEY' if is_key else ''}"
+    return f"{column.name} {type_text(column.type)}{nullable}{' KEY' if column.id in table.key else ''}"

@@ -23,9 +23,8 @@ from cdc_lakehouse.config.reporting import guess, plural, some
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.current.typed_rows import lake_columns
 from cdc_lakehouse.pipeline.dump import PendingLoad
-from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.feed_tables import key_columns, value_format
 from cdc_lakehouse.pipeline.reading import AsOf, ReadableTable, readable_tables
-from cdc_lakehouse.pipeline.source import value_format
 
 _WIDTH = 32
 

@@ -63,8 +63,7 @@ from cdc_lakehouse.lake.tables.segments import (
     index_gaps,
     totals,
 )
-from cdc_lakehouse.pipeline.changes import keyed_span
-from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.feed_tables import key_columns, keyed_span
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.topics import batches_before
 from cdc_lakehouse.sources.object_store import StoredObject

@@ -51,10 +51,9 @@ from cdc_lakehouse.lake.files import live_files, read_rows
 from cdc_lakehouse.lake.names import FEED, INCARNATION
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.operate.state import held_by_name
-from cdc_lakehouse.pipeline.feed_tables import key_columns
+from cdc_lakehouse.pipeline.feed_tables import key_columns, value_format
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun, Image, RowRepair, TableRepair
-from cdc_lakehouse.pipeline.source import value_format
 from cdc_lakehouse.pipeline.synthetic import NotRepairableError, version_at
 from cdc_lakehouse.sources.database import client as database_sql
 from cdc_lakehouse.sources.database.client import SourceDatabase

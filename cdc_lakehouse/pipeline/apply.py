@@ -9,9 +9,10 @@ current names to the wanted ones.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,6 +24,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import CutsConfig, FeedConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TransientError, UnreadableTableError
@@ -39,15 +41,15 @@ from cdc_lakehouse.lake.current.tables import (
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.current.update_tasks import PlannedTable, StoredTable, TableUpdate, UpdatedTable, update_in_job
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, TableTransaction, TagChanges
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
-from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
+from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
 from cdc_lakehouse.pipeline.changes import EventEstimates, News, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
-from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
+from cdc_lakehouse.pipeline.holds import Holds, find_unapproved, hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.synthetic import SyntheticWriter
@@ -138,21 +140,25 @@ class PlannedUpdate:
         return self.changes.replaces_all_rows or self.table.rewrites
 
 
-def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> PlannedUpdate:
-    """Plan the update of one table; create the table when it does not exist yet. Raises `TableHeldError` when the table
+def plan_update(
+    feed: FeedConfig, tables: CurrentTables, iceberg: IcebergJavaApi, checkpoints: Checkpoints, last: Sequence[CutRow],
+    changes: TableChanges, *, skips_rejected: bool,
+) -> PlannedUpdate:  # fmt: skip
+    """Plan the update of one table; create it when it does not exist yet. Its tags follow from the `checkpoints`,
+    of which `last` are the newest rows; `skips_rejected` is as in `TableUpdate`. Raises `TableHeldError` when the table
     is blocked."""
-    source, values = changes.table, changes.table.values
-    state = changes.state or _create(run, tables, changes, values)
-    table = run.lake.existing(state.identifier)
+    source = changes.table
+    state = changes.state or _create(tables, iceberg, changes)
+    table = tables.lake.existing(state.identifier)
     if (None if (now := table.current_snapshot()) is None else now.snapshot_id) != state.snapshot_id:
         raise TransientError("another writer has changed the table", advice="run again")
-    wanted = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
+    wanted = feed.format_version_of(changes.target.name.database, changes.target.name.table)
     format_version = max(wanted, state.format_version)
     plan = _evolution(changes, state, format_version)
     transaction, schema = None, table.schema()
     is_upgraded = state.format_version < format_version
     if plan.steps or is_upgraded:
-        transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
+        transaction = iceberg.transaction(state.identifier, state.snapshot_id)
         evolved = transaction.evolve(plan.steps, format_version if is_upgraded else None)
         schema = Schema.model_validate_json(evolved)
     stays = bool(state.row_count) and not changes.replaces_all_rows
@@ -161,37 +167,38 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
         files = live_files(table, [fields[column.id] for column in source.key if column.id in fields])
         stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
-    update = TableUpdate(
-        table_no=changes.number,
-        name=str(changes.target.name),
-        target=source.target,
-        key=source.table_key.read_as,
-        value_format=values,
-        schema=schema,
-        location=table.location(),
+    update = replace(
+        source.fold(changes.number, table.location(), schema, skips_rejected=skips_rejected),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
         stored=stored,
         emptied=source.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
         emptied_now=() if changes.replaces_all_rows else source.emptied(changes.applied_ts),
-        # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
-        # decided once all of them are known.
-        skips_rejected=run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names),
         recomputed=changes.recomputed,
-        tells_collisions=changes.state is not None and not changes.reads_all_events,
+        tells_collisions=changes.reads_new_events,
     )
     planned = PlannedTable(update, tuple(changes.spans()), *changes.events, rewrites=bool(plan.rewritten) and stays)
-    return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes), format_version)
+    return PlannedUpdate(
+        changes,
+        planned,
+        state,
+        plan,
+        transaction,
+        _tags(tables.lake.config.cuts, checkpoints, last, table, changes),
+        format_version,
+    )
 
 
-def _tags(run: FeedRun, table: Table, changes: TableChanges) -> TagChanges:
+def _tags(
+    config: CutsConfig, checkpoints: Checkpoints, last: Sequence[CutRow], table: Table, changes: TableChanges
+) -> TagChanges:
     if table.current_snapshot() is None:
         return NO_TAG_CHANGES
-    state = shown_state(table, {row.snapshot_id for row in run.last_cut_rows if row.snapshot_id is not None})
+    state = shown_state(table, {row.snapshot_id for row in last if row.snapshot_id is not None})
     if state is None:
         # A table that was held is in an earlier cut.
-        rows = [row for name in changes.life.names for row in run.checkpoints.rows_of(name)]
+        rows = [row for name in changes.life.names for row in checkpoints.rows_of(name)]
         state = shown_state(table, {row.snapshot_id for row in rows if row.snapshot_id is not None})
-    return plan_tags(tags_of(table), state, changes.checkpoint_ts, run.lake.config.cuts)
+    return plan_tags(tags_of(table), state, changes.checkpoint_ts, config)
 
 
 def _evolution(changes: TableChanges, state: TableState, format_version: int) -> Plan:
@@ -281,7 +288,7 @@ def _rows_of(data_files: Sequence[str]) -> int:
     return sum(json.loads(file)["record-count"] for file in data_files)
 
 
-def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, values: ValueFormat) -> TableState:
+def _create(tables: CurrentTables, iceberg: IcebergJavaApi, changes: TableChanges) -> TableState:
     """Create an empty table with the columns of the target, under a parking name while another table has its name.
     Raises `ConcurrentRunError` when another run has created it meanwhile: both would share a directory of files."""
     name = changes.target.name
@@ -289,10 +296,10 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, values: 
     if tables.find(changes.life) is not None:
         raise another_run
     wanted = tables.identifier(name)
-    run.lake.ensure_namespace(wanted.namespace)
-    columns = lake_columns(changes.target.carried, values)
+    tables.lake.ensure_namespace(wanted.namespace)
+    columns = lake_columns(changes.target.carried, changes.table.values)
     identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
-    run.iceberg.create(
+    iceberg.create(
         identifier,
         [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")],
         tables.location(changes.life, name),
@@ -304,7 +311,7 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, values: 
     made = tables.find(changes.life)
     if made is None or made.identifier != identifier:
         # The other run has renamed its own in the meantime: this one would stay beside it.
-        run.lake.catalog.drop_table(identifier.parts)
+        tables.lake.catalog.drop_table(identifier.parts)
         raise another_run
     return made
 
@@ -359,11 +366,11 @@ class Applied:
 
 def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) -> Applied:
     """Bring every table that has changes and is not held to the checkpoint; with `only`, none but these."""
-    feed, history = run.feed, run.history.history
+    feed, history, cut = run.feed, run.history.history, run.last_cut
     known = {id: life for id, whole in history.incarnations().items() if (life := whole.upto(upto)) is not None}
     lives = {id: life for id, life in known.items() if is_taken(feed.tables, life)}
     left = {id: life for id, life in known.items() if left_ts(feed.tables, life) is not None}
-    holds = find_holds(run, known, upto)
+    holds = run.holds(known, upto)
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds.reasons, left)
     tables = CurrentTables(run.lake, feed)
@@ -373,23 +380,40 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         if life.last.name in run.rebuild and life.dropped_ts is None and (gone := tables.drop_unreadable(life)):
             run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", gone)
     holds |= find_unapproved(feed, run.decisions, tables, free)
-    synthetic = SyntheticWriter(run)
+    synthetic = SyntheticWriter(feed, run.segments, run.events, run.quarantine, lambda: run.spark, run.clock, run.log)
     repairs, run.repairs = run.repairs, ()
     synthetic.write_repairs(history, repairs)
     holds |= synthetic.write_moved_rows(lives, holds)
-    changed, refused = find_changed_tables(feed, tables, News(run, upto), lives, holds, run.rebuild)
+    same_settings = run.settings == cut.settings
+    misfits = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
+    news = News(
+        feed, history, run.segments, misfits, cut, upto, same_settings, run.shows, lambda: run.appended().snapshots
+    )
+    changed, refused = find_changed_tables(tables, news, lives, holds, run.rebuild)
     waiting: tuple[TableName, ...] = ()
     if only is not None:
         waiting = tuple(changes.target.name for changes in changed if changes.target.name not in only)
         wanted = [changes for changes in changed if changes.target.name in only]
         changed = [replace(changes, number=number) for number, changes in enumerate(wanted)]
-    holds = _close_dropped(run, tables, lives, holds | refused)
-    holds |= _close_left(run, tables, left)
-    done: list[AppliedTable] = []
+    done: Sequence[_Turn] = ()
+    holds |= refused
     if changed:
         run.log.info("%d tables have changes", len(changed))
-        done, holds = _update_tables(run, tables, lives | left, changed, holds, synthetic)
-    return Applied(upto, lives, tuple(done), holds.reasons, left, waiting)
+        done, failed = _update_tables(run, tables, changed, synthetic)
+        holds |= failed
+    # Held tables that were dropped meanwhile stay unchanged, and are no longer held.
+    dropped = {id: life for id, life in lives.items() if id in holds and life.dropped_ts is not None}
+    gone = [(life, life.dropped_ts, holds.reasons[id]) for id, life in dropped.items()]
+    # To readers, those are dropped that were renamed since the last cut to a name that is not taken.
+    marked = cut.checkpoint_ts if same_settings else BEGINNING
+    gone += [
+        (life, when, f"it was renamed to {life.last.name}, which the configuration does not take, and stays as it is")
+        for life in left.values()
+        if (when := left_ts(feed.tables, life) or 0) > marked or life.id in cut.held_incarnations
+    ]
+    holds = holds.without(dropped) | _mark_dropped(tables, lambda: run.iceberg, run.log, gone)
+    applied, blocked = _give_names(tables, lambda: run.iceberg, done, lives | left)
+    return Applied(upto, lives, tuple(applied), (holds | blocked).reasons, left, waiting)
 
 
 @dataclass
@@ -409,17 +433,12 @@ class _Turn:
 
 
 def _update_tables(
-    run: FeedRun,
-    tables: CurrentTables,
-    lives: Mapping[str, Incarnation],
-    changed: Sequence[TableChanges],
-    holds: Holds,
-    synthetic: SyntheticWriter,
-) -> tuple[list[AppliedTable], Holds]:
-    """Update tables; return what was applied, and all holds, including those of tables that could not be updated."""
+    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges], synthetic: SyntheticWriter
+) -> tuple[list[_Turn], Holds]:
+    """Update tables; return those that are, and holds for those that cannot be."""
     run.events.ensure()
     done: list[_Turn] = []
-    failed: list[_Turn] = []
+    holds = Holds()
     left, tries = list(changed), _TRIES
     while left:
         turns, tries = _try(run, tables, left, synthetic), max(tries - 1, 0)
@@ -427,16 +446,25 @@ def _update_tables(
         numbers = {each.number for each in left}
         over = [turn for turn in turns if turn.changes.number not in numbers]
         done += [turn for turn in over if turn.goes_on]
-        failed += [turn for turn in over if not turn.goes_on]
+        holds |= Holds({turn.changes.life.id: turn.failure for turn in over if turn.failure is not None})
         if left:
             run.log.info("tables to be updated again: %d", len(left))
-    holds |= Holds({turn.changes.life.id: turn.failure for turn in failed if turn.failure is not None})
-    holds = _close_dropped(run, tables, lives, holds)
+    return done, holds
+
+
+def _give_names(
+    tables: CurrentTables,
+    iceberg: Callable[[], IcebergJavaApi],
+    done: Sequence[_Turn],
+    lives: Mapping[str, Incarnation],
+) -> tuple[list[AppliedTable], Holds]:
+    """Give updated tables their names; return what was applied, and holds for those that cannot get theirs. `lives` are
+    all tables of the feed."""
 
     def rename(now: Identifier, wanted: Identifier) -> None:
         # A table may be the first to move into its database.
-        run.lake.ensure_namespace(wanted.namespace)
-        run.iceberg.rename(now, wanted)
+        tables.lake.ensure_namespace(wanted.namespace)
+        iceberg().rename(now, wanted)
 
     locations = [location_of(tables, each.changes, each.planned.state.identifier) for each in done if each.planned]
     blocked = rename_to_source_names(tables, locations, lives, rename)
@@ -455,7 +483,7 @@ def _update_tables(
             key = tuple(lake_name(column) for column in turn.changes.table.key)
             numbers_of_rows = (counts.rows, counts.deletes, counts.zero_dates, counts.older)
             applied.append(AppliedTable(life, state, key, *numbers_of_rows, turn.changes.is_rebuilt))
-    return applied, holds | blocked
+    return applied, blocked
 
 
 def _try(
@@ -463,12 +491,19 @@ def _try(
 ) -> list[_Turn]:
     """Plan the updates of tables, carry them out in one job, and commit each that succeeds."""
     counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
-    turns = [_Turn(replace(each, events=counts.of(each))) for each in changed]
+    turns = [_Turn(replace(each, events=counts.of(each.life.names, above=each.reads_new_events))) for each in changed]
     io, batch = run.lake.catalog.properties, run.segments.batch
     run.require_lease()
 
+    feed, skips = run.feed, run.feed.policy.quarantine == "skip"
+
     def plan(turn: _Turn) -> None:
-        turn.planned = plan_update(run, tables, turn.changes)
+        changes = turn.changes
+        shown = run.checkpoints, run.last_cut_rows
+        # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
+        # decided once all of them are known.
+        writes_parts = skips or run.quarantine.has_discarded(changes.life.names)
+        turn.planned = plan_update(feed, tables, run.iceberg, *shown, changes, skips_rejected=writes_parts)
 
     # New tables are made in order: two of them may want one name.
     _each(run.log, turns, plan, 1 if any(turn.changes.state is None for turn in turns) else _AT_ONCE)
@@ -480,7 +515,8 @@ def _try(
         found = update_in_job(run.spark, io, [each.table for each in planned], reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
-    _audit(run, [turn for turn in turns if turn.goes_on], synthetic)
+    updated = [turn for turn in turns if turn.goes_on]
+    _audit(updated, synthetic, run.quarantine, run.clock(), run.log, skips=skips)
     run.require_lease()
     sound = [turn for turn in turns if turn.goes_on]
     progress = Progress(run.log, "tables are committed", len(sound))
@@ -539,26 +575,29 @@ def _each(log: logging.Logger, turns: Sequence[_Turn], work: Callable[[_Turn], N
             pool.shutdown(cancel_futures=True)
 
 
-def _audit(run: FeedRun, turns: Sequence[_Turn], synthetic: SyntheticWriter) -> None:
+def _audit(
+    turns: Sequence[_Turn], synthetic: SyntheticWriter, quarantine: Quarantine, now: datetime.datetime,
+    log: logging.Logger, *, skips: bool,
+) -> None:  # fmt: skip
     """Find the tables that cannot be committed. One with unusable rows can be when the policy skips them, or a person
     discarded each of them.
 
     Rows that their tables cannot take are quarantined, before anything is committed: a row that its table skips must
     not be lost when the run ends. Earlier ones that are taken now or no longer exist are resolved."""
     rejected = [*synthetic.rejected]
-    is_discarded, skips = discards(run.quarantine.rows), run.feed.policy.quarantine == "skip"
+    is_discarded = discards(quarantine.rows)
     for turn in turns:
         found, name = turn.updated, turn.changes.target.name
         if found is None or found.failure is not None:
             turn.failure = "it was not updated" if found is None else found.failure
-            run.log.error("table %s could not be updated: %s", name, turn.failure)
+            log.error("table %s could not be updated: %s", name, turn.failure)
         elif found.rejected:
             rejected += found.rejected
             count, first = plural(sum(row.count for row in found.rejected), "row"), found.rejected[0]
             reason = f"its columns cannot hold {count}, the first at {first.segment} line {first.line}"
             reason += f": {found.misfit}" if found.misfit else ""
             if skips or all(is_discarded(row) for row in found.rejected):
-                run.log.warning("table %s continues without rows: %s", name, reason)
+                log.warning("table %s continues without rows: %s", name, reason)
             else:
                 turn.failure = reason
     sound = {
@@ -576,32 +615,13 @@ def _audit(run: FeedRun, turns: Sequence[_Turn], synthetic: SyntheticWriter) -> 
             return True
         return redecoded or not (skips or row.state == "discarded")
 
-    run.quarantine.replace(tried_again, rejected, run.clock())
+    quarantine.replace(tried_again, rejected, now)
 
 
-def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
-    """Mark held tables that were dropped meanwhile as dropped; they stay unchanged and are no longer held. A table that
-    cannot be marked stays held, so that the next run marks it."""
-    dropped = [lives[id] for id in holds.reasons if id in lives and lives[id].dropped_ts is not None]
-    marked = _mark_dropped(run, tables, [(life, life.dropped_ts, holds.reasons[life.id]) for life in dropped])
-    return holds.without([life.id for life in dropped]) | marked
-
-
-def _close_left(run: FeedRun, tables: CurrentTables, left: Mapping[str, Incarnation]) -> Holds:
-    """Mark tables that were renamed since the last cut to a name that is not taken as dropped, which they are to
-    readers. Return holds for those that cannot be marked."""
-    cut = run.last_cut
-    gone: list[tuple[Incarnation, int | None, str]] = []
-    for life in left.values():
-        when = left_ts(run.feed.tables, life)
-        is_marked = when is not None and when <= cut.checkpoint_ts and run.settings == cut.settings
-        if when is not None and not (is_marked and life.id not in cut.held_incarnations):
-            why = f"it was renamed to {life.last.name}, which the configuration does not take, and stays as it is"
-            gone.append((life, when, why))
-    return _mark_dropped(run, tables, gone)
-
-
-def _mark_dropped(run: FeedRun, tables: CurrentTables, gone: Sequence[tuple[Incarnation, int | None, str]]) -> Holds:
+def _mark_dropped(
+    tables: CurrentTables, iceberg: Callable[[], IcebergJavaApi], log: logging.Logger,
+    gone: Iterable[tuple[Incarnation, int | None, str]],
+) -> Holds:  # fmt: skip
     """Mark tables as dropped at a commit-ts, with the reason for the log, unless they are marked already. Return holds
     for those at which that fails."""
     reasons: dict[str, str] = {}
@@ -609,8 +629,8 @@ def _mark_dropped(run: FeedRun, tables: CurrentTables, gone: Sequence[tuple[Inca
         try:
             state = tables.find(life)
             if state is not None and state.dropped_ts is None:
-                run.log.warning("table %s stays in the lake, marked as dropped: %s", state.name, why)
-                transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
+                log.warning("table %s stays in the lake, marked as dropped: %s", state.name, why)
+                transaction = iceberg().transaction(state.identifier, state.snapshot_id)
                 transaction.commit(properties={DROPPED_TS: str(commit_ts)})
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             reasons[life.id] = hold_reason(error, "be marked as dropped", life.last.name)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
-from pyiceberg.schema import Schema
 
-from cdc_lakehouse.changelog.history import Incarnation, Span
-from cdc_lakehouse.changelog.mysql_types import converts
-from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, synthetic_stage
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
-from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, TableKey
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, lake_name
-from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys, TableUpdate
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.current.typed_rows import lake_name
+from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys
+from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
     DUMP,
@@ -29,79 +28,12 @@ from cdc_lakehouse.lake.tables.segments import (
     OFFSETS,
     REPAIR,
     Segment,
+    Segments,
     applied_content,
     may_hold,
 )
-from cdc_lakehouse.pipeline.feed_tables import key_changes, key_columns
+from cdc_lakehouse.pipeline.feed_tables import FeedTable, key_columns, value_format
 from cdc_lakehouse.pipeline.holds import Holds, hold_reason
-from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import value_format
-
-_NO_SCHEMA: Final = Schema()
-
-
-@dataclass(frozen=True)
-class FeedTable:
-    """A table of a feed up to a commit-ts, where its life ends, and how its events become rows: the columns that
-    identify these, and how values are read. Events at or below `void_upto_ts` are ignored (a TRUNCATE, or rows that
-    moved to another key)."""
-
-    life: Incarnation
-    key: tuple[Column, ...]
-    values: ValueFormat
-    void_upto_ts: int
-
-    @classmethod
-    def of(cls, feed: FeedConfig, life: Incarnation) -> Self:
-        void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(feed, life))])
-        return cls(life, key_columns(feed, life.last), value_format(feed, life.last.name), void)
-
-    @property
-    def target(self) -> Target:
-        return Target(self.life.last.carried, dict(enumerate(self.life.versions)))
-
-    @property
-    def table_key(self) -> TableKey:
-        return TableKey.of(self.key, self.life.versions, self.values)
-
-    def spans(self, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
-        """Return the spans of the events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
-        version before it, synthetic ones to the version that it made."""
-        key, lowest = self.table_key, max(above_stage, row_stage(self.void_upto_ts))
-        found = (keyed_span(self.life, span, key, number, lowest, upto_stage) for span in self.life.spans())
-        return [span for span in found if span is not None]
-
-    def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
-        """Return the partitions that were emptied after a commit-ts and that nothing later has made irrelevant."""
-        found: list[PartitionRows] = []
-        for position, version in enumerate(self.life.versions):
-            if version.emptied and version.commit_ts > max(after_ts, self.void_upto_ts):
-                before = self.life.versions[position - 1]
-                assert before.partitioning is not None
-                target = Target(before.carried, dict(enumerate(self.life.versions[:position])))
-                found.append(PartitionRows(before.partitioning, version.emptied, target))
-        return tuple(found)
-
-    def converted_since(self, applied: TableVersion) -> frozenset[int]:
-        """Return the columns whose values in the lake change with the type after the version that was applied."""
-        types = {column.id: self.target.types_since(column.id, applied) for column in self.life.last.carried}
-        return frozenset(id for id, each in types.items() if converts(each))
-
-    def fold(
-        self, number: int, location: str, schema: Schema = _NO_SCHEMA, *, skips_rejected: bool = True
-    ) -> TableUpdate:
-        """Return how all of its events become rows, for `folded_rows` and `folded_texts`."""
-        return TableUpdate(
-            table_no=number,
-            name=str(self.life.last.name),
-            target=self.target,
-            key=self.table_key.read_as,
-            value_format=self.values,
-            schema=schema,
-            location=location,
-            emptied=self.emptied(BEGINNING),
-            skips_rejected=skips_rejected,
-        )
 
 
 @dataclass(frozen=True)
@@ -163,6 +95,10 @@ class TableChanges:
         return self.is_rebuilt or self.recomputes_keys
 
     @property
+    def reads_new_events(self) -> bool:
+        return self.state is not None and not self.reads_all_events
+
+    @property
     def recomputed(self) -> RecomputedKeys | None:
         """The keys to recompute; None when everything that is read is applied."""
         segments = frozenset(segment.segment for segment in self.redecoded)
@@ -174,32 +110,13 @@ class TableChanges:
         return self.table.spans(self.number, applied, synthetic_stage(self.checkpoint_ts))
 
 
-def keyed_span(
-    life: Incarnation, span: Span, key: TableKey, number: int, above_stage: int, upto_stage: int
-) -> KeyedSpan | None:
-    """Return the span of one version of a life; None when it has no such stages."""
-    above = max(row_stage(span.above), above_stage)
-    upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
-    if above >= upto:
-        return None
-    names = tuple(column.name for each in key.columns if (column := span.version.column(each.id)))
-    number_of_version = life.versions.index(span.version)
-    texts = key.texts(span.version)
-    return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names, texts)
-
-
 def is_purged(feed: FeedConfig, life: Incarnation) -> bool:
     """Whether the table is removed, with its data, when the source drops it."""
     return feed.drop_of(life.last.name.database, life.last.name.table) == "purge"
 
 
 def find_changed_tables(
-    feed: FeedConfig,
-    tables: CurrentTables,
-    news: News,
-    lives: Mapping[str, Incarnation],
-    holds: Holds,
-    rebuild: Collection[TableName],
+    tables: CurrentTables, news: News, lives: Mapping[str, Incarnation], holds: Holds, rebuild: Collection[TableName]
 ) -> tuple[list[TableChanges], Holds]:
     """Return the changes of each table that has some and is not held, numbered from 0, and holds for tables that turn
     out to be blocked. Tables of `rebuild` are recomputed."""
@@ -209,7 +126,7 @@ def find_changed_tables(
     for id, life in lives.items():
         shown = news.shows(life)
         over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
-        if id in holds or (over and shown and (is_purged(feed, life) or not news.everywhere)):
+        if id in holds or (over and shown and (is_purged(news.feed, life) or not news.everywhere)):
             continue
         if id in refused:
             reasons[id] = refused[id]
@@ -224,29 +141,22 @@ def find_changed_tables(
             if state is None and life.is_replaced_by_dump:
                 continue  # It never existed: the dump came first.
             recompute = asked and life.dropped_ts is None
-            found.append(_changes(feed, news, len(found), life, state, passed, batch, recompute))
+            found.append(_changes(news, len(found), life, state, passed, batch, recompute))
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             reasons[id] = hold_reason(error, "be looked at", life.last.name)
     return found, Holds(reasons)
 
 
 def _changes(
-    feed: FeedConfig,
-    news: News,
-    number: int,
-    life: Incarnation,
-    state: TableState | None,
-    passed_ts: int,
-    batch: int,
-    recompute: bool,
+    news: News, number: int, life: Incarnation, state: TableState | None, passed_ts: int, batch: int, recompute: bool
 ) -> TableChanges:
+    feed, upto = news.feed, news.checkpoint_ts
     table = FeedTable.of(feed, life)
     if not table.key:
         # It was dropped: others are held. The configuration may name the key of the table that has its name now.
         raise TableHeldError("none of its columns is known to be its key")
     if state is not None and (refusal := format_refusal(feed, life, state)) is not None:
         raise TableHeldError(refusal)
-    upto = news.checkpoint_ts
     if state is None or not state.schema_fingerprint:
         return TableChanges(number, table, state, BEGINNING, upto)
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
@@ -283,40 +193,53 @@ def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> st
     )
 
 
+@dataclass
 class News:
     """What is new between the last cut and a checkpoint-ts: which tables the new segments and the new history can
-    concern."""
+    concern. `misfits` are the open rows of the quarantine that their tables cannot take, `shows` says whether the cut
+    shows a table, `snapshots` are those of `events` that exist."""
 
-    def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
-        self.cut, self.checkpoint_ts, self.shows = run.last_cut, checkpoint_ts, run.shows
-        self.everywhere = len(run.history.history.versions) != self.cut.versions or run.settings != self.cut.settings
-        cut, self._lives = self.cut, run.history.history.incarnations
-        self.snapshots: Callable[[], frozenset[int]] = lambda: run.appended().snapshots
-        self._segments = run.segments
-        skips = run.feed.policy.quarantine == "skip"
-        self._misfits = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
-        self._unusable = [] if skips else self._misfits
+    feed: FeedConfig
+    history: History
+    segments: Segments
+    misfits: Sequence[Quarantined]
+    cut: Cut
+    checkpoint_ts: int
+    same_settings: bool
+    shows: Callable[[Incarnation], bool]
+    snapshots: Callable[[], frozenset[int]]
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether any table can have changes."""
+        return len(self.history.versions) != self.cut.versions or not self.same_settings
+
+    @functools.cached_property
+    def _recent(self) -> Collection[TableName] | None:
+        """The tables that the new segments can concern; None for any."""
+        cut = self.cut
         concerned = (pc.field("batch") > cut.batch) & (IS_REPLACED | (pc.field("events") > 0))
-        if checkpoint_ts > cut.checkpoint_ts:
+        if self.checkpoint_ts > cut.checkpoint_ts:
             # Segments that were decoded before and exceeded the checkpoint at that time.
-            waited = (pc.field("max_commit_ts") > cut.checkpoint_ts) & (pc.field("min_commit_ts") <= checkpoint_ts)
-            concerned = concerned | waited
-        rows = run.segments.rows.filter((pc.field("state") == DECODED) & concerned)
-        self._of_any_table = OFFSETS in rows["kind"].unique().to_pylist()
-        names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
-        self._recent = {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
+            began = pc.field("min_commit_ts") <= self.checkpoint_ts
+            concerned = concerned | ((pc.field("max_commit_ts") > cut.checkpoint_ts) & began)
+        rows = self.segments.rows.filter((pc.field("state") == DECODED) & concerned)
+        names = rows.group_by(["kind", "database", "table"]).aggregate([]).to_pylist()
+        if any(row["kind"] == OFFSETS for row in names):
+            return None
+        return {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
 
     def refused(self) -> Mapping[str, str]:
         """Return the reasons of the tables whose rows did not fit in the last run, when nothing has changed since: they
         would not fit now."""
-        if self.everywhere or (self.cut.checkpoint_ts, self.cut.batch) != (self.checkpoint_ts, self._segments.batch):
+        if self.everywhere or (self.cut.checkpoint_ts, self.cut.batch) != (self.checkpoint_ts, self.segments.batch):
             return {}
-        names = {TableName(row.database or "", row.table or "") for row in self._misfits}
-        lives = self._lives()
+        names = {TableName(row.database or "", row.table or "") for row in self.misfits}
+        lives = self.history.incarnations()
         return {id: reason for id, reason in self.cut.held if (life := lives.get(id)) and life.last.name in names}
 
     def concerns(self, life: Incarnation) -> bool:
-        return self._of_any_table or not self._recent.isdisjoint(life.names)
+        return self._recent is None or any(name in self._recent for name in life.names)
 
     def redecoded(self, life: Incarnation, applied_ts: int, batch: int, void_upto_ts: int) -> list[Segment]:
         """Return segments decoded since `batch` with events that the table had passed, or had in another form. Ignored
@@ -327,9 +250,10 @@ class News:
         if void_upto_ts < applied_ts:
             counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
         late = (pc.field("batch") > batch) & (passed & counts | IS_REPLACED) & may_hold(life.names)
-        own = {row.segment for row in self._unusable if TableName(row.database or "", row.table or "") in life.names}
+        unusable = () if self.feed.policy.quarantine == "skip" else self.misfits
+        own = {row.segment for row in unusable if TableName(row.database or "", row.table or "") in life.names}
         passed_by = passed & pc.field("segment").isin(pa.array(sorted(own), pa.string()))
-        return self._segments.select((pc.field("state") == DECODED) & (late | passed_by))
+        return self.segments.select((pc.field("state") == DECODED) & (late | passed_by))
 
 
 _EVENT_BYTES: Final = 2048
@@ -345,10 +269,7 @@ class EventEstimates:
         self._all = _events_by_name(decoded)
         self._new = _events_by_name(decoded.filter(pc.field("max_commit_ts") > after_ts))
 
-    def of(self, changes: TableChanges) -> tuple[int, bool]:
-        return self.of_names(changes.life.names, above=not changes.reads_all_events and changes.state is not None)
-
-    def of_names(self, names: Collection[TableName], *, above: bool = False) -> tuple[int, bool]:
+    def of(self, names: Collection[TableName], *, above: bool = False) -> tuple[int, bool]:
         """Return the number of events of tables with these names, and whether no UPDATE or DELETE is known of them."""
         counts = self._new if above else self._all
         # Ranges of topics hold rows of many tables: all of them may belong to any one.

@@ -26,19 +26,10 @@ from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
-from cdc_lakehouse.pipeline.feed_tables import TakenNames
+from cdc_lakehouse.pipeline.feed_tables import TakenNames, value_format
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
-from cdc_lakehouse.pipeline.run import (
-    UNREADABLE_SEGMENT,
-    FeedRun,
-    decode_isolated,
-    defer,
-    load_changes,
-    loads_of,
-    not_looked_at,
-    require_no_gap,
-)
-from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, Source, value_format
+from cdc_lakehouse.pipeline.run import FeedRun, append_files, load_changes, loads_of, not_looked_at, require_no_gap
+from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, Source
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
@@ -136,7 +127,7 @@ class DumpSource(Source):
         """A sentence on why a feed that has begun continues without the rest of the dump, which cannot be read; None
         when it can, or when the feed cannot continue without it."""
         run = self._run
-        return None if self._is_needed or is_cut_missing(run) or run.reload_tables else self._gone
+        return None if self._is_needed or run.last_cut.checkpoint_ts == BEGINNING or run.reload_tables else self._gone
 
     @functools.cached_property
     def _gone(self) -> str | None:
@@ -225,18 +216,10 @@ class DumpSource(Source):
         files = [(file.path, file.size, file.etag, file.modified) for file in table.files]
         for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
             yield Segment(
-                segment=_segment_name(at, path),
-                kind=DUMP,
-                database=table.name.database,
-                table=table.name.table,
-                table_version=at,
-                size=size,
-                etag=etag,
-                modified_at=modified,
-                batch=batches.of_file(size),
-                state=LANDED,
+                segment=_segment_name(at, path), kind=DUMP, database=table.name.database, table=table.name.table,
+                table_version=at, size=size, etag=etag, modified_at=modified, batch=batches.of_file(size), state=LANDED,
                 landed_at=self._run.landed_at,
-            )
+            )  # fmt: skip
 
     def peek(self) -> None:
         _ = self._dump
@@ -244,34 +227,24 @@ class DumpSource(Source):
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         if not append:
             return self._rejected(segments)
-        run = self._run
         faults = dict.fromkeys(self._missing(segments), self._gone or f"the dump has it no longer: {_WAY_OUT}")
-        while True:
-            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults})
-            if not ready:
-                return [], []
-            try:
-                decode = functools.partial(self._decode, writer=run.events.writer())
-                decoded = decode_isolated(run.spark, ready, decode)
-            except SourceError as error:
-                # A fault of one file defers it; a fault of the whole store ends the run.
-                fault = next((s for s in segments if s.segment == error.segment and s.segment not in faults), None)
-                if fault is None:
-                    raise
-                faults[fault.segment] = error.advised
-                continue
-            run.events.commit(decoded.data_files, ready)
-            return decoded.counted(ready), decoded.rejected
+        return append_files(
+            self._run,
+            segments,
+            faults,
+            lambda _: (self._decode, {}),
+            lambda readable, error: {s.segment: error.advised for s in readable if s.segment == error.segment},
+        )
 
     def _rejected(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         """Return what was rejected in a batch that is in `events`; for files that are gone since, that it is not
         known."""
         missing = self._missing(segments)
         rejected = not_looked_at([segment for segment in segments if segment.segment in missing])
-        decoded = self._decode(segments, None)
+        decoded = self._decode(None, segments)
         return decoded.counted(segments), [*rejected, *decoded.rejected]
 
-    def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:
+    def _decode(self, writer: EventWriter | None, segments: Sequence[Segment]) -> DecodedFiles:
         files = [self._file(segment) for segment in segments if segment.segment in self._files]
         if not files:
             return DecodedFiles()
@@ -281,20 +254,12 @@ class DumpSource(Source):
 
     def _file(self, segment: Segment) -> SegmentFile:
         table, file = self._files[segment.segment]
-        at = self._at(table)
-        types = self._types[table.name]
-        target = value_format(self._run.feed, table.name)
+        at, target = self._at(table), value_format(self._run.feed, table.name)
         context = DumpContext(
-            table.name.database,
-            table.name.table,
-            at,
-            file.notation,
-            types,
-            labels=target.labels or target.labels_uncertain,
-            binary=target.binary,
-            zone=self._initial.time_zone,
+            table.name.database, table.name.table, at, file.notation, self._types[table.name],
+            labels=target.labels or target.labels_uncertain, binary=target.binary, zone=self._initial.time_zone,
             feed_zone=target.zone,
-        )
+        )  # fmt: skip
         ref = SegmentRef(file.path, file.size, file.etag)
         return SegmentFile(ref, segment.segment, context, at, synthetic=True)
 
@@ -443,11 +408,6 @@ class DumpSource(Source):
 def _load(table: DumpedTable, at: int, columns: tuple[SourceColumn, ...], origin: str) -> SchemaChange:
     name, statement = table.name, table.create_statement
     return SchemaChange(at, name.database, name.table, None, statement, columns, origin, True, kind="load")
-
-
-def is_cut_missing(run: FeedRun) -> bool:
-    """Whether the feed begins with its dump: nothing is published yet."""
-    return run.last_cut.checkpoint_ts == BEGINNING
 
 
 def _segment_name(commit_ts: int, path: str) -> str:

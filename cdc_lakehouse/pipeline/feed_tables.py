@@ -1,5 +1,6 @@
-"""Which tables a feed takes. The configuration names them; a table may have had other names before its last one, and
-its rows under those names belong to it.
+"""The tables of a feed: which ones it takes, what identifies their rows, how values are read, and which events are
+theirs. The configuration names tables; a table may have had other names before its last one, and its rows under those
+names belong to it.
 """
 
 from __future__ import annotations
@@ -8,12 +9,21 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Self
 
-from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.mysql_types import type_change
+from pyiceberg.schema import Schema
+
+from cdc_lakehouse.changelog.history import History, Incarnation, Span
+from cdc_lakehouse.changelog.mysql_types import converts, type_change
+from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
-from cdc_lakehouse.config import FeedConfig, TablesConfig
+from cdc_lakehouse.config import FeedConfig, StorageSinkSource, TablesConfig
+from cdc_lakehouse.decoders.registry import FILE_FORMATS, format_of
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, TableKey
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 
 
@@ -108,46 +118,137 @@ def key_columns(feed: FeedConfig, version: TableVersion) -> tuple[Column, ...]:
     """Return the columns that identify a row: the configuration's, otherwise the source's; empty when there are
     none."""
     configured = feed.settings_of(version.name.database, version.name.table).primary_key
-    if configured is not None:
-        named = [version.named(name) for name in configured]
-        return tuple(column for column in named if column is not None) if None not in named else ()
-    found = (version.column(id) for id in version.key)
-    return tuple(column for column in found if column is not None)
+    named = map(version.column, version.key) if configured is None else map(version.named, configured)
+    found = [column for column in named if column is not None]
+    return tuple(found) if len(found) == len(version.key if configured is None else configured) else ()
+
+
+def _key_of(feed: FeedConfig, life: Incarnation, version: TableVersion) -> tuple[Column, ...]:
+    """Return the columns of a version that identify the table's rows, also those that a later configuration names."""
+    name = life.last.name
+    configured = feed.settings_of(name.database, name.table).primary_key is not None
+    ids = [column.id for column in key_columns(feed, life.last)] if configured else version.key
+    return tuple(column for id in ids if (column := version.column(id)))
 
 
 def key_before_version(feed: FeedConfig, life: Incarnation, version: TableVersion) -> tuple[Column, ...]:
     """Return the columns that identified rows until a version, as in the previous version. A table that has temporarily
     lost its key is treated as if it had kept it."""
     earlier = life.versions[: life.versions.index(version)]
-    if feed.settings_of(life.last.name.database, life.last.name.table).primary_key is not None:
-        ids = [column.id for column in key_columns(feed, life.last)]
-    else:
-        ids = next((list(each.key) for each in reversed(earlier) if each.key), [])
-    found = (earlier[-1].column(id) for id in ids)
-    return tuple(column for column in found if column is not None)
+    keys = (_key_of(feed, life, each) for each in reversed(earlier))
+    ids = [column.id for column in next(filter(None, keys), ())]
+    return tuple(column for id in ids if (column := earlier[-1].column(id)))
 
 
 def key_changes(feed: FeedConfig, life: Incarnation) -> list[TableVersion]:
-    """Return the versions from which on rows are identified by other columns, or by other values of the same ones after
-    a type conversion. When the values stay, other texts of them are not another key (`keyed_events.TableKey`)."""
-    return [
-        version
-        for version in life.versions[1:]
-        if version.commit_ts > life.emptied_ts and version.effect != "drop" and _changes_key(feed, life, version)
-    ]
+    """Return the versions from which on rows are identified by other columns, or by other values of the same ones
+    after a type conversion. When the values stay, other texts of them are not another key (`keyed_events.TableKey`)."""
+
+    def changes(version: TableVersion) -> bool:
+        old, new = key_before_version(feed, life, version), _key_of(feed, life, version)
+        if [column.id for column in old] != [column.id for column in new]:
+            return bool(new)
+        return any(type_change(was.type, now.type) == "convert" for was, now in zip(old, new, strict=True))
+
+    later = (version for version in life.versions[1:] if version.commit_ts > life.emptied_ts)
+    return [version for version in later if version.effect != "drop" and changes(version)]
 
 
-def _changes_key(feed: FeedConfig, life: Incarnation, version: TableVersion) -> bool:
-    old = key_before_version(feed, life, version)
-    if feed.settings_of(life.last.name.database, life.last.name.table).primary_key is not None:
-        new = tuple(column for each in key_columns(feed, life.last) if (column := version.column(each.id)))
-    else:
-        new = tuple(column for id in version.key if (column := version.column(id)))
-    if not new:
-        return False
-    if [column.id for column in old] != [column.id for column in new]:
-        return True
-    return any(type_change(was.type, now.type) == "convert" for was, now in zip(old, new, strict=True))
+def value_format(feed: FeedConfig, name: TableName) -> ValueFormat:
+    """Return how the texts of a table's values are read."""
+    zone, zero_dates = feed.source.time_zone, feed.zero_dates_of(name.database, name.table)
+    match feed.source:
+        case StorageSinkSource() as source:
+            of_files = FILE_FORMATS[source.protocol]
+            binary = of_files.binary(source.csv)
+            return ValueFormat(zone, zero_dates, labels=of_files.has_labels, binary=binary)
+        case _:
+            form = format_of(feed.message_format)
+            return ValueFormat(
+                zone, zero_dates, labels=form.labels == "labels", labels_uncertain=form.labels == "uncertain",
+                trailing_zeros_cut=form.trailing_zeros_cut, database=form.database,
+            )  # fmt: skip
+
+
+# A table as the code sees it that makes rows of events.
+
+
+@dataclass(frozen=True)
+class FeedTable:
+    """A table of a feed up to a commit-ts, where its life ends, and how its events become rows: the columns that
+    identify these, and how values are read. Events at or below `void_upto_ts` are ignored (a TRUNCATE, or rows that
+    moved to another key)."""
+
+    life: Incarnation
+    key: tuple[Column, ...]
+    values: ValueFormat
+    void_upto_ts: int
+
+    @classmethod
+    def of(cls, feed: FeedConfig, life: Incarnation) -> Self:
+        void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(feed, life))])
+        return cls(life, key_columns(feed, life.last), value_format(feed, life.last.name), void)
+
+    @property
+    def target(self) -> Target:
+        return Target(self.life.last.carried, dict(enumerate(self.life.versions)))
+
+    @property
+    def table_key(self) -> TableKey:
+        return TableKey.of(self.key, self.life.versions, self.values)
+
+    def spans(self, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
+        """Return the spans of the events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
+        version before it, synthetic ones to the version that it made."""
+        key, lowest = self.table_key, max(above_stage, row_stage(self.void_upto_ts))
+        found = (keyed_span(self.life, span, key, number, lowest, upto_stage) for span in self.life.spans())
+        return [span for span in found if span is not None]
+
+    def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
+        """Return the partitions that were emptied after a commit-ts and that nothing later has made irrelevant."""
+        found: list[PartitionRows] = []
+        for position, version in enumerate(self.life.versions):
+            if version.emptied and version.commit_ts > max(after_ts, self.void_upto_ts):
+                before = self.life.versions[position - 1]
+                assert before.partitioning is not None
+                target = Target(before.carried, dict(enumerate(self.life.versions[:position])))
+                found.append(PartitionRows(before.partitioning, version.emptied, target))
+        return tuple(found)
+
+    def converted_since(self, applied: TableVersion) -> frozenset[int]:
+        """Return the columns whose values in the lake change with the type after the version that was applied."""
+        types = {column.id: self.target.types_since(column.id, applied) for column in self.life.last.carried}
+        return frozenset(id for id, each in types.items() if converts(each))
+
+    def fold(
+        self, number: int, location: str, schema: Schema | None = None, *, skips_rejected: bool = True
+    ) -> TableUpdate:
+        """Return how all of its events become rows, for `folded_rows` and `folded_texts`."""
+        return TableUpdate(
+            table_no=number,
+            name=str(self.life.last.name),
+            target=self.target,
+            key=self.table_key.read_as,
+            value_format=self.values,
+            schema=schema or Schema(),
+            location=location,
+            emptied=self.emptied(BEGINNING),
+            skips_rejected=skips_rejected,
+        )
+
+
+def keyed_span(
+    life: Incarnation, span: Span, key: TableKey, number: int, above_stage: int, upto_stage: int
+) -> KeyedSpan | None:
+    """Return the span of one version of a life; None when it has no such stages."""
+    above = max(row_stage(span.above), above_stage)
+    upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
+    if above >= upto:
+        return None
+    names = tuple(column.name for each in key.columns if (column := span.version.column(each.id)))
+    number_of_version = life.versions.index(span.version)
+    texts = key.texts(span.version)
+    return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names, texts)
 
 
 def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:

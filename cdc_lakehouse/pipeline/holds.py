@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+import pyarrow as pa
+
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
@@ -20,12 +22,10 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.faults import described, engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.tables.decisions import Decisions
+from cdc_lakehouse.lake.tables.decisions import Decision, Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
-from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns
-from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import value_format
+from cdc_lakehouse.lake.tables.segments import FILE, Segment, Segments, index_gaps, table_versions
+from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns, value_format
 
 _SHOWN: Final = 5
 _LONGEST: Final = 400
@@ -116,27 +116,34 @@ def reason_and_advice(hold: str) -> tuple[str, str]:
     return hold[:end], hold[end + 2 :]
 
 
-def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
-    """Find the holds of taken tables that follow from the history, the quarantine and missing files, and those by a
-    person. `lives` are all tables of the feed, because a path may belong to one that is left out."""
+def find_holds(
+    feed: FeedConfig, history: History, lives: Mapping[str, Incarnation], checkpoint_ts: int,
+    decided: Sequence[Decision], quarantined: Sequence[Quarantined], segments: Segments, lost: Collection[TableName],
+) -> Holds:  # fmt: skip
+    """Find the holds of taken tables that follow from the history, from open rows of the quarantine, from missing files
+    and from rows that are `lost`, and those that a person `decided`. `lives` are all tables of the feed, because a path
+    may belong to one that is left out."""
     reasons: dict[str, _Reasons] = defaultdict(_Reasons)
-    directory = _Directory(lives, run.feed.tables, run.history.history)
-    for hold in run.decisions.holds():
+    directory = _Directory(lives, feed.tables, history)
+    for hold in decided:
         reasons[hold.incarnation].add(
             f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}",
             f"{_OF_PERSON} {hold.database}.{hold.table}` releases it",
         )
     for id, life in directory.taken.items():
-        _of_history(run.feed, life, reasons[id])
+        _of_history(feed, life, reasons[id])
     # In one order: each cut keeps the reason, and another text would be another cut.
-    rows = sorted(run.quarantine.open(), key=lambda row: (row.segment, row.line or 0, row.id))
-    segments = run.segments.find(row.segment for row in rows)
+    rows = sorted(quarantined, key=lambda row: (row.segment, row.line or 0, row.id))
+    known = segments.find(row.segment for row in rows)
     for row in rows:
-        if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":
+        if row.error_class != BAD_VALUE and _policy(feed, row.error_class) == "hold":
             words = f"{row.segment}{'' if row.line is None else f' line {row.line}'}: {row.message}"
-            for id in directory.of_quarantined(row, segments):
+            for id in directory.of_quarantined(row, known):
                 reasons[id].add(words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else OF_QUARANTINED)
-    _of_segments(run, directory, checkpoint_ts, reasons)
+    _of_files(feed, segments.rows, directory, checkpoint_ts, reasons)
+    for name in lost:
+        for id in directory.named(name) if feed.tables.takes(name.database, name.table) else ():
+            reasons[id].add("its rows of while it was left out are no longer in `records`: leave it out again")
     left_out = lives.keys() - directory.taken.keys()
     return Holds({id: str(found) for id, found in reasons.items() if found.said and id not in left_out})
 
@@ -226,30 +233,20 @@ def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
         )
 
 
-def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reasons: dict[str, _Reasons]) -> None:
-    for place, name, version in table_versions(run.segments.rows):
+def _of_files(
+    feed: FeedConfig, rows: pa.Table, directory: _Directory, checkpoint_ts: int, reasons: Mapping[str, _Reasons]
+) -> None:
+    """Add what the files among the segments (`rows`) show to be missing."""
+    for place, name, version in table_versions(rows):
         if version <= checkpoint_ts and directory.of_version(name, version) is None:
             for id in directory.named(name):
                 reasons[id].add(f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
-    if run.feed.policy.index_gap == "hold":
-        for gap in index_gaps(run.segments.rows):
-            name = TableName(gap.database, gap.table)
-            found = directory.of_version(name, gap.table_version)
-            numbers = some([str(number) for number in gap.missing], _SHOWN)
-            for id in directory.named(name) if found is None else [found]:
-                reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
-    left_out = run.signals.left_out()
-    gone = _first_kept_batch(run) if left_out else 0
-    for name, batch in left_out.items():
-        if batch < gone and run.feed.tables.takes(name.database, name.table):
-            for id in directory.named(name):
-                reasons[id].add("its rows of while it was left out are no longer in `records`: leave it out again")
-
-
-def _first_kept_batch(run: FeedRun) -> int:
-    from cdc_lakehouse.lake.tables.records import landed_state  # noqa: PLC0415 - It loads the client of Kafka.
-
-    return landed_state(run.lake, run.feed.name).first_batch
+    for gap in index_gaps(rows) if feed.policy.index_gap == "hold" else ():
+        name = TableName(gap.database, gap.table)
+        found = directory.of_version(name, gap.table_version)
+        numbers = some([str(number) for number in gap.missing], _SHOWN)
+        for id in directory.named(name) if found is None else [found]:
+            reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
 
 
 class _Directory:

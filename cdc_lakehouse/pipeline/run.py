@@ -30,7 +30,7 @@ from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
 from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles
-from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
+from cdc_lakehouse.lake.tables.events import Events, EventWriter
 from cdc_lakehouse.lake.tables.lease import Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
@@ -45,6 +45,7 @@ from cdc_lakehouse.lake.tables.segments import (
 )
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.feed_tables import is_taken
+from cdc_lakehouse.pipeline.holds import Holds, find_holds
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, LogSource
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
@@ -212,14 +213,17 @@ class FeedRun:
         of = self.lake, self.feed.name, lambda: self.spark, lambda: self.iceberg
         return Events(*of, self.segments, self.require_lease)
 
-    def mark_decoded(
-        self, segments: Sequence[Segment], rejected: Sequence[Rejected] = ()
-    ) -> tuple[list[Segment], BatchCounts]:
-        """Segments of a batch whose events are committed are decoded, with the counts of the commit: gives both."""
-        counts = self.events.counts(segments)
-        decoded = with_counts(segments, counts, rejected, self.clock())
-        self.segments.mark_decoded(decoded)
-        return decoded, counts
+    def holds(self, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
+        """Return the holds at a checkpoint-ts that follow from what the lake says of the feed's tables."""
+        left_out, history, decided = self.signals.left_out(), self.history.history, self.decisions.holds()
+        lost: Sequence[TableName] = ()
+        if left_out:  # Rows of what a feed of topics left out, whose messages retention has removed.
+            from cdc_lakehouse.lake.tables.records import landed_state  # noqa: PLC0415 - It loads the client of Kafka.
+
+            gone = landed_state(self.lake, self.feed.name).first_batch
+            lost = [name for name, batch in left_out.items() if batch < gone]
+        of_lake = decided, self.quarantine.open(), self.segments, lost
+        return find_holds(self.feed, history, lives, checkpoint_ts, *of_lake)
 
     def shows(self, life: Incarnation) -> bool:
         """Whether the last cut shows the table, so that it had nothing further to apply then. A table that was held, or
@@ -267,7 +271,38 @@ def not_looked_at(segments: Sequence[Segment]) -> list[Rejected]:
     return [Rejected(s.segment, None, NOT_LOOKED_AT, message, None, s.database, s.table) for s in segments]
 
 
-def decode_isolated(
+DecodeFiles = Callable[[EventWriter | None, Sequence[Segment]], DecodedFiles]
+"""Decodes files; without a writer their events are in `events` already."""
+
+
+def append_files(
+    run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, str],
+    prepare: Callable[[Sequence[Segment]], tuple[DecodeFiles, Mapping[str, str]]],
+    find_faults: Callable[[Sequence[Segment], SourceError], Mapping[str, str]],
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:  # fmt: skip
+    """Append the files of a batch that can be decoded, in one commit; return them, and what was rejected in them. The
+    others wait: those with `faults` (reasons by segment), and those with faults that only decoding shows.
+
+    `prepare` says how readable files are decoded, and of which ones the columns are not known."""
+    while True:
+        readable = [segment for segment in segments if segment.segment not in faults]
+        try:
+            decode, unknown = prepare(readable)
+            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: unknown})
+            if not ready:
+                return [], []
+            decoded = _decode_isolated(run.spark, ready, functools.partial(decode, run.events.writer()))
+            run.events.commit(decoded.data_files, ready)
+            return decoded.counted(ready), decoded.rejected
+        except SourceError as error:
+            # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.
+            found = find_faults(readable, error) if error.segment is not None and error.feed is None else {}
+            if not found:
+                raise
+            faults = {**faults, **found}
+
+
+def _decode_isolated(
     spark: SparkSession, segments: Sequence[Segment], decode: Callable[[Sequence[Segment]], DecodedFiles]
 ) -> DecodedFiles:
     """Decode segments in a Spark job. Raise `SourceError` with its segment for one at which Spark fails alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,11 +34,9 @@ from cdc_lakehouse.lake.tables.segments import (
 from cdc_lakehouse.pipeline import sink_files
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.run import (
-    UNKNOWN_COLUMNS,
-    UNREADABLE_SEGMENT,
+    DecodeFiles,
     FeedRun,
-    decode_isolated,
-    defer,
+    append_files,
     find_unreadable,
     join_at_tso,
     loads_of,
@@ -274,37 +272,25 @@ class Sink(LogSource):
         return [*decoded, *unknown], [*not_looked_at(unknown), *rejected]
 
     def _append(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        """Append the segments that can be decoded, in one commit; return them, and what was rejected in them."""
         run = self._run
         faults = run.raw.keep(segments)
         if run.raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
             faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
-        while True:
-            readable = [segment for segment in segments if segment.segment not in faults]
-            try:
-                layouts = self._layouts(readable)
-                ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: layouts.reasons})
-                if not ready:
-                    return [], []
-                _require_commit_ts(run, ready)
-                decode = functools.partial(self._decode, layouts, writer=run.events.writer())
-                decoded = decode_isolated(run.spark, ready, decode)
-                run.events.commit(decoded.data_files, ready)
-                return decoded.counted(ready), decoded.rejected
-            except SourceError as error:
-                # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.
-                if error.segment is None or error.feed is not None:
-                    raise
-                # A check of each segment does not find all, such as one that is too large.
-                found = find_unreadable(run, readable) or {
-                    s.segment: error.advised for s in readable if error.segment in (s.segment, run.raw.place(s))
-                }
-                if not found:
-                    raise
-                faults |= found
+
+        def prepare(readable: Sequence[Segment]) -> tuple[DecodeFiles, Mapping[str, str]]:
+            layouts = self._layouts(readable)
+            _require_commit_ts(run, [segment for segment in readable if segment.segment not in layouts.reasons])
+            return functools.partial(self._decode, layouts), layouts.reasons
+
+        def find_faults(readable: Sequence[Segment], error: SourceError) -> Mapping[str, str]:
+            # A check of each segment does not find all, such as one that is too large.
+            named = [each for each in readable if error.segment in (each.segment, run.raw.place(each))]
+            return find_unreadable(run, readable) or {each.segment: error.advised for each in named}
+
+        return append_files(run, segments, faults, prepare, find_faults)
 
     def _rejected(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        found = self._decode(self._layouts(segments), segments, None)
+        found = self._decode(self._layouts(segments), None, segments)
         return found.counted(segments), found.rejected
 
     def _layouts(self, segments: Sequence[Segment]) -> sink_files.Layouts:
@@ -314,7 +300,7 @@ class Sink(LogSource):
         return sink_files.find_layouts(self._run, csv, self._schemas, segments)
 
     def _decode(
-        self, layouts: sink_files.Layouts, segments: Sequence[Segment], writer: EventWriter | None
+        self, layouts: sink_files.Layouts, writer: EventWriter | None, segments: Sequence[Segment]
     ) -> DecodedFiles:
         run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
 
@@ -466,23 +452,12 @@ def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, tak
     for file in new:
         old = before.get(file.path)
         yield Segment(
-            segment=file.path,
-            kind=FILE,
-            database=file.database,
-            table=file.table,
-            table_version=file.version,
-            physical_partition=file.physical_partition,
-            feed_date=file.feed_date,
-            dispatcher=file.dispatcher,
-            file_index=file.index,
-            size=file.size,
-            etag=file.etag,
-            modified_at=file.modified,
-            batch=batches.of_file(file.size),
-            state=LANDED,
-            landed_at=run.landed_at,
+            segment=file.path, kind=FILE, database=file.database, table=file.table, table_version=file.version,
+            physical_partition=file.physical_partition, feed_date=file.feed_date, dispatcher=file.dispatcher,
+            file_index=file.index, size=file.size, etag=file.etag, modified_at=file.modified,
+            batch=batches.of_file(file.size), state=LANDED, landed_at=run.landed_at,
             replaces=None if old is None else replaced_contents(old, appended()),
-        )
+        )  # fmt: skip
     for row in expired:
         yield replayed_segment(row, batches.of_file(row.size), appended(), run.landed_at)
 

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.schema import SchemaChange, TableName
-from cdc_lakehouse.config import FeedConfig, StorageSinkSource
+from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.decoders.registry import FILE_FORMATS, format_of
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_namespace
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.segments import Kind, Segment
 from cdc_lakehouse.sources.dump.contents import DumpPosition
@@ -235,22 +232,6 @@ class Batches:
             self.number, self.files, self.size = self.number + 1, 0, 0
         self.files, self.size = self.files + 1, self.size + size
         return self.number
-
-
-def value_format(feed: FeedConfig, name: TableName) -> ValueFormat:
-    """Return how the texts of a table's values are read."""
-    zone, zero_dates = feed.source.time_zone, feed.zero_dates_of(name.database, name.table)
-    match feed.source:
-        case StorageSinkSource() as source:
-            of_files = FILE_FORMATS[source.protocol]
-            binary = of_files.binary(source.csv)
-            return ValueFormat(zone, zero_dates, labels=of_files.has_labels, binary=binary)
-        case _:
-            form = format_of(feed.message_format)
-            return ValueFormat(
-                zone, zero_dates, labels=form.labels == "labels", labels_uncertain=form.labels == "uncertain",
-                trailing_zeros_cut=form.trailing_zeros_cut, database=form.database,
-            )  # fmt: skip
 
 
 # When a source that shows no time of its own was last seen with nothing new. It is a file, for a look changes no table.

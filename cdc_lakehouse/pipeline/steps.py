@@ -25,7 +25,7 @@ from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
 from cdc_lakehouse.pipeline.changes import is_purged
-from cdc_lakehouse.pipeline.dump import DumpSource, is_cut_missing
+from cdc_lakehouse.pipeline.dump import DumpSource
 from cdc_lakehouse.pipeline.holds import hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -103,7 +103,7 @@ class Published:
 def load(steps: Steps) -> Loaded:
     """Load the initial dump into `events`, and publish the first cut at its position."""
     run, dump = steps.run, steps.dump
-    if dump is None or not (dump.has_rows_left or run.reload_tables or is_cut_missing(run)):
+    if dump is None or not (dump.has_rows_left or run.reload_tables or run.last_cut.checkpoint_ts == BEGINNING):
         return Loaded()
     if dump.fault is not None:
         return _go_on_without(run, dump, dump.fault)
@@ -111,7 +111,7 @@ def load(steps: Steps) -> Loaded:
         run.log.warning("%s", dump.waits)
         return Loaded(waits=dump.waits)
     decoded = _load(run, dump)
-    if is_cut_missing(run):
+    if run.last_cut.checkpoint_ts == BEGINNING:
         _publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
         run.forget_cut()
     return Loaded(dump.checkpoint_ts(), None, decoded.segments, decoded.counts)
@@ -372,6 +372,6 @@ def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[S
 
     # Quarantine rows from before the segments were decoded again are resolved.
     run.quarantine.replace(is_done_with, rejected, run.clock())
-    decoded, counts = run.mark_decoded(segments, rejected)
+    decoded, counts = run.events.mark_decoded(segments, run.clock(), rejected)
     run.log.info("batch %d: decoded %d segments, %d records rejected", batch, len(decoded), len(rejected))
     return Decoded(tuple(decoded), counts)

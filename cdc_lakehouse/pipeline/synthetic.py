@@ -16,9 +16,10 @@ from __future__ import annotations
 import datetime
 import hashlib
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,24 +38,28 @@ from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatedTable, delete_unused, folded_texts
 from cdc_lakehouse.lake.faults import run_isolated
-from cdc_lakehouse.lake.tables.events import EventWriter
-from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
+from cdc_lakehouse.lake.tables.events import Events, EventWriter
+from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,
     MOVED_ROWS,
     MOVED_ROWS_PREFIX,
     REPAIR,
+    Appended,
     Kind,
     Segment,
+    Segments,
     may_hold,
     replaced_contents,
     replayed_segment,
 )
-from cdc_lakehouse.pipeline.changes import EventEstimates, FeedTable
-from cdc_lakehouse.pipeline.feed_tables import key_before_version, key_changes, key_columns
+from cdc_lakehouse.pipeline.changes import EventEstimates
+from cdc_lakehouse.pipeline.feed_tables import FeedTable, key_before_version, key_changes, key_columns, value_format
 from cdc_lakehouse.pipeline.holds import OF_QUARANTINED, Holds, ddl_advice, hold_reason
-from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
-from cdc_lakehouse.pipeline.source import value_format
+from cdc_lakehouse.pipeline.run import TableRepair
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LINE_BITS: Final = 33
 """The number of bits for the line numbers of one task."""
@@ -159,9 +164,9 @@ def _ended_table(feed: FeedConfig, life: Incarnation, version: TableVersion, res
     upto = life.upto(restored.ended_ts)
     assert upto is not None
     before = Incarnation(life.id, upto.versions[:-1])
-    void = max([before.emptied_ts, *(change.commit_ts for change in key_changes(feed, before))])
-    key = key_columns(feed, before.last) or key_columns(feed, version)
-    return _Table(before, key, value_format(feed, version.name), void, version, restored.ended_ts)
+    table = FeedTable.of(feed, before)
+    key, values = table.key or key_columns(feed, version), value_format(feed, version.name)
+    return _Table(before, key, values, table.void_upto_ts, version, restored.ended_ts)
 
 
 def _exchanged(move: _RowMove, table: _Table) -> PartitionRows | None:
@@ -171,42 +176,48 @@ def _exchanged(move: _RowMove, table: _Table) -> PartitionRows | None:
     return None if swap is None or scheme is None else PartitionRows(scheme, (swap.partition,), table.target)
 
 
+@dataclass
 class SyntheticWriter:
     """Writes synthetic events to `events`, with their segments. `rejected`: the events that moves of this run cannot
     use."""
 
-    def __init__(self, run: FeedRun) -> None:
-        self._run = run
-        self._moves: list[_RowMove] = []
-        self.rejected: list[Rejected] = []
+    feed: FeedConfig
+    segments: Segments
+    events: Events
+    quarantine: Quarantine
+    spark: Callable[[], SparkSession]
+    clock: Callable[[], datetime.datetime]
+    log: logging.Logger
+    rejected: list[Rejected] = field(default_factory=list[Rejected])
+    _moves: Sequence[_RowMove] = ()
 
     def write_repairs(self, history: History, repairs: Sequence[TableRepair]) -> None:
         """Write repairs, and finish those of a run that ended between its commits: a repair that is not in `events` by
         then is not made."""
-        for segments in self._run.segments.undecoded(REPAIR).values():
-            self._run.mark_decoded(segments)
+        for segments in self.segments.undecoded(REPAIR).values():
+            self.events.mark_decoded(segments, self.clock())
         if not repairs:
             return
-        self._run.events.ensure()
-        batch = self._run.segments.batch + 1
+        self.events.ensure()
+        batch = self.segments.batch + 1
         versions = [version_at(history, repair.incarnation, repair.checkpoint_ts) for repair in repairs]
         landed = [
             _segment(
                 # Sorted in the order in which they are made: see `changelog.positions`.
                 REPAIR, f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}", version.name,
-                repair.checkpoint_ts, batch, self._run.clock(), requested_by=repair.requested_by,
+                repair.checkpoint_ts, batch, self.clock(), requested_by=repair.requested_by,
             )
             for repair, version in zip(repairs, versions, strict=True)
         ]  # fmt: skip
-        self._run.segments.land(landed)
+        self.segments.land(landed)
         repaired = map(_repaired, repairs, versions, (segment.segment for segment in landed))
-        self._commit(self._run.events.writer().write(itertools.chain.from_iterable(repaired)), landed)
+        self._commit(self.events.writer().write(itertools.chain.from_iterable(repaired)), landed)
         for repair in repairs:
-            self._run.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
+            self.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
 
     def write_moved_rows(self, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
         """Bring all synthetic events up to date. Return holds for the tables whose moved rows cannot be written."""
-        moves, found = _moves(self._run.feed, lives)
+        moves, found = _moves(self.feed, lives)
         self._moves = moves
         for move in sorted(moves, key=lambda move: move[0].version.commit_ts):
             waiting = next((table for table in move if table.life.id in holds | found), None)
@@ -228,27 +239,28 @@ class SyntheticWriter:
         `TransientError`: events are written, which belong to more than one table."""
         try:
             if not self._is_current(move):
-                failed = run_isolated(self._run.spark, [move], lambda moves: self._carry_out(*moves))
+                failed = run_isolated(self.spark(), [move], lambda moves: self._carry_out(*moves))
                 if failed:
                     why = f"the rows that the statement moves cannot be written: {failed[0]}"
                     return f"{why}. The next run tries again"
         except TransientError:
             raise
-        except Exception as error:
+        except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
             version = move[0].version
             reason = hold_reason(error, "have the rows that the statement moves", version.name)
-            self._run.log.warning("%s: %s", version.query, reason, exc_info=error)
+            self.log.warning("%s: %s", version.query, reason, exc_info=error)
             return reason
         return None
 
     def _is_current(self, move: _RowMove) -> bool:
-        fingerprint = _fingerprint(self._run.feed, move)
-        known = self._run.segments.find(table.segment for table in move)
+        fingerprint = _fingerprint(self.feed, move)
+        known = self.segments.find(table.segment for table in move)
         done = [known.get(table.segment) for table in move]
         for row in done:
-            if row is not None and row.state == LANDED and row.batch in self._run.events.appended.unmarked:
+            if row is not None and row.state == LANDED and row.batch in self.events.appended.unmarked:
                 # A run ended between its commit and this.
-                self._run.mark_decoded([each for each in done if each is not None])
+                landed = [each for each in done if each is not None]
+                self.events.mark_decoded(landed, self.clock())
                 return self._is_current(move)
             if row is None or row.state == LANDED or row.fingerprint != fingerprint:
                 return False
@@ -258,34 +270,34 @@ class SyntheticWriter:
         before = (lowest <= move[0].version.commit_ts) | (lowest.is_null() & ~pc.field("replaces").is_null())
         # The commit-ts of a later move is known even when it moved no row.
         before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move[0].version.commit_ts))
-        return not self._run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
+        return not self.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
 
     def _carry_out(self, move: _RowMove) -> None:
-        self._run.events.ensure()
+        self.events.ensure()
         for table in move:
             self._require_known_rows(table)
         of_tables = (table.spans(number, BEGINNING, row_stage(table.upto_ts)) for number, table in enumerate(move))
         spans = [*itertools.chain.from_iterable(of_tables)]
-        writer = self._run.events.writer()
+        writer = self.events.writer()
         folds = [table.fold(number, writer.table.location) for number, table in enumerate(move)]
-        count, _ = EventEstimates(self._run.segments.rows).of_names({n for table in move for n in table.life.names})
+        names = {name for table in move for name in table.life.names}
+        count, _ = EventEstimates(self.segments.rows).of(names)
         spark, tasks = None, 1
         if spans and count > _DRIVER_EVENTS:
-            spark = self._run.spark
+            spark = self.spark()
             tasks = max(spark.sparkContext.defaultParallelism, count // _TASK_EVENTS)
-        names = {name for table in move for name in table.life.names}
-        skips = self._run.feed.policy.quarantine == "skip"
+        skips = self.feed.policy.quarantine == "skip"
         # When a person discarded rows, tasks write what they can, as for updates of tables.
-        writes_parts = skips or self._run.quarantine.has_discarded(names)
+        writes_parts = skips or self.quarantine.has_discarded(names)
         plans = [[_MovedRows(move, folds, writer, task, writes_parts)] for task in range(tasks)]
         places = dict.fromkeys(range(len(move)), (0, tasks))
-        reader = self._run.events.reader(*commit_ts_range(spans))
+        reader = self.events.reader(*commit_ts_range(spans))
         where = spark, reader, spans, places
         made = work_by_key(*where, plans, lambda own, events: [each.written(events) for each in own])
         files = [file for each in made for file in each.files]
         rejected = self._rejected(move, folds, made)
         # What a table leaves out by its policy, or because a person gave it up, does not move either.
-        is_left_out = discards(self._run.quarantine.rows)
+        is_left_out = discards(self.quarantine.rows)
         holding = [] if skips else [row for row in rejected if not is_left_out(row)]
         failure = next((each.failure for each in made if each.failure is not None), None)
         if failure is None and holding:
@@ -297,7 +309,7 @@ class SyntheticWriter:
             raise failure
         if rejected:
             count, place = sum(row.count for row in rejected), f"{rejected[0].segment} line {rejected[0].line}"
-            self._run.log.warning("%s: %d rows do not move, the first at %s", move[0].version.query, count, place)
+            self.log.warning("%s: %d rows do not move, the first at %s", move[0].version.query, count, place)
         self._commit_move(move, files)
 
     def _rejected(self, move: _RowMove, folds: Sequence[TableUpdate], made: Sequence[_Made]) -> list[Rejected]:
@@ -312,7 +324,7 @@ class SyntheticWriter:
         def tried_again(row: Quarantined) -> bool:
             return all(each.failure is None for each in made) and _reads(move, row, segments, whole=True)
 
-        self._run.quarantine.replace(tried_again, rejected, self._run.clock())
+        self.quarantine.replace(tried_again, rejected, self.clock())
         return rejected
 
     def reads(self) -> Callable[[Quarantined], bool]:
@@ -322,19 +334,17 @@ class SyntheticWriter:
         return lambda row: any(_reads(move, row, segments) for move in self._moves)
 
     def _segments_of_misfits(self) -> dict[str, Segment]:
-        return self._run.segments.find(
-            {row.segment for row in self._run.quarantine.rows if row.error_class == BAD_VALUE}
-        )
+        return self.segments.find({row.segment for row in self.quarantine.rows if row.error_class == BAD_VALUE})
 
     def _require_known_rows(self, table: _Table) -> None:
         """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
-        if self._run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
+        if self.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
             return
         for span in table.life.spans():
             above, upto = max(span.above, table.void_upto_ts), span.upto
             if span.version.key or upto is None or above >= upto:
                 continue
-            name, events = span.name, self._run.events.reader(above + 1, upto)
+            name, events = span.name, self.events.reader(above + 1, upto)
             columns = ("schema_name", "table_name", "commit_ts", SYNTHETIC)
             own = (pc.field("schema_name") == name.database) & (pc.field("table_name") == name.table)
             # Synthetic events at the time of the statement come after it: among them are those of an earlier run.
@@ -348,12 +358,13 @@ class SyntheticWriter:
 
     def _commit_move(self, move: _RowMove, data_files: Sequence[str]) -> None:
         """Commit the events of a move in new segments, or in those that a run had landed before it ended."""
-        now, newest = self._run.clock(), self._run.segments.batch
-        fingerprint = _fingerprint(self._run.feed, move)
-        known = self._run.segments.find(table.segment for table in move)
+        now, newest = self.clock(), self.segments.batch
+        fingerprint = _fingerprint(self.feed, move)
+        known = self.segments.find(table.segment for table in move)
         segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
         if len(segments) != len(move):
-            before = {name: replaced_contents(segment, self._run.appended()) for name, segment in known.items()}
+            appended = Appended.of(self.events.load())
+            before = {name: replaced_contents(segment, appended) for name, segment in known.items()}
             segments = [
                 _segment(
                     MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, newest + 1, now,
@@ -361,26 +372,24 @@ class SyntheticWriter:
                 )
                 for table in move
             ]  # fmt: skip
-            self._run.segments.land(segments)
+            self.segments.land(segments)
         self._commit(data_files, segments)
         names = " and ".join(str(table.version.name) for table in move)
-        self._run.log.info("wrote moved rows of %s in %s", names, self._run.clock() - now)
+        self.log.info("wrote moved rows of %s in %s", names, self.clock() - now)
 
     def _commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         """Append and count the events of landed segments, as for those of the source."""
-        self._run.events.commit(data_files, segments)
-        self._run.mark_decoded(segments)
+        self.events.commit(data_files, segments)
+        self.events.mark_decoded(segments, self.clock())
 
     def _delete_obsolete(self, wanted: set[str]) -> None:
         """Remove the synthetic events of DDL that is no longer in the history or the configuration."""
-        obsolete = [
-            row for row in self._run.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted
-        ]
+        obsolete = [row for row in self.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
         over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]
         if over:
-            batch, appended, now = self._run.segments.batch + 1, self._run.appended(), self._run.clock()
+            batch, appended, now = self.segments.batch + 1, Appended.of(self.events.load()), self.clock()
             new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
-            self._run.segments.land(new)
+            self.segments.land(new)
             self._commit((), new)
 
 

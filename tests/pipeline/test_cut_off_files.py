@@ -12,7 +12,6 @@ import pytest
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
-from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.sink_files import resolve_redelivered
 from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, Table, canal_json
 from tests.kit.lakes import TestLake
@@ -71,7 +70,7 @@ class Files:
         resolve_redelivered(run)
         states = [row.state for row in sorted(self.lake.run().quarantine.rows, key=lambda row: row.segment)]
         run = self.lake.run()
-        held = find_holds(run, run.history.history.incarnations(), 200).reasons
+        held = run.holds(run.history.history.incarnations(), 200).reasons
         return " ".join([*states, *(["held"] if held else [])])
 
     def messages(self) -> list[str]:

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.events import COUNTS, BatchCounts
 from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
 from cdc_lakehouse.pipeline import dump
-from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun, loads_of
 from cdc_lakehouse.pipeline.steps import Steps, load
 from tests.kit import dumps
@@ -58,6 +58,8 @@ class Events:
         names = self.batches.get(segments[0].batch, [])
         return BatchCounts(pa.Table.from_pylist([{"segment": name, "events": 1} for name in names], COUNTS))
 
+    mark_decoded: Any = events.Events.mark_decoded
+
     def decode(self, session: object, files: Sequence[SegmentFile], read: Any, rows: Any, writer: Any) -> DecodedFiles:
         names = [file.segment for file in files]
         self.read += names
@@ -84,6 +86,7 @@ class Play:
     def run(self, again: Sequence[str] = ()) -> FeedRun:
         run = self.lake.run(reload_tables=frozenset(again))
         vars(run).update(events=self.events)
+        vars(self.events).update(_segments=run.segments)
         if self.begun:
             vars(run).update(last_cut=SimpleNamespace(checkpoint_ts=TSO))
         return run
@@ -145,7 +148,7 @@ class Play:
             (row.error_class, f"{row.table} {row.segment.rpartition('/')[2]}") for row in run.quarantine.open()
         )
         self.results += [f"  {kind} {what}".rstrip() for kind, what in rows]
-        for id, why in find_holds(run, run.history.history.incarnations(), LATER).reasons.items():
+        for id, why in run.holds(run.history.history.incarnations(), LATER).reasons.items():
             self.results.append(self.shown(f"  held {id.rpartition('@')[0]}: {why.partition('. What is mended')[0]}"))
 
     def shown(self, text: str) -> str:

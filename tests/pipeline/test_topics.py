@@ -18,7 +18,6 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.records import PartitionRecords, RecordCommits, files_before, landed_state, remove_before
 from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.canal import CanalServer
-from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.topics import beginnings_of, wanted_records
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
@@ -162,9 +161,9 @@ def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> N
     for batch, name in enumerate("zab", 1):
         lake.run().signals.write(batch, {("x", 0, batch): PartitionSummary(0, 0, left_out={("d", name)})})
     table = records(lake, ("2026-06-01", [2]))
-    assert find_holds(lake.run(), {}, 1).reasons == {}
+    assert lake.run().holds({}, 1).reasons == {}
     remove_before(table, 3, files_before(table, 3))
-    (held,) = find_holds(lake.run(), {}, 1).reasons.values()
+    (held,) = lake.run().holds({}, 1).reasons.values()
     assert "no longer in `records`" in held
     lake.configure(tables={})
-    assert len(find_holds(lake.run(), {}, 1).reasons) == 2
+    assert len(lake.run().holds({}, 1).reasons) == 2

@@ -107,7 +107,7 @@ class CurrentTables:
     """Finds the current-state tables of a feed. A table is identified by its incarnation, not by its name."""
 
     def __init__(self, lake: Lake, feed: FeedConfig) -> None:
-        self._lake = lake
+        self.lake = lake
         self._feed = feed
 
     def identifier(self, name: TableName) -> Identifier:
@@ -179,11 +179,11 @@ class CurrentTables:
         """Load the table with an identifier, whoever owns it; None when there is none. Raises `UnreadableTableError`
         when its metadata is unusable; errors of an unreachable catalog or store are passed on."""
         try:
-            return self._lake.load(identifier)
+            return self.lake.load(identifier)
         except Exception as error:
             if isinstance(error, CdcError) or engine_fault(error) is not None:
                 raise
-            file = self._lake.metadata_file(identifier)
+            file = self.lake.metadata_file(identifier)
             named = "" if file is None else f" in {file}"
             raise UnreadableTableError(
                 f"the metadata of the Iceberg table {identifier}{named} cannot be read: {in_one_line(error)}",
@@ -198,14 +198,14 @@ class CurrentTables:
         except UnreadableTableError:
             for identifier in dict.fromkeys(self.candidates(life)):
                 if not self.is_free(identifier) and self._files_are_of(life, identifier):
-                    self._lake.catalog.drop_table(identifier.parts)
+                    self.lake.catalog.drop_table(identifier.parts)
                     return identifier
         return None
 
     def _files_are_of(self, life: Incarnation, identifier: Identifier) -> bool | None:
         """Whether the files of the table with an identifier are where those of the incarnation are (`location`); None
         when that is unknown: a catalog may not say where they are, and old tables have no location of their own."""
-        found = _OWN_PLACE.search(self._lake.metadata_file(identifier) or "")
+        found = _OWN_PLACE.search(self.lake.metadata_file(identifier) or "")
         return None if found is None else found[1] == self._place(life)
 
     def _way_out(self, life: Incarnation, identifier: Identifier) -> str:
@@ -221,7 +221,7 @@ class CurrentTables:
         """Return the location for a new table's files, which is unique to each incarnation and feed: another table can
         take a name while the files stay, and two feeds can have a table of the same name."""
         where = self.identifier(name)
-        return self._lake.location(path_part(where.namespace), f"{path_part(where.name)}-{self._place(life)}")
+        return self.lake.location(path_part(where.namespace), f"{path_part(where.name)}-{self._place(life)}")
 
     def first_properties(self, life: Incarnation) -> dict[str, str]:
         name = life.last.name
