@@ -8,10 +8,7 @@ way for secrets.
 from __future__ import annotations
 
 import ast
-import copy
-import functools
 import itertools
-import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -28,12 +25,13 @@ from cdc_lakehouse.config.reporting import (
     Fault,
     Place,
     UnresolvedReferenceError,
+    correct_types,
     faults_of,
-    likely_type,
     plain_secrets,
     resolve,
 )
 from cdc_lakehouse.config.section import Section, matching
+from cdc_lakehouse.config.sources import Source
 from cdc_lakehouse.config.storage import LakeConfig, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 
@@ -258,14 +256,15 @@ def validate(
     environment = os.environ if environment is None else environment
     unset: list[Fault] = []
     resolved = _resolve(raw, (), unset, lambda found: resolve(found, environment, base))
-    faults = [*plain_secrets(raw), *unset]
+    faults, found = [*plain_secrets(raw), *unset], list(correct_types(resolved, raw, _typed_sections(resolved)))
     try:
         config = LakehouseConfig.model_validate(resolved, context=base)
     except ValidationError as error:
-        faults += _not_about(faults, _faults(error, resolved, raw))
+        found += faults_of(LakehouseConfig, error.errors(include_url=False), raw)
     else:
-        if not faults:
+        if not faults and not found:
             return config
+    faults += _not_about(faults, found)
     raise ConfigurationError("\n".join([f"{place} is not valid:", *(f"  {fault}" for fault in faults)]))
 
 
@@ -291,23 +290,12 @@ def _resolve(value: Any, place: Place, unset: list[Fault], stands_for: Callable[
     return REFERENCE.sub(replace, value)
 
 
-def _faults(error: ValidationError, resolved: dict[str, Any], raw: dict[str, Any]) -> list[Fault]:
-    """Return the faults that pydantic found. It does not validate a source or a receiver with a wrong type: these are
-    validated as the type that they are most similar to."""
-    errors = error.errors(include_url=False)
-    of_types = [each for each in errors if each["type"].startswith("union_tag")]
-    guessed: Any = copy.deepcopy(resolved)
-    meant: dict[Place, str | None] = {}
-    for place in (each["loc"] for each in of_types):
-        section: Any = functools.reduce(operator.getitem, place, guessed)
-        section["type"] = meant[place] = likely_type(LakehouseConfig, place, section)
-    try:
-        LakehouseConfig.model_validate(guessed)
-        errors = of_types
-    except ValidationError as others:
-        found = others.errors(include_url=False)
-        errors = of_types + [each for each in found if not each["type"].startswith("union_tag")]
-    return faults_of(LakehouseConfig, errors, raw, meant)
+def _typed_sections(document: dict[str, Any]) -> Iterator[tuple[Place, Any]]:
+    """Yield the places of sources and receivers with the union that each is of."""
+    for key, below, union in (("feeds", ("source",), Source), ("alerts", (), AlertReceiver)):
+        listed = document.get(key)
+        count = len(cast("list[Any]", listed)) if isinstance(listed, list) else 0
+        yield from (((key, number, *below), union) for number in range(count))
 
 
 def _not_about(known: list[Fault], faults: list[Fault]) -> Iterator[Fault]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -46,70 +46,65 @@ class Fault:
         return f"{path.lstrip('.')}: {self.reason}"
 
 
-def faults_of(
-    model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mapping[str, Any], meant: Mapping[Place, str | None]
-) -> list[Fault]:
-    """Return the faults that pydantic found in a document of the model. `raw` is the document as it is in the file:
-    given values are shown from there, so that values of environment variables are not shown. `meant` has the likely
-    types of sections with a wrong type, or without one."""
-    faults: list[Fault] = []
+def correct_types(document: Any, raw: Any, sections: Iterable[tuple[Place, Any]]) -> Iterator[Fault]:
+    """Yield a fault for each section of a document whose `type` is none of its union's, or missing. It gets the likely
+    one, so that the rest of it is validated: the one with the most similar spelling, else the one that has most of the
+    section's keys. `sections` are places with unions of models; `raw` is the document as it is in the file."""
+    for place, union in sections:
+        found = _at(document, place)
+        section = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        fields = {
+            get_args(each.model_fields["type"].annotation)[0]: each.model_fields
+            for each in get_args(get_args(union)[0])
+        }
+        if section is not found or section.get("type") in list(fields):
+            continue
+        common = {
+            kind: len(section.keys() & {field.alias or name for name, field in known.items()})
+            for kind, known in fields.items()
+        }
+        first, second, *_ = sorted(common, key=lambda kind: -common[kind])
+        likely = _nearest(section.get("type"), fields) or (first if common[first] > common[second] else None)
+        if "type" in section:
+            kinds = ", ".join(map(repr, fields))
+            reason = f"should be one of {kinds}{_question(likely)}{_shown(raw, (*place, 'type'))}"
+            yield Fault((*place, "type"), reason, tells_value=True)
+        else:
+            yield Fault((*place, "type"), f"is missing{_question(likely)}")
+        section["type"] = likely
+
+
+def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield the faults that pydantic found in a document of the model, but for those of `correct_types`. `raw` is the
+    document as it is in the file: given values are shown from there, so that values of environment variables are not
+    shown."""
     inner = {error["loc"][:1] for error in errors if len(error["loc"]) > 1}
     for error in errors:
-        if error["type"] == "too_short" and error["loc"] in inner:
-            continue  # Only because those that are there are not valid.
-        place = _place(error)
+        if error["type"].startswith("union_tag") or (error["type"] == "too_short" and error["loc"] in inner):
+            continue  # The latter only because those that are there are not valid.
+        place = _place(error["loc"])
         if error["type"] == "extra_forbidden":
             known: Iterable[str] = _schema_at(model.model_json_schema(), error["loc"][:-1]).get("properties", {})
-            reason = f"is not a key that is known here{guess(place[-1], known)}"
-            faults.append(Fault(place, reason))
+            yield Fault(place, f"is not a key that is known here{guess(place[-1], known)}")
         elif error["type"] == "missing":
-            faults.append(Fault(place, "is missing"))
-        elif error["type"] == "union_tag_not_found":
-            faults.append(Fault(place, f"is missing{_question(meant[error['loc']])}"))
+            yield Fault(place, "is missing")
         else:
-            given = _given(raw, place)
-            shown = "" if given is None else f" (given: {given!r})"
-            likely = _question(meant.get(error["loc"]))
-            faults.append(Fault(place, f"{_reason(error, given)}{likely}{shown}", tells_value=True))
-    return faults
+            yield Fault(place, f"{_reason(error, _at(raw, place))}{_shown(raw, place)}", tells_value=True)
 
 
-def likely_type(model: type[BaseModel], place: Place, section: Mapping[str, Any]) -> str | None:
-    """Return the `type` that a section with a wrong type, or without one, probably means: the one with the most similar
-    spelling, else the one that has most of the section's keys. None where no type stands out."""
-    schema = model.model_json_schema()
-    kinds: dict[str, str] = _schema_at(schema, place)["discriminator"]["mapping"]
-    alike = _nearest(section.get("type"), kinds)
-    if alike is not None:
-        return alike
-    common = {
-        kind: len(set(section) & set(_whole(schema, {"$ref": reference})["properties"]))
-        for kind, reference in kinds.items()
-    }
-    first, second, *_ = sorted(common, key=lambda kind: -common[kind])
-    return first if common[first] > common[second] else None
-
-
-def _place(error: ErrorDetails) -> Place:
+def _place(location: Place) -> Place:
     """Return the path of a key in the file, without the kind of source or receiver that pydantic puts into it."""
-    match error["loc"]:
-        case ("alerts", int(number)) if error["type"].startswith("union_tag"):
-            return ("alerts", number, "type")
-        case ("alerts", int(number), _, *rest):
+    match location:
+        case ("alerts", number, _, *rest):
             return ("alerts", number, *rest)
-        case ("feeds", int(number), "source"):
-            discriminator = ("type",) if error["type"].startswith("union_tag") else ()
-            return ("feeds", number, "source", *discriminator)
-        case ("feeds", int(number), "source", _, *rest):
+        case ("feeds", number, "source", _, *rest):
             return ("feeds", number, "source", *rest)
-        case location:
+        case _:
             return location
 
 
 def _reason(error: ErrorDetails, given: object) -> str:
     said, context = error["msg"].removeprefix("Value error, ").removeprefix("Input "), error.get("ctx", {})
-    if error["type"] == "union_tag_invalid":
-        return f"should be one of {context['expected_tags']}"
     if error["type"] == "literal_error":
         return said + guess(given, _CHOICE.findall(context["expected"]))
     if error["type"] == "too_short":
@@ -120,13 +115,19 @@ def _reason(error: ErrorDetails, given: object) -> str:
     return _EXPECTED.get(error["type"], said)
 
 
-def _given(raw: Any, place: Place) -> Any:
+def _at(document: Any, place: Place) -> Any:
+    """Return what is at a place of a document; None where there is nothing."""
     for step in place:
         try:
-            raw = raw[step]
+            document = document[step]
         except (KeyError, IndexError, TypeError):
             return None
-    return raw if isinstance(raw, (str, int, float, bool)) else None
+    return document
+
+
+def _shown(raw: Any, place: Place) -> str:
+    given = _at(raw, place)
+    return f" (given: {given!r})" if isinstance(given, (str, int, float, bool)) else ""
 
 
 def plural(number: int, noun: str) -> str:
