@@ -59,7 +59,7 @@ class CanalServer(RecordSource):
     def join(self, position: DumpPosition) -> JoinPoint:
         run, sought = self._run, self._sought(position)
         found = find_binlog_position(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
-        other = contradiction(position, found.before, found.beyond, found.server_ids)
+        other = contradiction(position, *found.values, found.server_ids)
         if other is not None:
             raise SourceError(
                 f"the dump of {sought} is not of the database server that Canal reads: {other}",

@@ -10,9 +10,9 @@ import pytest
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.canal_records import EntryRecords, FoundPosition, commit_ts_of, find_binlog_position
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords, commit_ts_of, find_binlog_position
 from cdc_lakehouse.sources.canal.client import Round
-from cdc_lakehouse.sources.canal.positions import BinlogPosition, placed
+from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_captures import capture
 from tests.kit.lakes import lake_config
@@ -41,7 +41,7 @@ class Landed:
                 self.commit_ts.append(after[len(before) :])
             last = found[-1][-1] if found[-1] else last
 
-    def find(self, position: BinlogPosition) -> FoundPosition:
+    def find(self, position: BinlogPosition) -> BinlogSearch:
         return find_binlog_position(self.lake, "shop", "example", position, self.seeds.__getitem__)
 
     def headers(self) -> list[wire.Header]:
@@ -60,7 +60,8 @@ def test_what_is_before_a_place_has_at_most_its_commit_ts(tmp_path: Path) -> Non
         behind = [each for told in landed.commit_ts[number:] for each in told]
         assert found.reached and found.covered and found.commit_ts is not None
         assert max(before, default=0) <= found.commit_ts < min(behind)
-        assert found == landed.find(at(header, -1)), "between two entries"
+        between = landed.find(at(header, -1))
+        assert (found.commit_ts, found.values) == (between.commit_ts, between.values), "between two entries"
 
 
 def test_a_place_that_the_log_has_not_reached(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -60,25 +60,6 @@ _SHOWN: Final = 200
 """Characters of a statement."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPosition:
-    """The place of a binlog position among the entries that have landed.
-
-    reached: whether all entries before the position have landed. commit_ts: the corresponding commit-ts; None while the
-    position is not reached, and when no row or statement has landed on either side. first, last: positions of the first
-    and the last entry that were read. covered: whether the landed log begins before or at the position. before, beyond:
-    the last entry before the position, and the first one after it. server_ids: of the entries up to there."""
-
-    reached: bool
-    commit_ts: int | None
-    first: BinlogPosition | None
-    last: BinlogPosition | None
-    covered: bool
-    before: bytes | None = None
-    beyond: bytes | None = None
-    server_ids: frozenset[int] = frozenset()
-
-
 def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
     """Return how many entries of a feed have landed, and the binlog position of the last one as text for people."""
     return _position_in(lake.load(records_table(feed)), destination)
@@ -124,7 +105,7 @@ def _described(value: bytes | None) -> str:
 
 def find_binlog_position(
     lake: Lake, feed: str, destination: str, sought: BinlogPosition, seed: Callable[[int], int]
-) -> FoundPosition:
+) -> BinlogSearch:
     """Look for a place among the entries of a feed, all of which have been decoded. `seed` is the greatest commit-ts of
     the batches before one.
 
@@ -137,19 +118,15 @@ def find_binlog_position(
             search.add(_pairs(table, "key", start, min(start + _AT_ONCE, end)))
             if search.beyond is not None:
                 break
-    before, beyond = _value(table, search.before), _value(table, search.beyond)
-    reached = beyond is not None or (before is not None and ends_at(before, sought))
-    covered = search.first is not None and (search.before is not None or search.first[:3] == sought[:3])
-    commit_ts = _commit_ts(table, search, end, seed) if table is not None and reached else None
-    ids = frozenset(search.server_ids)
-    return FoundPosition(reached, commit_ts, search.first, search.last, covered, before, beyond, ids)
+        before, beyond = search.values = _value(table, search.before), _value(table, search.beyond)
+        search.reached = beyond is not None or (before is not None and ends_at(before, sought))
+        search.commit_ts = _commit_ts(table, search, end, seed) if search.reached else None
+    return search
 
 
-def _value(table: Table | None, offset: int | None) -> bytes | None:
-    if table is None or offset is None:
-        return None
+def _value(table: Table, offset: int | None) -> bytes | None:
     # None where maintenance has removed it.
-    return next((value for _, value in _pairs(table, "value", offset, offset + 1)), None)
+    return None if offset is None else next((value for _, value in _pairs(table, "value", offset, offset + 1)), None)
 
 
 def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int], int]) -> int | None:

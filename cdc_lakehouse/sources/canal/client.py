@@ -28,7 +28,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    stop_all,
+    wait_random_exponential,
+)
 
 from cdc_lakehouse.config import Address, CanalSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
@@ -101,16 +109,9 @@ class CanalClient:
         be; the next call continues. When nothing can be sent again, it reconnects by itself.
         """
         size = self._source.batch_size if batch_size is None else batch_size
-        try:
-            return self._get(size, wait_seconds)
-        except SourceError as error:
-            if not self._may_pass(error):
-                raise
-        except SourceUnreachableError:
-            pass
         patiently = Retrying(
             retry=retry_if_exception(self._may_pass),
-            stop=stop_after_delay(self._patience),
+            stop=stop_all(stop_after_attempt(2), stop_after_delay(self._patience)),
             wait=wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
             before_sleep=_log_retry,
             reraise=True,

@@ -73,7 +73,10 @@ class BinlogSearch:
 
     `beyond`: the running offset of that entry. `before`: that of the last entry before the position. `first`, `last`:
     the positions of the first entry, and of the last one that was checked. `server_ids`: those of all entries up to
-    there.
+    there. `values` are the entries `before` and `beyond`.
+
+    `reached`: whether all entries before the position have come. `commit_ts`: the corresponding commit-ts; None while
+    the position is not reached, and when no row or statement has come on either side.
     """
 
     sought: BinlogPosition
@@ -82,7 +85,15 @@ class BinlogSearch:
     first: BinlogPosition | None = None
     last: BinlogPosition | None = None
     server_ids: set[int] = field(default_factory=set[int])
+    values: tuple[bytes | None, bytes | None] = (None, None)
+    reached: bool = False
+    commit_ts: int | None = None
     _number: int = 0
+
+    @property
+    def covered(self) -> bool:
+        """Whether the log begins before or at the position."""
+        return self.first is not None and (self.before is not None or self.first[:3] == self.sought[:3])
 
     def add(self, entries: Iterable[tuple[int, bytes]]) -> None:
         """Add entries as running offsets with keys, as `PlacedEntry.key` makes them.
@@ -309,11 +320,11 @@ def _is_within(some: str, executed: str) -> bool:
 
 def _transactions(text: str) -> Mapping[str, _Numbers]:
     """Return the numbers of each source: a server's UUID, with its tag if it has one; a domain of MariaDB, whose
-    numbers rise."""
+    numbers rise. Servers print ranges that do not adjoin."""
     found: dict[str, _Numbers] = {}
     for source, start, end in _parts("".join(text.split()).lower()):
         found.setdefault(source, []).append((start, end))
-    return {source: _merged(numbers) for source, numbers in found.items()}
+    return found
 
 
 def _parts(text: str) -> Iterator[tuple[str, int, int]]:
@@ -329,17 +340,6 @@ def _parts(text: str) -> Iterator[tuple[str, int, int]]:
                 yield source, int(start), int(end or start)
             else:
                 source = f"{uuid}:{part}"
-
-
-def _merged(numbers: _Numbers) -> _Numbers:
-    """Merge ranges that overlap or adjoin."""
-    merged: _Numbers = []
-    for start, end in sorted(numbers):
-        if merged and start <= merged[-1][1] + 1:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((start, end))
-    return merged
 
 
 def _listed(ids: Iterable[int]) -> str:
