@@ -147,26 +147,14 @@ class Difference:
     correct: Values | None = None
 
 
-@dataclass(frozen=True)
-class ComparedColumns:
-    """The columns of rows by name, with their types in the source; the first `key_count` are the key's."""
-
-    names: tuple[str, ...]
-    types: tuple[ColumnType, ...]
-    key_count: int
-
-    def differing(self, source: Row, lake: Row) -> tuple[str, ...]:
-        """Return the columns whose values differ."""
-        columns = zip(self.names, self.types, source[1:], lake[1:], strict=True)
-        return tuple(name for name, type, theirs, ours in columns if not _is_same(type, theirs, ours))
-
-
 @dataclass
 class Differences:
     """The differences: counts of keys by kind; a digest of how they differ, by the MD5 of the key's text, for at most
-    `MOST_KEYS` plus one; and the first `limit` of them in full."""
+    `MOST_KEYS` plus one; and the first `limit` of them in full. `columns` are those of rows, with their types in the
+    source; the first `key_count` are the key's."""
 
-    columns: ComparedColumns
+    columns: Sequence[tuple[str, ColumnType]]
+    key_count: int
     limit: int
     counts: dict[Kind, int] = field(default_factory=lambda: {"missing": 0, "extra": 0, "different": 0})
     keys: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -186,7 +174,7 @@ class Differences:
         # There is one row on each side, unless something is wrong.
         correct = source[0] if source else None
         for theirs in list(source):
-            same = next((ours for ours in lake if not self.columns.differing(theirs, ours)), None)
+            same = next((ours for ours in lake if not self._differing(theirs, ours)), None)
             if same is not None:
                 source.remove(theirs)
                 lake.remove(same)
@@ -199,15 +187,18 @@ class Differences:
             self.shown.append(self._difference(source[0] if source else None, lake[0] if lake else None, correct))
 
     def _difference(self, source: Row | None, lake: Row | None, correct: Row | None) -> Difference:
-        rows = [
-            None if row is None else dict(zip(self.columns.names, row[1:], strict=True))
-            for row in (source, lake, correct)
-        ]
+        names = [name for name, _ in self.columns]
+        rows = [None if row is None else dict(zip(names, row[1:], strict=True)) for row in (source, lake, correct)]
         known = rows[0] or rows[1] or {}
-        key = {name: known[name] for name in self.columns.names[: self.columns.key_count]}
+        key = {name: known[name] for name in names[: self.key_count]}
         if source is None or lake is None:
             return Difference("missing" if lake is None else "extra", key, (), *rows)
-        return Difference("different", key, self.columns.differing(source, lake), *rows)
+        return Difference("different", key, self._differing(source, lake), *rows)
+
+    def _differing(self, source: Row, lake: Row) -> tuple[str, ...]:
+        """Return the columns whose values differ."""
+        columns = zip(self.columns, source[1:], lake[1:], strict=True)
+        return tuple(name for (name, type), theirs, ours in columns if not _is_same(type, theirs, ours))
 
 
 def _is_same(type: ColumnType, source: Any, lake: Any) -> bool:
@@ -258,13 +249,13 @@ class NotComparableError(PermanentError):
 
 @dataclass(frozen=True)
 class Sides:
-    """A table on both sides. `key` are the columns of its key, `left_out`
-    the columns that are not compared, with the reasons."""
+    """A table on both sides. `columns` are the compared ones with their types in the source, those of the `key` first,
+    `left_out` the others, with the reasons."""
 
     life: Incarnation
     source: Side
     lake: Side
-    columns: ComparedColumns
+    columns: tuple[tuple[str, ColumnType], ...]
     key: tuple[KeyColumn, ...]
     left_out: Mapping[str, str]
 
@@ -314,7 +305,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
             buckets,
             functools.partial(_query_lake, table, snapshot, schema, ids),
         ),
-        ComparedColumns(tuple(each.own.name for each in ordered), tuple(each.type for each in ordered), len(key)),
+        tuple((each.own.name, each.type) for each in ordered),
         tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
         left_out,
     )
@@ -526,7 +517,7 @@ class _Verification:
             yield sides_of(self._run, self._database, self._name, self._buckets)
 
     def _compare(self, sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
-        found = Differences(sides.columns, self._options.shown)
+        found = Differences(sides.columns, len(sides.key), self._options.shown)
         for some in _parts(buckets, sides.source.buckets):
             with (
                 contextlib.closing(sides.lake.rows(some)) as lake,

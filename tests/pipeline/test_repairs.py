@@ -9,7 +9,7 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.operate.verify import ComparedColumns, Difference, Differences, TableResult, plan_repair
+from cdc_lakehouse.operate.verify import Difference, Differences, TableResult, plan_repair
 from cdc_lakehouse.pipeline.synthetic import NotRepairableError
 from tests.lake import CREATE, NOON
 from tests.pipeline import T0, lake_in
@@ -75,7 +75,7 @@ def test_repair_writes_values_as_the_log_has_them(
 
 def test_row_that_the_lake_has_twice_is_not_deleted() -> None:
     """Of one that is right the source has a row."""
-    differences = Differences(ComparedColumns(("id", "v"), (TYPES["b"], TYPES["b"]), 1), 9)
+    differences = Differences([("id", TYPES["b"]), ("v", TYPES["b"])], 1, 9)
     differences.compare([("k", "1", "a")], [("k", "1", "a"), ("k", "1", "b")], None)
     differences.compare([], [("l", "2", "a")], None)
     assert [(each.kind, each.source, each.correct) for each in differences.shown] == [
