@@ -20,7 +20,6 @@ whether there is more.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections import deque
@@ -134,14 +133,6 @@ class CanalClient:
         except CdcError as error:
             self._lose(error)
         self._acked.append(self._open.popleft())
-
-    def rollback(self) -> None:
-        """Make the server send all open batches again, under other numbers."""
-        self._open.clear()
-        if self._connection is not None and not self._connection.closed:
-            # After a failure the next `get` connects again, and that rolls back.
-            with contextlib.suppress(SourceUnreachableError, SourceError):
-                self._connection.rollback()
 
     def _get(self, size: int, wait_seconds: float) -> Batch | None:
         connection = self._connected()
