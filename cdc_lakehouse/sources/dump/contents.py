@@ -79,8 +79,8 @@ class DumpPosition:
     def __str__(self) -> str:
         if self.tso is not None:
             return f"TSO {self.tso}"
-        known = [str(part) for part in (self.log_file, self.log_offset) if part is not None]
-        return ", ".join(known or [f"GTID {self.gtid}"])
+        parts = (self.log_file, self.log_offset, self.gtid and f"GTID {self.gtid}")
+        return ", ".join(str(part) for part in parts if part is not None)
 
 
 @dataclass(frozen=True, slots=True)

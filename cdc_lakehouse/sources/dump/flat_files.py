@@ -293,7 +293,7 @@ def parse_status(text: str) -> DumpPosition:
     for position in positions[1:]:
         if position != positions[0]:
             raise SourceError(
-                f"the dump is not of one point: it began at {_shown(positions[0])} and went on at {_shown(position)}",
+                f"the dump is not of one point: it began at {positions[0]} and went on at {position}",
                 segment=METADATA,
                 advice="dump again with --consistency flush, lock or snapshot",
             )
@@ -357,9 +357,3 @@ def no_position() -> SourceError:
         advice="dump MySQL again with its binlog on, as a user who may see its status (REPLICATION CLIENT); dump TiDB "
         "with Dumpling",
     )
-
-
-def _shown(position: DumpPosition) -> str:
-    if position.tso is not None:
-        return f"TSO {position.tso}"
-    return " ".join(str(part) for part in (position.log_file, position.log_offset, position.gtid) if part is not None)

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import InitialLoad
@@ -73,40 +73,31 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     return contents.Dump(_position(start), *contents.sorted_tables(tables))
 
 
+_Value = TypeVar("_Value", str, int, bool, list[Any], dict[str, Any])
+
+
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A JSON object of the dump. Its methods return a value of the requested kind, or None or an empty value where it
-    is missing; they raise `DumpError` for another kind."""
+    """A JSON object of the dump. Its methods raise `DumpError` for a value of another kind."""
 
     path: str
     values: Mapping[str, Any]
 
-    def of_kind(self, key: str, kind: type) -> Any:
+    def of(self, key: str, kind: type[_Value]) -> _Value | None:
+        """Return the value of a key; None where it is missing."""
         value = self.values.get(key)
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             raise DumpError(f"{key!r} of the dump's metadata is no {kind.__name__}", segment=self.path)
         return value
 
-    def text(self, key: str) -> str | None:
-        return self.of_kind(key, str)
-
-    def number(self, key: str) -> int | None:
-        return self.of_kind(key, int)
-
-    def flag(self, key: str) -> bool | None:
-        return self.of_kind(key, bool)
-
     def names(self, key: str) -> list[str]:
-        found = cast("list[Any]", self.of_kind(key, list) or [])
+        found = self.of(key, list) or []
         if not all(isinstance(each, str) for each in found):
             raise DumpError(f"{key!r} of the dump's metadata are no names", segment=self.path)
         return found
 
-    def texts(self, key: str) -> dict[str, str]:
-        return {name: inner.text(name) or "" for inner in (self.within(key),) for name in inner.values}
-
     def within(self, key: str) -> _Document:
-        return _Document(self.path, self.of_kind(key, dict) or {})
+        return _Document(self.path, self.of(key, dict) or {})
 
 
 class _Files:
@@ -135,20 +126,20 @@ class _Files:
 
 def _require_usable(start: _Document, initial: InitialLoad) -> None:
     """Raise `SourceError` for a dump whose rows are not of one position, or whose text cannot be read."""
-    if start.flag("consistent") is False:
+    if start.of("consistent", bool) is False:
         raise SourceError(
             "the dump is not of one point: it was made with consistent: false",
             segment=_START,
             advice="dump again with consistent: true",
         )
-    charset = start.text("defaultCharacterSet")
+    charset = start.of("defaultCharacterSet", str)
     if charset is not None and charset not in _UTF8:
         raise SourceError(
             f"the dump's text is in {charset}, which is not read",
             segment=_START,
             advice="dump again with defaultCharacterSet: utf8mb4",
         )
-    utc = start.flag("tzUtc")
+    utc = start.of("tzUtc", bool)
     if utc and initial.time_zone != "UTC":
         raise SourceError(
             f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}",
@@ -164,9 +155,9 @@ def _require_usable(start: _Document, initial: InitialLoad) -> None:
 
 
 def _position(start: _Document) -> contents.DumpPosition:
-    log_file, log_offset = start.text("binlogFile") or None, start.number("binlogPosition")
-    gtid = "".join((start.text("gtidExecuted") or "").split()) or None
-    if log_file is not None and start.flag("gtidExecutedInconsistent"):
+    log_file, log_offset = start.of("binlogFile", str) or None, start.of("binlogPosition", int)
+    gtid = "".join((start.of("gtidExecuted", str) or "").split()) or None
+    if log_file is not None and start.of("gtidExecutedInconsistent", bool):
         gtid = None  # Of another moment than the rows.
     if log_file == TIDB_LOG:
         raise SourceError(
@@ -191,7 +182,7 @@ def _position(start: _Document) -> contents.DumpPosition:
 
 def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Iterator[DumpedTable | UnreadTable]:
     for flag, lacks in (("includesData", "rows"), ("includesDdl", "CREATE TABLE statements")):
-        if schema.flag(flag) is False:
+        if schema.of(flag, bool) is False:
             raise SourceError(
                 f"the dump of the database {name!r} has no {lacks}",
                 segment=schema.path,
@@ -199,17 +190,17 @@ def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Ite
             )
     counted = done.within("tableRows").within(name)
     for table in schema.names("tables"):
-        yield _read_table(files, TableName(name, table), _basename(schema, table), counted.number(table))
+        yield _read_table(files, TableName(name, table), _basename(schema, table), counted.of(table, int))
 
 
 def _read_table(files: _Files, name: TableName, basename: str, rows: int | None) -> DumpedTable | UnreadTable:
     document = files.document(f"{basename}.json")
     schema = files.required(f"{basename}.sql")
     files.known.add(f"{basename}.triggers.sql")
-    if where := document.text("where"):
+    if where := document.of("where", str):
         _LOG.warning("the dump lacks rows of %s: it has those where %s", name.quoted, where)
-    compression = document.text("compression") or "none"
-    extension = document.text("extension")
+    compression = document.of("compression", str) or "none"
+    extension = document.of("extension", str)
     if compression not in _COMPRESSIONS or not extension:
         raise SourceError(
             f"the rows of {name.quoted} are in a form that is not read: extension {extension}, compression "
@@ -229,7 +220,7 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
 
 
 def _basename(document: _Document, name: str) -> str:
-    basename = document.within("basenames").text(name)
+    basename = document.within("basenames").of(name, str)
     if not basename:
         raise DumpError(f"the dump does not say what the files of {name!r} are called", segment=document.path)
     return basename
@@ -277,7 +268,8 @@ def _notation(document: _Document, statement: CreateStatement) -> contents.TextN
             segment=document.path,
         )
     escape = _required(options, "fieldsEscapedBy")
-    encoded = options.texts("decodeColumns")
+    decoded = options.within("decodeColumns")
+    encoded = {column: decoded.of(column, str) or "" for column in decoded.values}
     other = next((function for function in encoded.values() if function not in _DECODED), None)
     if escape not in ("\\", "") or other is not None:
         raise SourceError(
@@ -298,7 +290,7 @@ def _notation(document: _Document, statement: CreateStatement) -> contents.TextN
 
 
 def _required(options: _Document, key: str) -> str:
-    value = options.text(key)
+    value = options.of(key, str)
     if value is None:
         raise DumpError(f"the dump does not say how its rows are written: it lacks {key}", segment=options.path)
     return value
