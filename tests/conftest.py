@@ -89,8 +89,9 @@ def _is_unit(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if TURN is not None:
-        in_turn = {item for item in items if item.get_closest_marker("in_turn") is not None}
-        _leave_out(config, items, {item for item in in_turn if (zlib.crc32(item.nodeid.encode()) + TURN) % _TURNS})
+        # One after the other, so that those of one file, which cost alike, come with different seeds.
+        in_turn = [item for item in items if item.get_closest_marker("in_turn") is not None]
+        _leave_out(config, items, {item for number, item in enumerate(in_turn) if (number + TURN) % _TURNS})
     if SEED is not None and os.environ.get("CDC_TESTS_SHUFFLED"):
         _shuffle(items, SEED)
     # Those that wait for servers first: the others fill the gaps, and no long one is left for the end.

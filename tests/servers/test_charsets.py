@@ -61,6 +61,7 @@ def server_texts(mysql: MySqlServer) -> dict[str, dict[bytes, str]]:
     return texts
 
 
+@pytest.mark.in_turn
 def test_each_character_of_each_set_is_mysqls(server_texts: dict[str, dict[bytes, str]]) -> None:
     wrong, unread = [], {}
     for name, texts in server_texts.items():

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.server, pytest.mark.spark]
 # --- What is kept ---
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("in_tasks")
 def test_every_byte_of_a_message_is_kept(new_feed: NewFeed, kafka: Broker) -> None:
     feed = new_feed(topics=[kafka.create(partitions=2)])

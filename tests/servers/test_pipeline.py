@@ -77,6 +77,7 @@ def test_dump_on_a_server_is_loaded(
     lake.check(truth.tables(last))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["types_text", pytest.param("odd_names", marks=pytest.mark.long)])
 def test_from_s3_into_s3_by_users_with_the_least_rights(
     name: str, data_sets: Path, s3: S3Server, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -112,6 +113,7 @@ def test_from_s3_into_s3_by_users_with_the_least_rights(
     assert READER_SECRET not in shown and WRITER_SECRET not in shown
 
 
+@pytest.mark.in_turn
 def test_warehouse_on_gcs_equals_its_rows(data_sets: Path, gcs: str, spark: SparkSession, tmp_path: Path) -> None:
     truth, warehouse = Truth(data_sets / "canal-json/types_text"), GcsBucket(gcs, prefix="lake")
     session = spark.newSession()
@@ -131,6 +133,7 @@ def proxy(s3: S3Server) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.mark.in_turn
 def test_store_faults_within_a_run_are_made_good_by_the_next(
     proxy: Proxy, s3: S3Server, data_sets: Path, new_lake: Callable[..., TestLake]
 ) -> None:

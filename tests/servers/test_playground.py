@@ -31,6 +31,7 @@ def of_file(name: str) -> list[str]:
     return [each for each in statements((PLAYGROUND / name).read_text(encoding="utf-8")) if "canal" not in each]
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("impatient")
 def test_playground_has_the_rows_of_its_mysql(
     binlog: MySqlServer, start_canal: StartCanal, new_lake: Callable[..., TestLake]

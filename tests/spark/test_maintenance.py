@@ -46,6 +46,7 @@ def check_cuts(lake: TestLake, count: int) -> None:
     assert newest == {table.metadata.current_snapshot_id for table in tables.values()}
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("no_orphans")
 def test_cuts_are_removed_once_they_are_old(new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source=CSV, maintenance={"min_small_files": 2, "keep_cut_hours": 1})
@@ -80,6 +81,7 @@ def test_cuts_are_removed_once_they_are_old(new_lake: Callable[..., TestLake]) -
     assert without_lease(lake) == after, "what is done is not done again"
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("no_orphans")
 def test_deletes_left_by_an_interrupted_one_are_removed(
     new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch

@@ -197,12 +197,13 @@ def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
 _FULL = """
 mount -t tmpfs -o size=200k tmpfs lake && cdc-lakehouse run; echo "ended with $?"
 cdc-lakehouse status
-mount -o remount,size=100m lake; cdc-lakehouse run >&2; cdc-lakehouse status --check
 """
 
 
+@pytest.mark.in_turn
 def test_full_disk_is_one_sentence_and_a_true_status(tmp_path: Path) -> None:
-    """A file system of 200 KiB in a namespace of its own: the kernel refuses the write."""
+    """A file system of 200 KiB in a namespace of its own: the kernel refuses the write. That runs go on once there is
+    room is played by chaos ("disk full")."""
     bin_directory = Path(sys.executable).parent
     places = {"CDC_LAKEHOUSE_CONFIG": str(tmp_path / "lakehouse.yaml"), "PATH": f"{bin_directory}:{os.environ['PATH']}"}
     sample = ["cdc-lakehouse", "sample", "--directory", ".", "--days", "1", "--transactions", "60"]
@@ -217,9 +218,6 @@ def test_full_disk_is_one_sentence_and_a_true_status(tmp_path: Path) -> None:
     assert re.fullmatch(
         r"feed shop\n  failed: lake\.warehouse is full: .*No space left.*: make room there \(CDC-\d+\)\n", said
     )
-    full, _, after = status.partition("\nfeed shop: all is well\n")
-    assert (
-        full.startswith("1\nfeed shop: the last run failed\n") and "killed" not in full and "tries it again" not in full
-    )
-    assert "No space left on device" in full and "published  none" in full
-    assert after and done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert status.startswith("1\nfeed shop: the last run failed\n"), done.stdout + done.stderr[-3000:]
+    assert "No space left on device" in status and "published  none" in status
+    assert "killed" not in status and "tries it again" not in status

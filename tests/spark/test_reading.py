@@ -160,6 +160,7 @@ def connected(cuts: TestLake, engine: str, name: str, *words: str) -> str:
     return CliRunner(env=environment).invoke(main, ["connect", engine, f"{DATABASE}.{name}", *words]).stdout
 
 
+@pytest.mark.in_turn
 def test_spark_with_printed_settings_reads_tags(any_cuts: TestLake, spark: SparkSession) -> None:
     plain = spark.newSession()
     command, _, _ = connected(any_cuts, "spark", "busy").partition("\n\n")
