@@ -209,8 +209,7 @@ class TopicReader:
         self.summaries: Summaries = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        for rows in _by_place(batch):
-            records = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+        for records in _by_place(batch):
             topic, partition, number = (records.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
             yield from self._read(self._enter((topic, partition, number)), records)
 
@@ -247,7 +246,8 @@ class TopicReader:
         summary.last_ts = max(summary.last_ts, int(rows.commit_ts[new].max(initial=0)))
         if not wanted:
             summary.left_out.add((change.database, change.table))
-        segments, offsets = (records.column(name).take(pa.array(rows.places)) for name in ("segment", "offset"))
+        of = records.select(["feed_date", "segment", "offset"]).take(pa.array(rows.places))
+        dates, segments, offsets = of.columns
         events = new & wanted
         for row in np.flatnonzero(~events).tolist():
             segment = segments[row].as_py()
@@ -265,7 +265,6 @@ class TopicReader:
             self._observe(
                 summary, shapes[int(which[row])], int(rows.commit_ts[row]), offsets[row].as_py(), in_order=False
             )
-        dates = records.column("feed_date").take(pa.array(rows.places))
         version, none = pa.repeat(pa.scalar(0, pa.int64()), count), pa.nulls(count, pa.int64())
         database, table, op = (pa.repeat(each, count) for each in (change.database, change.table, change.op))
         commit_ts = pa.array(rows.commit_ts)
@@ -419,12 +418,21 @@ def _cells(column: pa.Array) -> list[Any]:
     return column.to_numpy(zero_copy_only=False).tolist()
 
 
-def _by_place(batch: pa.RecordBatch) -> Iterator[Positions]:
-    """Yield the rows of each topic, partition and batch, in their order."""
+_LEAST_TOGETHER: Final = 1000
+"""Records of a topic, partition and batch are looked for where fewer come together."""
+
+
+def _by_place(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield records of one topic, partition and batch together, in their order."""
     topics = batch.column("topic").dictionary_encode().indices
     places = np.column_stack([topics, batch.column("partition"), batch.column("batch")])
-    if (places == places[:1]).all():
-        yield from [np.arange(batch.num_rows)] * (batch.num_rows > 0)
-        return
-    _, which = np.unique(places, axis=0, return_inverse=True)
-    yield from (np.flatnonzero(which == number) for number in range(which.max() + 1))
+    starts = _starts(places)
+    if len(starts) > 1 and len(starts) * _LEAST_TOGETHER > batch.num_rows:
+        order = np.lexsort(places.T)
+        batch, starts = batch.take(pa.array(order)), _starts(places[order])
+    for start, end in itertools.pairwise([*starts.tolist(), batch.num_rows]):
+        yield batch.slice(start, end - start)
+
+
+def _starts(places: Positions) -> Positions:
+    return np.flatnonzero((np.diff(places, axis=0, prepend=-1) != 0).any(axis=1))

@@ -193,12 +193,8 @@ class Fixed:
             text = text[: types.start] + _NO_TYPES + text[types.stop :]
         return text
 
-    def read(self, text: Bytes, places: Positions) -> Bytes:
-        """Return the bytes at each place, as one row for each."""
-        return pieces(text, places, self.width)
-
     def matches(self, text: Bytes, places: Positions) -> Mask:
-        found = self.read(text, places)
+        found = pieces(text, places, self.width)
         same = ((found == self._bytes) | self._is_free).all(axis=1)
         # Unsigned bytes wrap around: a value below 0 is far above 9.
         same &= (found[:, self._is_digit] - _ZERO <= 9).all(axis=1)
@@ -304,7 +300,7 @@ class Form:
 
     def rows(self, lines: Lines, end_ts: int) -> UsualRows:
         """Return the rows of lines that match and have no irregularity, nor a commit-ts at or above `end_ts`."""
-        digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
+        digits = pieces(lines.text, lines.stops - self.tail.width, self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
         read = self._have_types(lines) & (commit_ts > BEGINNING) & (commit_ts < end_ts)
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)

@@ -17,11 +17,6 @@ import pyarrow as pa
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, pc, where
 from cdc_lakehouse.decoders.json.object import JsonReader
 
-
-def _numpy(values: pa.Array, null: Any) -> np.ndarray[Any, Any]:
-    return pc.fill_null(values, null).to_numpy(zero_copy_only=False)
-
-
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _SPACE: Final = ord(" ")
@@ -126,7 +121,8 @@ def have_known_entries(objects: pa.Array, flat: FlatKind, known: dict[bytes | st
             name = flat.entry.fullmatch(entry) if is_utf8(entry) else None
             known[entry] = -1 if name is None else known.setdefault(name[1].decode(), len(known))
     names = np.array([known[entry] for entry in entries.dictionary.to_pylist()], np.int64)[entries.indices.to_numpy()]
-    sound: Mask = _numpy(pc.and_(pc.starts_with(objects, b'{"'), pc.ends_with(objects, b"}")), False).copy()
+    is_object = pc.and_(pc.starts_with(objects, b'{"'), pc.ends_with(objects, b"}"))
+    sound: Mask = is_object.to_numpy(zero_copy_only=False).copy()
     of_list = pc.list_parent_indices(lists).to_numpy()
     sound[of_list[names < 0]] = False
     return sound & _each_differs(of_list, names, len(objects))
