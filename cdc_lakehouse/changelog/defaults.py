@@ -81,9 +81,9 @@ def _literal(definition: ColumnDefinition | None) -> str | None:
             if definition is not None and definition.type.name in INTEGERS:
                 return str(int.from_bytes(value))
             # For a text column the source prints the characters, whatever the character set of the bytes.
-            return value.decode("latin-1") if definition is not None and definition.type.name in BLOBS else None
+            return text_of_bytes(value, "binary") if definition is not None and definition.type.name in BLOBS else None
         case TextLiteral(value) if definition is not None and definition.type.name in BLOBS:
-            return value.encode().decode("latin-1")
+            return text_of_bytes(value.encode(), "binary")
         case Expression(text) if definition is not None and definition.type.name == "json":
             return _EMPTY_JSON.get(text.lower().replace(" ", ""))
         case TextLiteral() | NumberLiteral() | NullLiteral() | Expression() | None:
@@ -93,7 +93,7 @@ def _literal(definition: ColumnDefinition | None) -> str | None:
 
 def _source_text(column: SourceColumn) -> str | None:
     if column.default is not None and column.type.name in BLOBS:
-        return column.default.encode().decode("latin-1")
+        return text_of_bytes(column.default.encode(), "binary")
     return _of_bits(column.default) or column.default if column.type.name == "bit" else column.default
 
 
@@ -193,7 +193,7 @@ def _bytes_text(content: bytes, charset: str | None, kind: ColumnType) -> str:
     try:
         text = text_of_bytes(content, charset or kind.charset or "utf8mb4")
     except CharsetError:
-        text = content.decode("latin-1")
+        text = text_of_bytes(content, "binary")
     return _literal_text(text, kind, quoted=True)
 
 

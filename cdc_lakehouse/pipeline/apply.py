@@ -110,7 +110,7 @@ def rename_to_source_names(
             whose = "a table that is not the feed's, or cannot be read" if occupant is None else "a table that is held"
             blocked[first.life.id] = f"its name {first.wanted} is that of {whose}"
             moving.remove(first)
-    return Holds(blocked)
+    return blocked
 
 
 # The update of one table: planned before the job that computes it, committed after it.
@@ -299,15 +299,10 @@ def _create(tables: CurrentTables, iceberg: IcebergJavaApi, changes: TableChange
     tables.lake.ensure_namespace(wanted.namespace)
     columns = lake_columns(changes.target.carried, changes.table.values)
     identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
-    iceberg.create(
-        identifier,
-        [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")],
-        tables.location(changes.life, name),
-        {
-            **tables.first_properties(changes.life),
-            names.COLUMNS: column_names({each.id: each.name for each in columns}),
-        },
-    )
+    location, own = tables.location(changes.life, name), column_names({each.id: each.name for each in columns})
+    properties = {**tables.first_properties(changes.life), names.COLUMNS: own}
+    of_lake = [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")]
+    iceberg.create(identifier, of_lake, location, properties)
     made = tables.find(changes.life)
     if made is None or made.identifier != identifier:
         # The other run has renamed its own in the meantime: this one would stay beside it.
@@ -369,21 +364,22 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     feed, history, cut = run.feed, run.history.history, run.last_cut
     known = {id: life for id, whole in history.incarnations().items() if (life := whole.upto(upto)) is not None}
     lives = {id: life for id, life in known.items() if is_taken(feed.tables, life)}
-    left = {id: life for id, life in known.items() if left_ts(feed.tables, life) is not None}
+    left_at = {id: at for id, life in known.items() if (at := left_ts(feed.tables, life)) is not None}
+    left = {id: known[id] for id in left_at}
     holds = run.holds(known, upto)
     if upto == BEGINNING:
-        return Applied(upto, lives, (), holds.reasons, left)
+        return Applied(upto, lives, (), holds, left)
     tables = CurrentTables(run.lake, feed)
     free = {id: life for id, life in lives.items() if id not in holds}
     for life in free.values():
         # A person asked to recompute it.
         if life.last.name in run.rebuild and life.dropped_ts is None and (gone := tables.drop_unreadable(life)):
             run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", gone)
-    holds |= find_unapproved(feed, run.decisions, tables, free)
+    holds = find_unapproved(feed, run.decisions, tables, free) | holds
     synthetic = SyntheticWriter(feed, run.segments, run.events, run.quarantine, lambda: run.spark, run.clock, run.log)
     repairs, run.repairs = run.repairs, ()
     synthetic.write_repairs(history, repairs)
-    holds |= synthetic.write_moved_rows(lives, holds)
+    holds = synthetic.write_moved_rows(lives, holds) | holds
     same_settings = run.settings == cut.settings
     misfits = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
     news = News(
@@ -396,24 +392,23 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         wanted = [changes for changes in changed if changes.target.name in only]
         changed = [replace(changes, number=number) for number, changes in enumerate(wanted)]
     done: Sequence[_Turn] = ()
-    holds |= refused
+    holds = refused | holds
     if changed:
         run.log.info("%d tables have changes", len(changed))
         done, failed = _update_tables(run, tables, changed, synthetic)
-        holds |= failed
+        holds = failed | holds
     # Held tables that were dropped meanwhile stay unchanged, and are no longer held.
     dropped = {id: life for id, life in lives.items() if id in holds and life.dropped_ts is not None}
-    gone = [(life, life.dropped_ts, holds.reasons[id]) for id, life in dropped.items()]
+    gone = [(life, life.dropped_ts, holds[id]) for id, life in dropped.items()]
     # To readers, those are dropped that were renamed since the last cut to a name that is not taken.
     marked = cut.checkpoint_ts if same_settings else BEGINNING
-    gone += [
-        (life, when, f"it was renamed to {life.last.name}, which the configuration does not take, and stays as it is")
-        for life in left.values()
-        if (when := left_ts(feed.tables, life) or 0) > marked or life.id in cut.held_incarnations
-    ]
-    holds = holds.without(dropped) | _mark_dropped(tables, lambda: run.iceberg, run.log, gone)
+    why = "it was renamed to {}, which the configuration does not take, and stays as it is"
+    lately = (id for id, at in left_at.items() if at > marked or id in cut.held_incarnations)
+    gone += [(left[id], left_at[id], why.format(left[id].last.name)) for id in lately]
+    holds = {id: reason for id, reason in holds.items() if id not in dropped}
+    holds = _mark_dropped(tables, lambda: run.iceberg, run.log, gone) | holds
     applied, blocked = _give_names(tables, lambda: run.iceberg, done, lives | left)
-    return Applied(upto, lives, tuple(applied), (holds | blocked).reasons, left, waiting)
+    return Applied(upto, lives, tuple(applied), blocked | holds, left, waiting)
 
 
 @dataclass
@@ -438,7 +433,7 @@ def _update_tables(
     """Update tables; return those that are, and holds for those that cannot be."""
     run.events.ensure()
     done: list[_Turn] = []
-    holds = Holds()
+    holds: Holds = {}
     left, tries = list(changed), _TRIES
     while left:
         turns, tries = _try(run, tables, left, synthetic), max(tries - 1, 0)
@@ -446,7 +441,7 @@ def _update_tables(
         numbers = {each.number for each in left}
         over = [turn for turn in turns if turn.changes.number not in numbers]
         done += [turn for turn in over if turn.goes_on]
-        holds |= Holds({turn.changes.life.id: turn.failure for turn in over if turn.failure is not None})
+        holds |= {turn.changes.life.id: turn.failure for turn in over if turn.failure is not None}
         if left:
             run.log.info("tables to be updated again: %d", len(left))
     return done, holds
@@ -476,7 +471,7 @@ def _give_names(
             if state is None:
                 raise UnreadableTableError(f"the table {life.last.name} no longer exists", advice="run again")
         except UnreadableTableError as error:
-            blocked |= Holds({life.id: str(error)})
+            blocked = {life.id: str(error)} | blocked
             continue
         if life.id not in blocked and turn.updated is not None:
             counts = turn.updated.counts
@@ -634,4 +629,4 @@ def _mark_dropped(
                 transaction.commit(properties={DROPPED_TS: str(commit_ts)})
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             reasons[life.id] = hold_reason(error, "be marked as dropped", life.last.name)
-    return Holds(reasons)
+    return reasons

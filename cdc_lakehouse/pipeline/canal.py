@@ -56,7 +56,7 @@ class CanalServer(RecordSource):
         stuck = self.stuck()
         return records.batch, [] if stuck is None else [stuck]
 
-    def join(self, position: DumpPosition) -> JoinPoint:
+    def join_point(self, position: DumpPosition) -> JoinPoint:
         run, sought = self._run, self._sought(position)
         found = find_binlog_position(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
         other = contradiction(position, *found.values, found.server_ids)

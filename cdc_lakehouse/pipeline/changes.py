@@ -144,7 +144,7 @@ def find_changed_tables(
             found.append(_changes(news, len(found), life, state, passed, batch, recompute))
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             reasons[id] = hold_reason(error, "be looked at", life.last.name)
-    return found, Holds(reasons)
+    return found, reasons
 
 
 def _changes(

@@ -151,7 +151,7 @@ class DatabaseDump:
         if asked is not None and not database.is_tidb:
             raise SourceError("the database is not a TiDB", advice="leave out source.initial.snapshot_ts")
         position = reading.position_of(database) if asked is None else DumpPosition(tso=asked)
-        run.source.join(position)
+        run.source.join_point(position)
         if position.tso is not None:
             require_no_gap(run, run.source.first_ts(), position.tso)
         return position

@@ -166,7 +166,7 @@ class DumpSource(Source):
 
     def land(self) -> Landed:
         run = self._run
-        require_no_gap(run, run.source.first_ts(), self.first_ts())
+        require_no_gap(run, run.source.first_ts(), self.load_ts[0])
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
         tables = self._wanted_tables()
         segments = [segment for table in tables for segment in self._segments(table, batches)]
@@ -220,9 +220,6 @@ class DumpSource(Source):
                 table_version=at, size=size, etag=etag, modified_at=modified, batch=batches.of_file(size), state=LANDED,
                 landed_at=self._run.landed_at,
             )  # fmt: skip
-
-    def peek(self) -> None:
-        _ = self._dump
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         if not append:
@@ -303,9 +300,6 @@ class DumpSource(Source):
             )
         return self._run.land_again(segments, Batches(self._run.segments.batch + 1, _MAX_FILES, _MAX_BYTES))
 
-    def first_ts(self) -> int | None:
-        return self.load_ts[0]
-
     @property
     def load_ts(self) -> Sequence[int]:
         """The commit-ts of the rows of all tables, in order."""
@@ -326,7 +320,7 @@ class DumpSource(Source):
 
     def _join(self, position: DumpPosition) -> JoinPoint:
         if position not in self._joined:
-            self._joined[position] = self._run.source.join(position)
+            self._joined[position] = self._run.source.join_point(position)
         return self._joined[position]
 
     @property

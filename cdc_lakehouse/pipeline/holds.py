@@ -51,24 +51,9 @@ _WAYS_OUT: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Holds:
-    """The reasons why tables are held: a sentence by incarnation, or by the identity of the name of a table without a
-    history.
-
-    Each step returns the holds that it found; `|` merges them and keeps the reason that was found first.
-    """
-
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def __contains__(self, table: str) -> bool:
-        return table in self.reasons
-
-    def __or__(self, found: Holds) -> Holds:
-        return Holds({**found.reasons, **self.reasons})
-
-    def without(self, tables: Collection[str]) -> Holds:
-        return Holds({table: reason for table, reason in self.reasons.items() if table not in tables})
+Holds = dict[str, str]
+"""The reasons why tables are held: a sentence by incarnation, or by the identity of the name of a table without a
+history. Where two steps found one, `found | holds` keeps the earlier reason."""
 
 
 @dataclass
@@ -145,7 +130,7 @@ def find_holds(
         for id in directory.named(name) if feed.tables.takes(name.database, name.table) else ():
             reasons[id].add("its rows of while it was left out are no longer in `records`: leave it out again")
     left_out = lives.keys() - directory.taken.keys()
-    return Holds({id: str(found) for id, found in reasons.items() if found.said and id not in left_out})
+    return {id: str(found) for id, found in reasons.items() if found.said and id not in left_out}
 
 
 def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
@@ -172,7 +157,7 @@ def find_unapproved(
                 reasons[id] = waiting_reason(life, versions)
         except UnreadableTableError as error:
             reasons[id] = str(error)
-    return Holds(reasons)
+    return reasons
 
 
 def unapproved(

@@ -159,7 +159,7 @@ def readable_tables(
         row = rows.get(each.name)
         if row is None:
             # A table that was held when it was dropped is in no cut, and its events are still not to be trusted.
-            held = {**run.holds(lives, last).reasons, **dict(run.last_cut.held)} if held is None else held
+            held = run.holds(lives, last) | dict(run.last_cut.held) if held is None else held
             if (reason := held.get(whole.id)) is not None:
                 each, row = _held(each, whole, reason, last_good=last_good or as_of is None)
         found.append(_from_cut(each, tables, whole, row))

@@ -250,7 +250,7 @@ class Sink(LogSource):
     def first_ts(self) -> int | None:
         return self._schemas.first_ts()
 
-    def join(self, position: DumpPosition) -> JoinPoint:
+    def join_point(self, position: DumpPosition) -> JoinPoint:
         return join_at_tso(self._run, position)
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:

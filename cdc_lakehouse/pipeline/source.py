@@ -42,7 +42,7 @@ class Landed:
 
 class Source(abc.ABC):
     """One source, opened for one run. Opening it does nothing. The steps call, in this order, `land`, `decode` for each
-    batch, `checkpoint_ts` and `schema_changes`; a plan calls `peek` in the place of the first two."""
+    batch, `checkpoint_ts` and `schema_changes`."""
 
     kind: ClassVar[Kind]
     """The kind of the source's segments."""
@@ -54,16 +54,6 @@ class Source(abc.ABC):
     def land(self) -> Landed:
         """Record in `segments` what is new in the source, and what is decoded again (`FeedRun.dates`). Raises
         `SourceUnreachableError`, and `SourceError` when the source as a whole cannot be used."""
-
-    def peek(self) -> None:
-        """Read the source's schema, unless it has landed, and land nothing. Raises `SourceUnreachableError`,
-        `SourceError` and `CheckpointError`."""
-        return
-
-    def first_ts(self) -> int | None:
-        """The least commit-ts (a TSO) from which on the source has all changes, as far as it shows it: what is older is
-        in a dump, if anywhere. Raises as `peek` does."""
-        return None
 
     @abc.abstractmethod
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
@@ -169,7 +159,17 @@ class LogSource(Source):
     """Whether it can send what has landed again and again, and nothing after it."""
 
     dump_comes_first: ClassVar[bool] = True
-    """Whether `join` needs nothing from the log. Otherwise a dump is loaded after what has landed is decoded."""
+    """Whether `join_point` needs nothing from the log. Otherwise a dump is loaded after what has landed is decoded."""
+
+    def peek(self) -> None:
+        """Read the source's schema, unless it has landed, and land nothing. Raises `SourceUnreachableError`,
+        `SourceError` and `CheckpointError`."""
+        return
+
+    def first_ts(self) -> int | None:
+        """The least commit-ts (a TSO) from which on the source has all changes, as far as it shows it: what is older is
+        in a dump, if anywhere. Raises as `peek` does."""
+        return None
 
     def resolve_redelivered(self) -> None:
         """Resolve the open rows of the quarantine whose input was sent again, undamaged: of a log where these are not
@@ -177,7 +177,7 @@ class LogSource(Source):
         return
 
     @abc.abstractmethod
-    def join(self, position: DumpPosition) -> JoinPoint:
+    def join_point(self, position: DumpPosition) -> JoinPoint:
         """Return the commit-ts such that exactly the changes contained in a dump of that position are at or below it.
         The result is always the same.
 

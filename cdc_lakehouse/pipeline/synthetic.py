@@ -147,7 +147,7 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
                 plain = lives[swap.plain]
                 other = next(v for v in plain.versions if v.swap == swap and v.commit_ts == version.commit_ts)
                 found.append((_table(feed, life, version), _table(feed, plain, other)))
-    return found, Holds(holds)
+    return found, holds
 
 
 def _table(feed: FeedConfig, life: Incarnation, version: TableVersion) -> _Table:
@@ -222,7 +222,7 @@ class SyntheticWriter:
         for move in sorted(moves, key=lambda move: move[0].version.commit_ts):
             waiting = next((table for table in move if table.life.id in holds | found), None)
             if waiting is not None and waiting.version.restored is not None:
-                was, reason = waiting.life.last.name, (holds | found).reasons[waiting.life.id]
+                was, reason = waiting.life.last.name, (found | holds)[waiting.life.id]
                 why = f"the table {was} whose rows come back is held: {reason}. {ddl_advice(waiting.version.name)}"
             elif waiting is not None:
                 why = f"table {waiting.version.name} is held, and has to continue first"
@@ -230,7 +230,7 @@ class SyntheticWriter:
                 why = failed
             else:
                 continue
-            found |= Holds({table.version.incarnation: f"{table.version.query}: {why}" for table in move})
+            found = {table.version.incarnation: f"{table.version.query}: {why}" for table in move} | found
         self._delete_obsolete({table.segment for move in moves for table in move})
         return found
 

@@ -466,7 +466,7 @@ class Topics(RecordSource):
     def _options(self) -> Options:
         return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
 
-    def join(self, position: DumpPosition) -> JoinPoint:
+    def join_point(self, position: DumpPosition) -> JoinPoint:
         found = join_at_tso(self._run, position)
         for each in self._beginnings:
             since = each.complete_from

@@ -70,7 +70,7 @@ class Files:
         resolve_redelivered(run)
         states = [row.state for row in sorted(self.lake.run().quarantine.rows, key=lambda row: row.segment)]
         run = self.lake.run()
-        held = run.holds(run.history.history.incarnations(), 200).reasons
+        held = run.holds(run.history.history.incarnations(), 200)
         return " ".join([*states, *(["held"] if held else [])])
 
     def messages(self) -> list[str]:

@@ -148,7 +148,7 @@ class Play:
             (row.error_class, f"{row.table} {row.segment.rpartition('/')[2]}") for row in run.quarantine.open()
         )
         self.results += [f"  {kind} {what}".rstrip() for kind, what in rows]
-        for id, why in run.holds(run.history.history.incarnations(), LATER).reasons.items():
+        for id, why in run.holds(run.history.history.incarnations(), LATER).items():
             self.results.append(self.shown(f"  held {id.rpartition('@')[0]}: {why.partition('. What is mended')[0]}"))
 
     def shown(self, text: str) -> str:

@@ -42,7 +42,7 @@ def run_of(directory: Path, *changes: SchemaChange, segments: Iterable[Segment] 
 
 
 def holds(run: FeedRun, upto: int = 100) -> dict[str, str]:
-    return dict(run.holds(run.history.history.incarnations(), upto).reasons)
+    return dict(run.holds(run.history.history.incarnations(), upto))
 
 
 def bad(segment: str, database: str | None = "d", table: str | None = "a", kind: str = "BadLine") -> Rejected:

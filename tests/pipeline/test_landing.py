@@ -288,8 +288,8 @@ def test_expired_files_hold_their_table_with_the_dates(lake: TestLake) -> None:
     (run := lake.run()).source.peek()
     run.history.record(run.source.schema_changes(T0 + 9 * ONE_DAY)[0], utc_now())
     incarnations = run.history.history.incarnations()
-    (reason,) = run.holds(incarnations, T0 + 9 * ONE_DAY).reasons.values()
+    (reason,) = run.holds(incarnations, T0 + 9 * ONE_DAY).values()
     assert "from 2026-06-01 00:00 to 2026-06-10 00:00 UTC" in reason and "load --table" in reason
     lake.configure(policy={"index_gap": "skip"})
     run.feed = lake.feed
-    assert run.holds(incarnations, T0 + 9 * ONE_DAY).reasons == {}
+    assert run.holds(incarnations, T0 + 9 * ONE_DAY) == {}

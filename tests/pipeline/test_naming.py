@@ -55,7 +55,7 @@ def test_table_that_cannot_have_its_name_is_held_alone(
         with pytest.raises(CatalogUnreachableError):
             rename_to_source_names(tables, placed, lives, rename)
         return
-    reasons = dict(rename_to_source_names(tables, placed, lives, rename).reasons)
+    reasons = rename_to_source_names(tables, placed, lives, rename)
     assert list(reasons) == ["d.a#1"] and held in reasons["d.a#1"]
     made = [lake.lake.catalog.load_table(each) for each in lake.lake.catalog.list_tables(at["a"].namespace)]
     assert {each.name()[-1]: each.properties["cdc.incarnation"][2] for each in made} == found

@@ -118,9 +118,9 @@ def test_dump_joins_canal_by_place_in_binlog_only(tmp_path: Path, position: Dump
     server = CanalServer(lake_in(tmp_path, source=source, start_date="2020-01-01").run())
     if words:
         with pytest.raises(SourceError, match=f"not a place in a binlog .{words}.*REPLICATION CLIENT"):
-            server.join(position)
+            server.join_point(position)
         return
-    waits = server.join(position).waits
+    waits = server.join_point(position).waits
     assert waits == "the dump waits for the log to reach bin.000003, 4711; nothing of it has landed"
 
 
@@ -161,9 +161,9 @@ def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> N
     for batch, name in enumerate("zab", 1):
         lake.run().signals.write(batch, {("x", 0, batch): PartitionSummary(0, 0, left_out={("d", name)})})
     table = records(lake, ("2026-06-01", [2]))
-    assert lake.run().holds({}, 1).reasons == {}
+    assert lake.run().holds({}, 1) == {}
     remove_before(table, 3, files_before(table, 3))
-    (held,) = lake.run().holds({}, 1).reasons.values()
+    (held,) = lake.run().holds({}, 1).values()
     assert "no longer in `records`" in held
     lake.configure(tables={})
-    assert len(lake.run().holds({}, 1).reasons) == 2
+    assert len(lake.run().holds({}, 1)) == 2

@@ -17,7 +17,7 @@ Applying the same statement twice leaves the same columns. Names of columns are 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,7 +27,7 @@ from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
 from cdc_lakehouse.changelog.ddl.definitions import of_bytes
 from cdc_lakehouse.changelog.ddl.lexer import name_value, tokenize
 from cdc_lakehouse.changelog.defaults import default_text, initial_default
-from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, type_change
+from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, TypeChange, type_change
 from cdc_lakehouse.changelog.schema import (
     Column,
     Effect,
@@ -319,10 +319,16 @@ def table_after(
         # Some schema files leave the primary key out.
         primary_key = tuple(id for id in previous.primary_key if any(column.id == id for column in columns))
     versioned = (each.versioned for each in clauses if isinstance(each, ddl.UnloggedRows))
-    hold = hold or (None if is_new else _unlogged(previous.columns, columns, after, clauses))
+    old = {column.id: column for column in previous.columns}
+    stayed = [each for each in columns if each.id in old]
+    retyped: dict[int, TypeChange] = {each.id: type_change(old[each.id].type, each.type) for each in stayed}
+    hold = hold or (None if is_new else _unlogged(old, columns, retyped, after, clauses))
+    same = [(each.id, each.name) for each in previous.columns] == [(each.id, each.name) for each in columns]
+    effect: Effect = "none" if same and "widen" not in retyped.values() else "evolve"
+    effect = "hold" if hold is not None else "rewrite" if "convert" in retyped.values() else effect
     return replace(
         previous,
-        effect=_effect(previous.columns, columns) if hold is None else "hold",
+        effect=effect,
         columns=columns,
         next_id=next_id,
         primary_key=primary_key,
@@ -335,15 +341,6 @@ def table_after(
         note="; ".join([*warnings, *notes]) or None,
         hold=hold,
     )
-
-
-def _effect(before: Sequence[Column], after: Sequence[Column]) -> Effect:
-    old = {column.id: column for column in before}
-    changes = [type_change(old[column.id].type, column.type) for column in after if column.id in old]
-    if "convert" in changes:
-        return "rewrite"
-    same = [(column.id, column.name) for column in before] == [(column.id, column.name) for column in after]
-    return "none" if same and "widen" not in changes else "evolve"
 
 
 def _match(
@@ -437,26 +434,24 @@ def _comparable(expression: str) -> str:
 
 
 def _unlogged(
-    previous: Sequence[Column], columns: Sequence[Column], after: Altered, clauses: Sequence[ddl.Clause]
-) -> str | None:
-    """Return why the rows after the clauses cannot be computed from the rows before them; None where they can.
+    old: Mapping[int, Column], columns: Sequence[Column], retyped: Mapping[int, TypeChange], after: Altered,
+    clauses: Sequence[ddl.Clause],
+) -> str | None:  # fmt: skip
+    """Return why the rows after the clauses cannot be computed from the rows before them; None where they can. `old`
+    are the earlier columns by their ids, `retyped` says how the types of those that stay change.
 
     The server numbers the rows of a new AUTO_INCREMENT column in an order of its own, and those where an older one is
     NULL. It computes a stored generated column for all rows where the column, its expression, its type, or the type of
     a column that the expression names is new. Rows do not have what was a virtual column."""
-    old = {column.id: column for column in previous}
     definitions = {each.name: each.definition for each in after.after}
-    retyped = {
-        column.name.lower() for column in columns
-        if column.id in old and type_change(old[column.id].type, column.type) != "none"
-    }  # fmt: skip
+    other_types = {each.name.lower() for each in columns if retyped.get(each.id, "none") != "none"}
     for column in columns:
         was, name = old.get(column.id), column.name.lower()
         definition = definitions.get(name)
         if definition is not None and definition.auto_increment and (was is None or was.nullable):
             return f"the server numbers its rows in column {column.name}, and the log does not say how"
         words = {name, *(column.computed_as or "").split()}
-        is_same = was is not None and was.computed_as == column.computed_as and not words & retyped
+        is_same = was is not None and was.computed_as == column.computed_as and not words & other_types
         if (column.computed_as is not None and not is_same) or (was is not None and column.carried > was.carried):
             return f"the server computes column {column.name} for all rows, and its values are not in the log"
     return next((clause.reason for clause in clauses if isinstance(clause, ddl.UnloggedRows)), None)
