@@ -70,7 +70,7 @@ def test_table_is_taken_by_the_names_it_has_since_the_last_cut(exclude: str, sin
     found = History()
     renamed = [change(at, to, RENAME, f"RENAME TABLE {of} TO {to}") for at, of, to in [(20, "a", "b"), (30, "b", "a")]]
     found.apply([change(10, "a", CREATE), *renamed])
-    names = TakenNames.of(TablesConfig(exclude=[f"d.{each}" for each in exclude]), found, since)
+    names = TakenNames.of(TablesConfig(include=("*.*",), exclude=tuple(f"d.{each}" for each in exclude)), found, since)
     assert [name for name in "ab" if names.takes_name(TableName("d", name))] == list(taken)
 
 
