@@ -28,6 +28,7 @@ from cdc_lakehouse.decoders.problems import (
     Rejected,
 )
 
+_RESOLUTION_MS: Final = 1000
 WINDOW: Final = 20_000
 """The number of messages of a partition that are remembered. A redelivery from further back is treated as new, as a
 whole and in order: at its end the rows are as before, but statements are applied twice, or hold their table."""
@@ -193,8 +194,8 @@ def origin_of(topic: str, partition: int, offset: int, commit_ts: int) -> str:
 class PartitionSummary:
     """What a task found in a partition and batch besides the rows. All times are TSO.
 
-    `last_ts`: the greatest commit-ts of a row or statement, `seed` where there is none. `ended_ts`: that of the last
-    complete transaction, None where messages do not show where transactions end. `replays`: the number of messages that
+    `seed`: the greatest commit-ts of all batches before. `last_ts`: that of a row or statement of the partition.
+    `ended_ts`: that of its last complete transaction, None where messages do not show where transactions end. `replays`: the number of messages that
     were left out because they had been delivered before. `statements`, `observed`: DDL, and the first row with some
     columns, each with the offset of its message. `lossy`: the number of changes with lossy text, by (database, table)
     and column. `sent_before`: rows at or below the partition's watermark, by (database, table, commit-ts) and segment,
@@ -230,9 +231,12 @@ class PartitionSummary:
     def commit_ts(self, commit_ts: int | None, *times_ms: int | None) -> int | None:
         """Return the commit-ts of the next row or statement; None if it was delivered before: at or below the
         partition's watermark. Where the message has none it is made from the first of some times (milliseconds) that is
-        valid, and always exceeds the last one."""
+        valid, and always exceeds the partition's last one. It also exceeds those of earlier batches, unless its time
+        shows that the partition was read later than others: sources tell times in seconds."""
         if commit_ts is None:
             moment = next((time for time in times_ms if time is not None and is_time_ms(time)), 0)
+            if not moment or (moment + _RESOLUTION_MS) << LOGICAL_BITS > self.seed:
+                self.last_ts = max(self.last_ts, self.seed)
             self.last_ts = max(self.last_ts + 1, moment << LOGICAL_BITS)
         elif commit_ts <= (self.watermark or 0):
             self.replays += 1

@@ -132,15 +132,16 @@ class _Record(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicFormat:
-    """The format of a feed's messages with its options. `seeds` are, by batch, the commit-ts above which the commit-ts
-    made for its rows begin: so they are the same when the batch is decoded again. `takes` says which tables are wanted.
-    """
+    """The format of a feed's messages with its options. `seeds` are, by batch, the greatest commit-ts before it, from
+    which the commit-ts of its rows are made: so they are the same when the batch is decoded again. `takes` says which
+    tables are wanted."""
 
     name: str
     options: Mapping[str, object]
     seeds: Mapping[int, int]
-    watermarks: Mapping[int, Mapping[tuple[str, int], int]]
-    """By batch, the watermarks of each partition as the batch begins: what is at or below them has been sent before."""
+    positions: Mapping[int, Mapping[tuple[str, int], tuple[int, int]]]
+    """By batch, the last commit-ts and the watermark (or 0) of each partition as the batch begins: what is at or below
+    the watermark has been sent before."""
     takes: Callable[[str, str], bool]
     landed_ms: Mapping[int, int]
     """The time at which each batch landed, in milliseconds since 1970. The times of messages are validated against it,
@@ -309,8 +310,10 @@ class TopicReader:
         if place not in self.summaries:
             topic, partition, number = place
             seed = self._topic_format.seeds[number]
-            sent = self._topic_format.watermarks[number].get((topic, partition))
-            self.summaries[place] = PartitionSummary(seed, seed, sent)
+            last_ts, sent = self._topic_format.positions[number].get((topic, partition), (0, 0))
+            # Of a server's log there is one: what is read after something else comes after it.
+            last_ts = seed if self._format.transactions == "all" else last_ts
+            self.summaries[place] = PartitionSummary(seed, last_ts, sent or None)
             self._states[place] = (
                 PartitionSequence(self._format),
                 ColumnObserver(in_table_order=self._format.in_table_order),

@@ -277,7 +277,10 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
 def _evolve(run: FeedRun, source: Source, upto: int | None) -> Sequence[TableVersion]:
     found, rejected = source.schema_changes(upto)
     known = run.history.changes
-    versions = run.history.record([change for change in found if known.get(change.origin) != change], run.clock())
+    # A statement that was read late explains rows.
+    explained = run.history.held_by_rows(upto) - {change.origin for change in found} if source.kind == OFFSETS else set()
+    new = [change for change in found if known.get(change.origin) != change]
+    versions = run.history.record(new, run.clock(), explained)
     if versions:
         run.log.info("recorded %d schema versions", len(versions))
     faults = source.schema_faults | {BAD_STATEMENT}

@@ -13,6 +13,7 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -145,6 +146,8 @@ class RecordSource(LogSource):
         self.database, self.has_labels = form.database, form.labels == "labels"
         self.has_options, self.has_lossy_text = form.can_contradict_options, form.lossy_columns is not None
         self.shows_time = form.watermarks(self._options)
+        self._behind: AbstractSet[tuple[str, int]] = frozenset()
+        """The partitions that this run has read, and not to their ends."""
         self._log: tuple[list[Statement | ObservedColumns], Sequence[SchemaChange], History] | None = None
         self._loaded: tuple[Sequence[SchemaChange], list[SchemaChange], History] | None = None
 
@@ -305,9 +308,9 @@ class RecordSource(LogSource):
         landed = {each.record_batch: each.landed_at for each in segments if each.record_batch is not None}
         batches, landed_ms = sorted(landed), {number: round(at.timestamp() * 1000) for number, at in landed.items()}
         seeds = {number: run.signals.last_ts(number) for number in batches}
-        watermarks = {number: run.signals.watermarks(number) for number in batches}
+        positions = {number: run.signals.positions_before(number) for number in batches}
         topic_format = TopicFormat(
-            self._format.name, self._options, seeds, watermarks, taken.takes, landed_ms, self._has_record_times,
+            self._format.name, self._options, seeds, positions, taken.takes, landed_ms, self._has_record_times,
             ignores_tombstones=run.feed.policy.tombstones == "ignore",
         )  # fmt: skip
         wanted = wanted_records(run, self._format, batches)
@@ -364,14 +367,15 @@ class RecordSource(LogSource):
             # Before the end of the first transaction none is complete.
             return max(ended, default=BEGINNING)
         last = max((place.last_ts for place in positions.values()), default=BEGINNING)
+        # Other partitions are read beyond what one that was not read up has next.
+        behind = [place.last_ts for partition, place in positions.items() if partition in self._behind]
         if self._format.transactions == "some":
-            open_since = [
+            behind += [
                 place.ended_ts
                 for place in positions.values()
                 if place.ended_ts is not None and place.ended_ts < place.last_ts
             ]
-            return min([last, *open_since])
-        return last
+        return min([last, *behind])
 
     def _least_watermark(self, positions: Mapping[tuple[str, int], Position]) -> int:
         """Return the least watermark of all partitions, without topics that receive nothing more: TiCDC sends
@@ -501,6 +505,9 @@ class Topics(RecordSource):
         pending = find_pending(source, read_topics(source), landed)
         ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
         appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
+        ends = landed_state(run.lake, run.feed.name).landed.end
+        # One that a fault keeps from going on is not waited for.
+        self._behind = {each for each, (start, end) in pending.offsets.items() if start < (ends(each) or start) < end}
         return appended.batch, [*pending.faults, *appended.faults]
 
     def _pending(self) -> Pending:

@@ -179,7 +179,7 @@ class Reading:
         self.batch_rows: list[int] = []
         self.summaries: Summaries = {}
         self._ends: list[int] = []
-        self._batch, self._last_ts = 0, 0
+        self._batch, self._last_ts, self._last_of = 0, 0, dict[int, int]()
         self.landed_ms, self.record_ms, self.has_record_times = END_MS, 0, True
 
     def read(self, partitions: Partitions, ends: Sequence[int] | None = None) -> None:
@@ -190,7 +190,7 @@ class Reading:
             self._name,
             self._options,
             {self._batch: self._last_ts},
-            {self._batch: {}},
+            {self._batch: {("t", number): (last, 0) for number, last in self._last_of.items()}},
             lambda *_: True,
             {self._batch: self.landed_ms},
             has_record_times=self.has_record_times,
@@ -218,7 +218,8 @@ class Reading:
                 self.batch_rows.append(batch.num_rows)
                 self.events += batch.to_pylist()
         self.summaries |= reader.summaries
-        self._last_ts = max([self._last_ts, *(summary.last_ts for summary in reader.summaries.values())])
+        self._last_of |= {number: summary.last_ts for (_, number, _), summary in reader.summaries.items()}
+        self._last_ts = max([self._last_ts, *self._last_of.values()])
         self._ends = list(ends)
 
     def _through(self, reader: TopicReader, rows: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:

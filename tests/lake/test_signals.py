@@ -21,6 +21,7 @@ SHAPES = {
     "ab": (("id", "int"), ("a", "int"), ("b", "int")),
     "a as text": (("id", "int"), ("a", "varchar")),
 }
+BEFORE = {("x", n): (34, 34 + n) for n in range(4)}
 STATEMENTS = ("ALTER TABLE t ADD b INT", "ALTER TABLE t DROP b", "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)")
 
 
@@ -52,11 +53,11 @@ def test_signals_many_batches_leave_one_position_a_partition(lake: TestLake) -> 
         Signals(lake.lake, lake.name).write(batch, told)
     signals = Signals(lake.lake, lake.name)
     assert [row.kind for row in signals.rows] == ["columns"] and len(signals.position_rows) == 140
-    assert signals.watermarks(35) == {("x", n): 34 + n for n in range(4)} and signals.last_ts(35) == 34
+    assert signals.positions_before(35) == BEFORE and signals.last_ts(35) == 34
     signals.summarize(35)
     assert len(signals.position_rows) == 8 and len(lake.machinery("signals")) == 9
     again = Signals(lake.lake, lake.name)
-    assert (again.positions(), again.watermarks(35)) == (signals.positions(), {("x", n): 34 + n for n in range(4)})
+    assert (again.positions(), again.positions_before(35)) == (signals.positions(), BEFORE)
     stored = lake.lake.load(system_table(lake.name, "signals"))
     assert stored is not None and len(stored.metadata.snapshots) <= 30 and len(list(stored.scan().plan_files())) <= 16
 
@@ -115,7 +116,7 @@ def test_positions_that_are_one_a_partition_say_what_they_said(
 
     def said() -> list[object]:
         later = range(before, 10)
-        return [signals.positions(), *((signals.last_ts(n), signals.watermarks(n)) for n in later)]
+        return [signals.positions(), *((signals.last_ts(n), signals.positions_before(n)) for n in later)]
 
     expected, count = said(), len(signals.position_rows)
     assert signals.positions() == _positions_by_row(list(found.values()))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 import pyarrow as pa
@@ -102,18 +102,27 @@ class SchemaHistory:
         _ = self.history
         return self._changes
 
-    def record(self, changes: Sequence[SchemaChange], now: datetime.datetime) -> list[TableVersion]:
-        """Add changes in one commit; return the versions that they made.
+    def held_by_rows(self, upto: int | None) -> set[str]:
+        """Return the origins of rows up to a commit-ts that hold their tables, because no statement explains them."""
+        held = {version.origin for version in self.history.versions if version.effect == "hold"}
+        of_rows = (self.changes[origin] for origin in held if self.changes[origin].kind in ("row", "contradiction"))
+        return {change.origin for change in of_rows if upto is None or change.commit_ts <= upto}
+
+    def record(
+        self, changes: Sequence[SchemaChange], now: datetime.datetime, without: Set[str] = frozenset()
+    ) -> list[TableVersion]:
+        """Add changes in one commit, and leave out those of the origins `without`; return the versions that they made.
 
         When a change belongs before recorded ones or differs from what was recorded, the history is recomputed from the
         source's changes. A row that makes no version, such as one with the same columns as its dump, is not recorded,
         and may be passed again.
         """
-        if not changes:
+        if not changes and not without:
             return []
-        replaced = any(change.origin in self.changes for change in changes)
+        replaced = bool(without) or any(change.origin in self.changes for change in changes)
         late = replaced or any(self.history.is_late(change) for change in changes)
         self._changes |= {change.origin: change for change in changes}
+        self._changes = {origin: change for origin, change in self._changes.items() if origin not in without}
         new = {change.origin for change in changes}
         if not late:
             before, repeats = len(self.history.versions), len(self.history.repeats)

@@ -126,10 +126,10 @@ class Signals:
         position = pc.max(self.position_rows.filter(pc.field("batch") < before)["commit_ts"]).as_py() or 0
         return max([position, *(row.commit_ts for row in self.rows if row.batch < before)])
 
-    def watermarks(self, before: int) -> Mapping[tuple[str, int], int]:
-        """Return the greatest watermark of each (topic, partition) in the batches before one."""
-        found = _positions(self.position_rows.filter(pc.field("batch") < before))
-        return {place: position.watermark for place, (_, position) in found.items() if position.watermark}
+    def positions_before(self, batch: int) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """Return the greatest commit-ts and the greatest watermark of each (topic, partition) before a batch."""
+        found = _positions(self.position_rows.filter(pc.field("batch") < batch))
+        return {place: (position.last_ts, position.watermark) for place, (_, position) in found.items()}
 
     def positions(self) -> Mapping[tuple[str, int], Position]:
         """Return the position of each (topic, partition) that has delivered something."""
@@ -235,9 +235,7 @@ def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) 
 
 def signals_of(batch: int, finds: Summaries) -> Iterable[Signal]:
     for (topic, partition, _), found in sorted(finds.items()):
-        # Without a row or a statement the partition has not advanced.
-        last_ts = found.last_ts if found.last_ts > found.seed else 0
-        yield Signal(batch, "position", topic, partition, None, last_ts, found.watermark, found.ended_ts)
+        yield Signal(batch, "position", topic, partition, None, found.last_ts, found.watermark, found.ended_ts)
         if (conflict := found.option_conflict) is not None:
             text = json.dumps([conflict.reason, conflict.count], ensure_ascii=False)
             yield Signal(batch, "option conflict", topic, partition, conflict.offset, 0, text=text)
