@@ -195,15 +195,16 @@ class PartitionSummary:
     """What a task found in a partition and batch besides the rows. All times are TSO.
 
     `seed`: the greatest commit-ts of all batches before. `last_ts`: that of a row or statement of the partition.
-    `ended_ts`: that of its last complete transaction, None where messages do not show where transactions end. `replays`: the number of messages that
-    were left out because they had been delivered before. `statements`, `observed`: DDL, and the first row with some
-    columns, each with the offset of its message. `lossy`: the number of changes with lossy text, by (database, table)
-    and column. `sent_before`: rows at or below the partition's watermark, by (database, table, commit-ts) and segment,
-    as rejected, for the case that `events` does not have them. `stated_before`: the same for statements and `signals`.
-    `left_out`: tables, as (database, table), that had rows and are not wanted. `bad`: messages that cannot be used, by
-    segment; `counted` gives, by segment, class, database and table, the entry that stands for those that are not
-    listed. `others`: by segment, the number of records that are neither events nor bad, less the rows beyond a record's
-    first. `strict`: by segment, records with events that were read by themselves though others are read at once.
+    `ended_ts`: that of its last complete transaction, None where messages do not show where transactions end.
+    `replays`: the number of messages that were left out because they had been delivered before. `statements`,
+    `observed`: DDL, and the first row with some columns, each with the offset of its message. `lossy`: the number of
+    changes with lossy text, by (database, table) and column. `sent_before`: rows at or below the partition's watermark,
+    by (database, table, commit-ts) and segment, as rejected, for the case that `events` does not have them.
+    `stated_before`: the same for statements and `signals`. `left_out`: tables, as (database, table), that had rows and
+    are not wanted. `bad`: messages that cannot be used, by segment; `counted` gives, by segment, class, database and
+    table, the entry that stands for those that are not listed. `others`: by segment, the number of records that are
+    neither events nor bad, less the rows beyond a record's first. `strict`: by segment, records with events that were
+    read by themselves though others are read at once.
     """
 
     seed: int

@@ -277,8 +277,8 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
 def _evolve(run: FeedRun, source: Source, upto: int | None) -> Sequence[TableVersion]:
     found, rejected = source.schema_changes(upto)
     known = run.history.changes
-    # A statement that was read late explains rows.
-    explained = run.history.held_by_rows(upto) - {change.origin for change in found} if source.kind == OFFSETS else set()
+    held = run.history.held_by_rows(upto) if source is run.source else set[str]()
+    explained = held - {change.origin for change in found}  # By a statement that was read late.
     new = [change for change in found if known.get(change.origin) != change]
     versions = run.history.record(new, run.clock(), explained)
     if versions:

@@ -51,7 +51,8 @@ def history() -> tuple[list[list[dict[str, Any]]], list[Rows]]:
                 del rows[id]
             else:
                 rows[id] = second, -second
-            told |= {"type": op, "data": [{name: str(value) for name, value in image.items()}], "mysqlType": {name: "int" for name in image}}
+            data = [{name: str(value) for name, value in image.items()}]
+            told |= {"type": op, "data": data, "mysqlType": dict.fromkeys(image, "int")}
         message = {"partition": number, "key": None, "value": json.dumps(told), "timestamp": told["es"]}
         partitions[number].append(message)
         states.append(sorted((id, v, w) for id, (v, w) in rows.items()))
