@@ -18,14 +18,14 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_666, 16),
     "cdc_lakehouse/commands": (3_890, 18),
     "cdc_lakehouse/config": (1_951, 7),
-    "cdc_lakehouse/decoders": (6_137, 22),
-    "cdc_lakehouse/lake": (11_265, 31),
+    "cdc_lakehouse/decoders": (6_145, 22),
+    "cdc_lakehouse/lake": (11_272, 31),
     "cdc_lakehouse/operate": (2_531, 8),
-    "cdc_lakehouse/pipeline": (6_042, 17),
+    "cdc_lakehouse/pipeline": (6_052, 17),
     "cdc_lakehouse/sample": (782, 3),
     "cdc_lakehouse/sources": (6_225, 29),
     "cdc_lakehouse/*.py": (908, 6),
-    "tests": (34_623, 252),
+    "tests": (34_713, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
