@@ -253,10 +253,10 @@ class _Directory:
         return self._versions.get((name, commit_ts))
 
     def named(self, name: TableName) -> list[str]:
-        """Return the live tables of that name, otherwise the last one that had it, otherwise the identity of the
-        name."""
+        """Return the live tables that have or had that name, because it is not known when; otherwise the last one that
+        had it, otherwise the identity of the name."""
         ids = self._names.get(name, [])
-        live = [id for id in ids if self._lives[id].dropped_ts is None and self._lives[id].last.name == name]
+        live = [id for id in ids if self._lives[id].dropped_ts is None]
         unknown = [name.identity] if self._tables.takes(name.database, name.table) else []
         return live or ids[-1:] or unknown
 
@@ -269,7 +269,7 @@ class _Directory:
         if row.database is None:
             return list(self.taken)
         if row.table is None:
-            return [id for id, life in self._lives.items() if life.last.name.database == row.database]
+            return [id for id, life in self._lives.items() if row.database in {name.database for name in life.names}]
         return self.named(TableName(row.database, row.table))
 
 

@@ -146,12 +146,15 @@ def test_what_is_quarantined_holds_the_tables_that_it_is_of(tmp_path: Path, row:
 
 
 def test_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> None:
-    """Its path says `d/a`, and that name is another table's by now. Of many reasons a few are shown."""
+    """Its path says `d/a`, and that name is another table's by now. Of many reasons a few are shown. A message says
+    only the name: it can be of any table that has or had it."""
     moved = change(20, "old", RENAME, "RENAME TABLE d.a TO d.old")
     run = run_of(tmp_path, A, moved, change(30, "a", CREATE), segments=[FILE])
     quarantine(run, *(replace(bad("d/a/10/CDC000001.json"), line=line) for line in range(9)))
     ((held, reason),) = holds(run).items()
     assert run.history.history.incarnations()[held].last.name.table == "old" and "; and 4 more." in reason
+    quarantine(run, bad("topic/0/00000000000000000000"))
+    assert sorted(holds(run)) == ["d.a#1", "d.a#2"]
 
 
 def test_statement_not_understood_that_names_no_table_is_quarantined(tmp_path: Path) -> None:
