@@ -153,7 +153,7 @@ class DatabaseDump:
         position = reading.position_of(database) if asked is None else DumpPosition(tso=asked)
         run.source.join_point(position)
         if position.tso is not None:
-            require_no_gap(run, run.source.first_ts(), position.tso)
+            require_no_gap(run.feed, run.history, run.source.first_ts(), position.tso)
         return position
 
     def _add(

@@ -166,7 +166,7 @@ class DumpSource(Source):
 
     def land(self) -> Landed:
         run = self._run
-        require_no_gap(run, run.source.first_ts(), self.load_ts[0])
+        require_no_gap(run.feed, run.history, run.source.first_ts(), self.load_ts[0])
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
         tables = self._wanted_tables()
         segments = [segment for table in tables for segment in self._segments(table, batches)]

@@ -245,16 +245,15 @@ UNKNOWN_COLUMNS: Final = "UnknownColumns"
 DEFERRED_CLASSES: Final = frozenset({UNREADABLE_SEGMENT, UNKNOWN_COLUMNS})
 
 _LOOKS_AT_ONCE: Final = 16
-_SEE_SPARK: Final = "see the log of Spark, and whether its workers have memory for the segment"
 
 
-def find_unreadable(run: FeedRun, segments: Sequence[Segment]) -> dict[str, str]:
+def find_unreadable(raw: SourceFiles, segments: Sequence[Segment]) -> dict[str, str]:
     """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
     ones."""
 
     def look(segment: Segment) -> tuple[str, str | None]:
         try:
-            run.raw.head(segment, 1)
+            raw.head(segment, 1)
         except SourceError as error:
             if error.segment is None:
                 raise  # The whole store cannot be read.
@@ -315,7 +314,7 @@ def _decode_isolated(
         index, reason = next(iter(failed.items()))
         raise SourceError(
             f"Spark fails when it decodes this segment alone ({reason})",
-            advice=_SEE_SPARK,
+            advice="see the log of Spark, and whether its workers have memory for the segment",
             segment=segments[index].segment,
         ) from None
 
@@ -362,12 +361,14 @@ def load_changes(history: SchemaHistory) -> list[SchemaChange]:
     return sorted((each for each in history.changes.values() if each.kind == "load"), key=lambda each: each.commit_ts)
 
 
-def require_no_gap(run: FeedRun, first_ts: int | None, loaded_ts: int | None = None) -> None:
+def require_no_gap(
+    feed: FeedConfig, history: SchemaHistory, first_ts: int | None, loaded_ts: int | None = None
+) -> None:
     """Raises `SourceError` when changes between a dump and the start of the log are missing. `first_ts` is the
     commit-ts from which on the log has changes, as far as it shows that; `loaded_ts` is that of the dump, None for all
     loaded ones."""
-    initial = run.feed.initial
-    positions = loads_of(run.history).values() if loaded_ts is None else [loaded_ts]
+    initial = feed.initial
+    positions = loads_of(history).values() if loaded_ts is None else [loaded_ts]
     if initial is None or not positions:
         return
     if initial.start_ts is not None:
@@ -376,19 +377,19 @@ def require_no_gap(run: FeedRun, first_ts: int | None, loaded_ts: int | None = N
         raise SourceError(
             f"the dump is of {min(positions)} and the change log begins at {first_ts}: what changed in between is in "
             "neither",
-            feed=run.feed.name,
+            feed=feed.name,
             advice="create the changefeed with the dump's position as its start-ts, or dump again; where it has that, "
             "and only showed itself later, say so with source.initial.start_ts",
         )
 
 
-def join_at_tso(run: FeedRun, position: DumpPosition) -> JoinPoint:
+def join_at_tso(feed: str, position: DumpPosition) -> JoinPoint:
     """Return the point at which a dump joins a log of TiDB. Raises `SourceError` for a dump of another database
     server."""
     if position.tso is None or not is_commit_ts(position.tso):
         raise SourceError(
             f"the dump's position is not a TSO of TiDB ({position})",
-            feed=run.feed.name,
+            feed=feed,
             advice="load a dump of TiDB; the rows of a MySQL can be put into the order of a feed of Canal alone",
         )
     return JoinPoint(position.tso)

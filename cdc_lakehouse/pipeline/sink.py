@@ -20,7 +20,7 @@ from cdc_lakehouse.errors import CdcError, CheckpointError, SourceError
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
-from cdc_lakehouse.lake.tables.schema_history import Frontiers
+from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
 from cdc_lakehouse.lake.tables.segments import (
     FILE,
     LANDED,
@@ -130,7 +130,7 @@ def save_listing_state(run: FeedRun, found: SinkListing, checkpoint_ts: int, *, 
     source, settings = run.feed.storage_sink, settings_digest(run.feed, found.taken.earlier)
     last = run.frontiers.last()
     frontier = next_frontier(
-        found.since, found.listing, source, settings, run.clock(), _last_ddl(run), kept=kept, unclear=unclear
+        found.since, found.listing, source, settings, run.clock(), _last_ddl(run.history), kept=kept, unclear=unclear
     )
     if last is None or frontier.adds_to(last) or (found.since is None and _is_old(run, last)):
         run.frontiers.write(frontier)
@@ -174,10 +174,10 @@ def _watched(run: FeedRun) -> frozenset[str]:
     )
 
 
-def _last_ddl(run: FeedRun) -> dict[str, int]:
+def _last_ddl(history: SchemaHistory) -> dict[str, int]:
     """Return the last DDL by directory, as recorded by earlier runs: the sink was listed after all of it."""
     found: dict[str, int] = {}
-    for origin, change in run.history.changes.items():
+    for origin, change in history.changes.items():
         if change.kind == "statement" and (place := schema_file_at(origin)) is not None:
             directory, version = place
             found[directory] = max(found.get(directory, 0), version)
@@ -220,7 +220,7 @@ class Sink(LogSource):
         listing, self._schemas = found.listing, found.schemas
         if listing.unknown:
             faults.append(f"not read, because a TiCDC sink has no such files: {listed(listing.unknown, 'file', 5)}")
-        require_no_gap(run, self._schemas.first_ts())
+        require_no_gap(run.feed, run.history, self._schemas.first_ts())
         files, nameless = _named(listing.data, self._schemas)
         if nameless:
             faults.append(f"waiting for the schema file that names their table: {listed(nameless, 'file', 1)}")
@@ -251,7 +251,7 @@ class Sink(LogSource):
         return self._schemas.first_ts()
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
-        return join_at_tso(self._run, position)
+        return join_at_tso(self._run.feed.name, position)
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         if append:
@@ -263,7 +263,7 @@ class Sink(LogSource):
                 raise
             # A run ended right after its commit, and files expired before this one: their events are in, and the batch
             # must not wait forever. Whether they had bad lines is unknown, so each gets a row that says so.
-            gone = find_unreadable(self._run, segments)
+            gone = find_unreadable(self._run.raw, segments)
             if not gone:
                 raise
         rest = [segment for segment in segments if segment.segment not in gone]
@@ -275,7 +275,7 @@ class Sink(LogSource):
         run = self._run
         faults = run.raw.keep(segments)
         if run.raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
-            faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
+            faults |= find_unreadable(run.raw, [segment for segment in segments if segment.segment not in faults])
 
         def prepare(readable: Sequence[Segment]) -> tuple[DecodeFiles, Mapping[str, str]]:
             layouts = self._layouts(readable)
@@ -285,7 +285,7 @@ class Sink(LogSource):
         def find_faults(readable: Sequence[Segment], error: SourceError) -> Mapping[str, str]:
             # A check of each segment does not find all, such as one that is too large.
             named = [each for each in readable if error.segment in (each.segment, run.raw.place(each))]
-            return find_unreadable(run, readable) or {each.segment: error.advised for each in named}
+            return find_unreadable(run.raw, readable) or {each.segment: error.advised for each in named}
 
         return append_files(run, segments, faults, prepare, find_faults)
 
@@ -324,7 +324,7 @@ class Sink(LogSource):
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         run, source = self._run, self._run.feed.storage_sink
-        unreadable = find_unreadable(run, segments)
+        unreadable = find_unreadable(run.raw, segments)
         if unreadable:
             segment, reason = next(iter(unreadable.items()))
             raise SourceError(
@@ -444,7 +444,6 @@ def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:
 def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, taken: TakenNames) -> Iterable[Segment]:
     present = {file.path for file in files}
     expired = _expired(run, present, taken)
-    _refuse_partial_backfill(run, expired)
     appended = functools.cache(run.appended)
     known = run.segments.etags(file.path for file in files)
     new = [file for file, etag in zip(files, known, strict=True) if etag != file.etag or file.feed_date in run.dates]
@@ -463,15 +462,12 @@ def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, tak
 
 
 def _expired(run: FeedRun, present: set[str], taken: TakenNames) -> list[Segment]:
-    """Return the segments of the dates to decode again that the source no longer has."""
+    """Return the segments of the dates to decode again that the source no longer has. Raises `SourceError` when a date
+    cannot be decoded again completely: its events are replaced."""
     if not run.dates:
         return []
     dated = run.segments.select((pc.field("kind") == FILE) & pc.field("feed_date").isin(sorted(run.dates)))
-    return [row for row in dated if row.segment not in present and taken.takes(row.database or "", row.table or "")]
-
-
-def _refuse_partial_backfill(run: FeedRun, expired: Sequence[Segment]) -> None:
-    """Raises `SourceError` when a date cannot be decoded again completely: its events are replaced."""
+    expired = [row for row in dated if row.segment not in present and taken.takes(row.database or "", row.table or "")]
     archive = run.raw if isinstance(run.raw, Archive) else None
     for date in sorted(run.dates):
         gone = [
@@ -484,3 +480,4 @@ def _refuse_partial_backfill(run: FeedRun, expired: Sequence[Segment]) -> None:
                 segment=gone[0],
                 advice="restore them; the events that were decoded before are still there and were not touched",
             )
+    return expired

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,7 @@ from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import ObjectMissingError, SchemaFileError, SourceError
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import DECODED, FILE, SUMMARY, Segment
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, SUMMARY, Segment, Segments, SourceFiles
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore
@@ -70,16 +71,16 @@ def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
     none."""
     if cut.kind != FILE or cut.state != DECODED or not cut.events or cut.quarantined != 1:
         return ()
-    later = _later(run, cut)
+    later = _later(run.segments, cut)
     firsts = [n for n, each in enumerate(later) if _first_ts(each) <= _first_ts(cut)][:_LOOKED_AT]
-    content = _content(run, cut) if firsts else None
+    content = _content(run.raw, cut) if firsts else None
     if content is None or content.endswith(_LINE_ENDS):
         return ()
     source = run.feed.storage_sink
     for first in firsts:
         contents: list[bytes] = []
         for each in later[first : first + _FILES]:
-            redelivered = _content(run, each) if each.dispatcher == later[first].dispatcher else None
+            redelivered = _content(run.raw, each) if each.dispatcher == later[first].dispatcher else None
             bad = [
                 row for row in (run.quarantine.rows if each.quarantined else ())
                 if row.segment == each.segment and row.state != "replayed"
@@ -94,13 +95,13 @@ def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
     return ()
 
 
-def _later(run: FeedRun, cut: Segment) -> list[Segment]:
+def _later(segments: Segments, cut: Segment) -> list[Segment]:
     """Return the later segments of the table, those of each dispatcher in the order in which it wrote them."""
     same_table = (pc.field("database") == cut.database) & (pc.field("table") == cut.table)
     decoded = (pc.field("kind") == FILE) & (pc.field("state") == DECODED) & (pc.field("events") > 0)
     found = [
         segment
-        for segment in run.segments.select(decoded & same_table)
+        for segment in segments.select(decoded & same_table)
         if segment.physical_partition == cut.physical_partition and _is_later(segment, cut)
     ]
     return sorted(found, key=lambda segment: (segment.dispatcher or "", _place(segment)))
@@ -129,10 +130,10 @@ def _is_cut_off_there(row: Quarantined, content: bytes) -> bool:
     return raw is not None and ends and 0 < len(raw) < problems.RAW_LIMIT
 
 
-def _content(run: FeedRun, segment: Segment) -> bytes | None:
+def _content(raw: SourceFiles, segment: Segment) -> bytes | None:
     """Read a segment; return None when it cannot be read or has changed."""
     try:
-        return run.raw.store.read(run.raw.place(segment), limit=SEGMENT_LIMIT, etag=run.raw.etag(segment))
+        return raw.store.read(raw.place(segment), limit=SEGMENT_LIMIT, etag=raw.etag(segment))
     except SourceError as error:
         if error.segment is None:
             raise  # The whole store cannot be read.
@@ -319,7 +320,7 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
         if index.modified < covered and (passed <= index.modified or index.path in before)
     ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        named = dict(zip(indexes, pool.map(functools.partial(_named_by, run), indexes), strict=True))
+        named = dict(zip(indexes, pool.map(functools.partial(_named_by, run.store, run.log), indexes), strict=True))
     last = {path: index for index, (path, _) in named.items() if path is not None}
     seen = {*run.segments.known(last), *(file.path for file in listing.data)}
     listed = {index.path for index in listing.indexes}
@@ -332,31 +333,29 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
             if path not in seen
         },
         unreadable={index.path: reason for index, (_, reason) in named.items() if reason is not None},
-        judged={*(index.path for index in indexes), *(path for path in gone if _is_gone(run, path))},
+        judged={*(index.path for index in indexes), *(path for path in gone if _is_gone(run.store, path))},
     )
 
 
-def _named_by(run: FeedRun, index: paths.IndexFile) -> tuple[str | None, str | None]:
+def _named_by(store: ObjectStore, log: logging.Logger, index: paths.IndexFile) -> tuple[str | None, str | None]:
     """Return the last file, or why it is unknown; neither when the index file has disappeared since it was listed."""
     try:
-        return paths.read_index(run.store, index), None
+        return paths.read_index(store, index), None
     except ObjectMissingError:
         return None, None
     except SourceError as error:
         if error.segment is None:
             raise  # The whole store cannot be read.
-        run.log.warning("%s", error)
+        log.warning("%s", error)
         return None, f"whether the last data file is there is not known: {error.advised}"
 
 
-def _is_gone(run: FeedRun, path: str) -> bool:
+def _is_gone(store: ObjectStore, path: str) -> bool:
     """Whether the file is missing, and not only in a directory that could not be listed."""
     try:
-        run.store.head(path, 1)
-    except ObjectMissingError:
-        return True
-    except SourceError:
-        pass
+        store.head(path, 1)
+    except SourceError as error:
+        return isinstance(error, ObjectMissingError)
     return False
 
 
@@ -393,7 +392,7 @@ def quarantine_expired(
 def _expired(
     run: FeedRun, files: Sequence[DataFile], lives: Sequence[Incarnation], taken: TakenNames, checkpoint_ts: int
 ) -> Iterator[Rejected]:
-    landed, cut = _landed(run), run.last_cut
+    landed, cut = _landed(run.segments), run.last_cut
     # No file of the sink that was written before the date of the last one that landed, or the time of the last cut, is
     # unread: a file that was not there when its checkpoint-ts was read is younger.
     known = [commit_time(cut.checkpoint_ts) - _WEST] if cut.checkpoint_ts != BEGINNING else []
@@ -430,9 +429,9 @@ def _expired(
             )
 
 
-def _landed(run: FeedRun) -> dict[TableName, tuple[datetime.datetime, datetime.datetime]]:
+def _landed(segments: Segments) -> dict[TableName, tuple[datetime.datetime, datetime.datetime]]:
     """Return when the first and the last of the files that have landed were written, by the table that paths name."""
-    rows = run.segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
+    rows = segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
     ends = [(column, end) for column in ("feed_date", "modified_at") for end in ("min", "max")]
     return {
         TableName(row["database"], row["table"]): (
@@ -501,7 +500,8 @@ def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments
         if (change := changes[place]) is None:
             reason = f"the schema file of version {place[1]} is missing or cannot be used, so its rows cannot be read"
             return _Columns(reason=reason)
-        return _columns(options, change, _first_rows(run, options, groups[place]), _candidates(run, files, change))
+        rows = _first_rows(run.raw, options, groups[place])
+        return _columns(options, change, rows, _candidates(run.feed, files, change))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:  # In a store, each read is a request.
         found = dict(zip(groups, pool.map(columns_of, groups), strict=True))
@@ -537,11 +537,11 @@ def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segmen
     return groups
 
 
-def _candidates(run: FeedRun, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
+def _candidates(feed: FeedConfig, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
     """Yield the columns that rows may have, the most certain first."""
     names = tuple(column.name for column in change.columns)
     yield names
-    configured = run.feed.settings_of(change.database, change.table).virtual_columns
+    configured = feed.settings_of(change.database, change.table).virtual_columns
     if configured is not None:
         virtual = {name.lower() for name in configured}
         yield tuple(name for name in names if name.lower() not in virtual and not _is_hidden(name))
@@ -561,10 +561,10 @@ _FirstRow = tuple[Sequence[str] | None, Sequence[str | None] | None]
 record is a row."""
 
 
-def _first_rows(run: FeedRun, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
+def _first_rows(raw: SourceFiles, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
     for segment in [segment for segment in group if segment.size][:_FILES_READ]:
         for size in (_HEAD, _WHOLE):
-            head = run.raw.head(segment, size)
+            head = raw.head(segment, size)
             fields = first_row(head, options, whole=len(head) < size)
             if fields is not None or len(head) < size:
                 yield header_names(head, options), fields

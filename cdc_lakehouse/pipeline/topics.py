@@ -471,7 +471,7 @@ class Topics(RecordSource):
         return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
-        found = join_at_tso(self._run, position)
+        found = join_at_tso(self._run.feed.name, position)
         for each in self._beginnings:
             since = each.complete_from
             if since is not None and found.commit_ts is not None and found.commit_ts < since:
