@@ -21,7 +21,7 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (6_145, 22),
     "cdc_lakehouse/lake": (11_272, 31),
     "cdc_lakehouse/operate": (2_531, 8),
-    "cdc_lakehouse/pipeline": (6_052, 17),
+    "cdc_lakehouse/pipeline": (6_051, 17),
     "cdc_lakehouse/sample": (782, 3),
     "cdc_lakehouse/sources": (6_225, 29),
     "cdc_lakehouse/*.py": (908, 6),
