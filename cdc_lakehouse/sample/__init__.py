@@ -4,6 +4,6 @@ It is for the demo, `make dev` and tests: nothing else of the project needs it. 
 `write_history` for the past and `follow` for the present, the workload, and the database that holds its rows;
 `sink_writer` writes the files.
 
-How to add to the workload: a table is one row of `shop.TABLES`, a kind of transaction one row of `shop._TRADES`, a DDL
-one row of `shop.SCHEMA_CHANGES`.
+How to add to the workload: a table is one row of `shop.TABLES`, values of a column one row of `shop._VALUES`, a DDL one
+row of `shop.SCHEMA_CHANGES`.
 """

@@ -36,7 +36,7 @@ from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.positions import tso
-from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, write_atomically
 from cdc_lakehouse.sources.sink.paths import METADATA
@@ -47,15 +47,8 @@ CUSTOMERS, ORDERS, PAYMENTS, CARTS = "customers", "orders", "payments", "carts"
 BASKETS: Final = "baskets"
 """The new name of CARTS after its rename."""
 
-# The numbers of an ENUM's labels, and how many labels a SET has.
-_NEW, _PAID, _SHIPPED, _DELIVERED = "1", "2", "3", "4"
-_METHODS: Final = 3
-_INTERESTS: Final = 5
-
 # A feed that runs for weeks must not grow without limit: its state is kept in one file.
-_CUSTOMERS_KEPT: Final = 500
-_ORDERS_KEPT: Final = 1_000
-_ARCHIVED_AT_ONCE: Final = 20
+_ROWS_KEPT: Final = 500
 _CAMPAIGNS_KEPT: Final = 4
 _CAMPAIGN: Final = "campaign_"
 _BETWEEN_STATEMENTS: Final = datetime.timedelta(milliseconds=100)
@@ -116,6 +109,13 @@ SCHEMA_CHANGES: Final = (
 them, columns of campaigns are added and dropped."""
 
 
+_PARENTS: Final = {
+    ORDERS: ("customer_id", CUSTOMERS), PAYMENTS: ("order_id", ORDERS), CARTS: ("customer_id", CUSTOMERS),
+    BASKETS: ("customer_id", CUSTOMERS),
+}  # fmt: skip
+"""The column of a table that has the `id` of a row of another table."""
+
+
 @dataclass
 class Shop:
     """A shop: the current rows of its tables, and the changes that a changefeed sees. Moments are in UTC and should not
@@ -152,10 +152,9 @@ class Shop:
         # Every transaction has its own generator, so that no generator's state need be saved.
         rng = random.Random(f"{self.seed}/trade/{self.trades}")
         before = {name: dict(rows) for name, rows in self.content.items()}
-        _tidy(self, rng)
         while not (changed := self._net_effect(before)):
-            (trade,) = rng.choices(list(_TRADES), list(_TRADES.values()))
-            trade(self, rng, moment)
+            for _ in range(rng.randint(1, 3)):
+                self._change(rng, moment)
         commit_ts = self.resolve(moment)
         changes = [_change(self.definitions[name], commit_ts, old, new) for name, old, new in changed]
         return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change)))
@@ -173,7 +172,8 @@ class Shop:
         self.schema_changes += 1
         if self.schema_changes <= len(SCHEMA_CHANGES):
             return self._run(moment, *SCHEMA_CHANGES[self.schema_changes - 1])
-        running, alter = self.campaigns(), "ALTER TABLE `shop`.`customers`"
+        columns, alter = self.definitions[CUSTOMERS].columns, "ALTER TABLE `shop`.`customers`"
+        running = [column.name for column in columns if column.name.startswith(_CAMPAIGN)]
         if len(running) == _CAMPAIGNS_KEPT:
             return self._run(moment, 6, CUSTOMERS, f"{alter} DROP COLUMN `{running[0]}`")
         column = f"`{_CAMPAIGN}{self.schema_changes - 1}` VARCHAR(20) DEFAULT _UTF8MB4'none'"
@@ -190,12 +190,9 @@ class Shop:
                 self.definitions[name] = replace(self.definitions.pop(old.name), name=TableName(_DATABASE, name))
                 del self.content[old.name]
             case ddl.AddColumn():
-                (column,) = apply.altered(None, [clause]).columns
-                columns = (*columns, column)
-                rows = {key: {**row, column.name: column.default} for key, row in rows.items()}
+                columns = (*columns, *apply.altered(None, [clause]).columns)
             case ddl.DropColumn(_, gone):
                 columns = tuple(each for each in columns if each.name != gone)
-                rows = {key: {n: value for n, value in row.items() if n != gone} for key, row in rows.items()}
             case ddl.RenameColumn(_, old, new):
                 columns = tuple(replace(each, name=new) if each.name == old else each for each in columns)
                 rows = {key: {new if n == old else n: v for n, v in row.items()} for key, row in rows.items()}
@@ -204,7 +201,10 @@ class Shop:
                 columns = tuple(column if each.name == old else each for each in columns)
             case _:
                 pass  # An index.
-        self.definitions[name], self.content[name] = replace(self.definitions[name], columns=columns), rows
+        self.definitions[name] = replace(self.definitions[name], columns=columns)
+        self.content[name] = {
+            k: {each.name: row.get(each.name, each.default) for each in columns} for k, row in rows.items()
+        }
         return self._changed(name, moment, action, query)
 
     def _changed(self, table: str, moment: datetime.datetime, action: int, query: str) -> SchemaChange:
@@ -218,42 +218,67 @@ class Shop:
         self.last_ts = max(tso(moment), self.last_ts + 1)
         return self.last_ts
 
-    # --- What a transaction reads and changes ---
+    # --- What a transaction changes ---
 
-    def rows(self, name: str, /, **equal: str | None) -> list[Row]:
-        """Return the rows whose columns have these values, the oldest first."""
-        rows = self.content[name].values()
-        return [row for row in rows if all(row[column] == value for column, value in equal.items())]
+    def _change(self, rng: random.Random, moment: datetime.datetime) -> None:
+        """Insert, update or delete a row of any table, or give a customer another number."""
+        name, chance = rng.choice(list(self.definitions)), rng.random()
+        rows = list(self.content[name].values())
+        if len(rows) > _ROWS_KEPT or (rows and chance < 0.1):
+            self._delete(name, rows[0] if len(rows) > _ROWS_KEPT else rng.choice(rows))
+        elif not rows or chance < 0.5:
+            self._insert(name, rng, moment)
+        elif name == CUSTOMERS and chance < 0.55:
+            self._renumber(rng.choice(rows))
+        else:
+            columns = [each for each in self.definitions[name].columns if each.name in _VALUES and not each.primary_key]
+            chosen = rng.sample(columns, min(2, len(columns)))
+            chosen += (each for each in self.definitions[name].columns if each.name == "updated_at")
+            self._replace(name, rng.choice(rows), **{each.name: _value(each, rng, moment) for each in chosen})
 
-    def carts(self) -> str:
-        return CARTS if CARTS in self.definitions else BASKETS
+    def _insert(self, name: str, rng: random.Random, moment: datetime.datetime) -> None:
+        """Insert a row, which belongs to a row of another table: nothing where that is empty."""
+        row = {column.name: _value(column, rng, moment) for column in self.definitions[name].columns}
+        if name in _PARENTS:
+            column, parent = _PARENTS[name]
+            if not self.content[parent]:
+                return
+            row[column] = rng.choice(list(self.content[parent].values()))["id"]
+        if "id" in row:
+            row["id"] = self._next_id(name)
+        self.content[name][self._key(name, row)] = row
 
-    def campaigns(self) -> list[str]:
-        """Return the columns of the running campaigns, the oldest first."""
-        return [column.name for column in self.definitions[CUSTOMERS].columns if column.name.startswith(_CAMPAIGN)]
+    def _delete(self, name: str, row: Row) -> None:
+        """Delete a row with all that belongs to it."""
+        for child, each in self._belonging(name, row):
+            self._delete(child, each)
+        del self.content[name][self._key(name, row)]
 
-    def next_id(self, name: str) -> str:
+    def _renumber(self, customer: Row) -> None:
+        """Give a customer another key: DELETE and INSERT with one commit-ts, in several tables."""
+        number = self._next_id(CUSTOMERS)
+        for child, row in self._belonging(CUSTOMERS, customer):
+            self._replace(child, row, customer_id=number)
+        self._replace(CUSTOMERS, customer, id=number)
+
+    def _replace(self, name: str, row: Row, /, **values: str | None) -> None:
+        """Change columns of a row. With another key it is deleted and inserted."""
+        del self.content[name][self._key(name, row)]
+        self.content[name][self._key(name, changed)] = (changed := {**row, **values})
+
+    def _belonging(self, name: str, row: Row) -> list[tuple[str, Row]]:
+        return [
+            (child, each)
+            for child, (column, parent) in _PARENTS.items()
+            if parent == name and child in self.definitions
+            for each in self.content[child].values()
+            if each[column] == row["id"]
+        ]
+
+    def _next_id(self, name: str) -> str:
         """Return the next number of a table's AUTO_INCREMENT."""
         self.last_ids[name] = self.last_ids.get(name, 0) + 1
         return str(self.last_ids[name])
-
-    def insert(self, name: str, /, **values: str | None) -> None:
-        """Insert a row. Columns that are not given get their default; values for columns that the table does not have
-        are ignored."""
-        columns = self.definitions[name].columns
-        row = {column.name: values.get(column.name, column.default) for column in columns}
-        self.content[name][self._key(name, row)] = row
-
-    def update(self, name: str, row: Row, /, **values: str | None) -> None:
-        """Change those columns of a row that the table has. With another key the row is deleted and inserted."""
-        changed = {column: values.get(column, value) for column, value in row.items()}
-        if self._key(name, changed) != self._key(name, row):
-            self.delete(name, row)
-        self.content[name][self._key(name, changed)] = changed
-
-    def delete(self, name: str, row: Row) -> None:
-        """Delete the row with the same key."""
-        del self.content[name][self._key(name, row)]
 
     def _key(self, name: str, row: Row) -> str:
         return " ".join(self.definitions[name].key_of(row))
@@ -271,164 +296,27 @@ def _sortable(change: SampleRowChange) -> tuple[tuple[int, str], ...]:
     return tuple((len(value), value) for value in change.table.key_of(change.row))
 
 
-# Trades: one transaction each, which changes nothing where it finds no suitable row. They give values for all columns
-# that a table ever has: the shop uses those that it has at the moment.
+# The values of rows.
 
 
-def _register(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    number, name = shop.next_id(CUSTOMERS), _person_name(rng)
-    notes = _remark(rng)
-    shop.insert(
-        CUSTOMERS, id=number, email=f"customer{number}@example.org", name=name, born=_birthday(rng),
-        newsletter=str(rng.randint(0, 1)), interests=_interests(rng), points="0",
-        address=_address(rng) if rng.random() < 0.8 else None, notes=notes, remarks=notes,
-        token=rng.randbytes(16).decode("latin-1"), created_at=_seconds(now), updated_at=None,
-    )  # fmt: skip
+def _value(column: SourceColumn, rng: random.Random, moment: datetime.datetime) -> str | None:
+    """Return the column's own value, the moment for a type of moments, or the default."""
+    if column.name in _VALUES:
+        return _VALUES[column.name](rng)
+    if column.type.name not in ("datetime", "timestamp"):
+        return column.default
+    return moment.replace(tzinfo=None).isoformat(" ", "milliseconds" if column.type.fraction else "seconds")
 
 
-def _fill_cart(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    if customer := _any_row(shop, rng, CUSTOMERS):
-        carts, sku = shop.carts(), rng.choice(_SKUS)
-        if lines := shop.rows(carts, customer_id=customer["id"], sku=sku):
-            shop.update(carts, lines[0], quantity=_plus(lines[0]["quantity"], 1))
-        else:
-            shop.insert(carts, customer_id=customer["id"], sku=sku, quantity="1", added_at=_milliseconds(now))
-
-
-def _place_order(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    customer = _any_row(shop, rng, CUSTOMERS)
-    if customer is None:
-        return
-    lines = shop.rows(shop.carts(), customer_id=customer["id"])
-    for line in lines:
-        shop.delete(shop.carts(), line)
-    items = max(1, len(lines))
-    cents = rng.randint(100, 50_000) * items
-    shop.insert(
-        ORDERS, id=shop.next_id(ORDERS), customer_id=customer["id"], status=_NEW,
-        total=f"{cents // 100}.{cents % 100:02d}", items=str(items), gift=str(int(rng.random() < 0.1)),
-        message=_remark(rng), ordered_at=_milliseconds(now), shipped_on=None, updated_at=_seconds(now),
-        channel=rng.choice(_CHANNELS),
-    )  # fmt: skip
-    shop.update(CUSTOMERS, customer, updated_at=_milliseconds(now))
-
-
-def _pay(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    order = _any_row(shop, rng, ORDERS, status=_NEW)
-    if order is None:
-        return
-    method = rng.randint(1, _METHODS)
-    shop.update(ORDERS, order, status=_PAID, updated_at=_seconds(now))
-    shop.insert(
-        PAYMENTS, id=shop.next_id(PAYMENTS), order_id=order["id"], method=str(method), amount=order["total"],
-        details=_json_text({"last4": f"{rng.randint(0, 9999):04d}", "3ds": True}) if method == 1 else None,
-        receipt=rng.randbytes(rng.randint(0, 32)).decode("latin-1"), paid_at=_milliseconds(now),
-        currency=rng.choice(("EUR", "EUR", "USD")),
-    )  # fmt: skip
-    for customer in shop.rows(CUSTOMERS, id=order["customer_id"]):
-        shop.update(CUSTOMERS, customer, points=_plus(customer["points"], 10))
-
-
-def _ship(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    if order := _any_row(shop, rng, ORDERS, status=_PAID):
-        shop.update(ORDERS, order, status=_SHIPPED, shipped_on=now.date().isoformat(), updated_at=_seconds(now))
-
-
-def _deliver(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    if order := _any_row(shop, rng, ORDERS, status=_SHIPPED):
-        shop.update(ORDERS, order, status=_DELIVERED, updated_at=_seconds(now))
-
-
-def _cancel(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    if order := _any_row(shop, rng, ORDERS, status=_NEW):
-        shop.delete(ORDERS, order)
-
-
-def _edit_profile(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    if customer := _any_row(shop, rng, CUSTOMERS):
-        notes = _remark(rng)
-        shop.update(
-            CUSTOMERS, customer, name=_person_name(rng), address=_address(rng), interests=_interests(rng),
-            notes=notes, remarks=notes, updated_at=_milliseconds(now),
-            **dict.fromkeys(shop.campaigns()[-1:], "joined"),
-        )  # fmt: skip
-
-
-def _leave(shop: Shop, rng: random.Random, now: datetime.datetime | None = None) -> None:
-    """Delete a customer with all their rows."""
-    if customer := _any_row(shop, rng, CUSTOMERS):
-        for line in shop.rows(shop.carts(), customer_id=customer["id"]):
-            shop.delete(shop.carts(), line)
-        for order in shop.rows(ORDERS, customer_id=customer["id"]):
-            _delete_order(shop, order)
-        shop.delete(CUSTOMERS, customer)
-
-
-def _renumber(shop: Shop, rng: random.Random, now: datetime.datetime) -> None:
-    """Give a customer another key: DELETE and INSERT with one commit-ts, in two tables."""
-    if customer := _any_row(shop, rng, CUSTOMERS):
-        number = shop.next_id(CUSTOMERS)
-        for table in (shop.carts(), ORDERS):
-            for row in shop.rows(table, customer_id=customer["id"]):
-                shop.update(table, row, customer_id=number)
-        shop.update(CUSTOMERS, customer, id=number)
-
-
-def _tidy(shop: Shop, rng: random.Random) -> None:
-    """Delete rows in a shop that is full."""
-    if len(shop.rows(CUSTOMERS)) > _CUSTOMERS_KEPT:
-        _leave(shop, rng)
-    elif len(shop.rows(ORDERS)) > _ORDERS_KEPT:
-        for order in shop.rows(ORDERS, status=_DELIVERED)[:_ARCHIVED_AT_ONCE]:
-            _delete_order(shop, order)
-
-
-_TRADES: Final[dict[Callable[[Shop, random.Random, datetime.datetime], None], int]] = {
-    _register: 10, _fill_cart: 14, _place_order: 18, _pay: 18, _ship: 18, _deliver: 18, _cancel: 3, _edit_profile: 8,
-    _leave: 1, _renumber: 2,
-}  # fmt: skip
-"""The relative frequency of each trade."""
-
-
-def _any_row(shop: Shop, rng: random.Random, table: str, **equal: str | None) -> Row | None:
-    rows = shop.rows(table, **equal)
-    return rng.choice(rows) if rows else None
-
-
-def _delete_order(shop: Shop, order: Row) -> None:
-    for payment in shop.rows(PAYMENTS, order_id=order["id"]):
-        shop.delete(PAYMENTS, payment)
-    shop.delete(ORDERS, order)
-
-
-def _person_name(rng: random.Random) -> str:
+def _name(rng: random.Random) -> str:
     return rng.choice(_WHOLE_NAMES) if rng.random() < 0.2 else f"{rng.choice(_GIVEN_NAMES)} {rng.choice(_FAMILY_NAMES)}"
 
 
-def _address(rng: random.Random) -> str:
-    parts: dict[str, object] = {
-        "street": f"{rng.choice(_STREETS)} {rng.randint(1, 120)}",
-        "city": rng.choice(_CITIES),
-        "zip": f"{rng.randint(0, 99999):05d}",
-    }
+def _address(rng: random.Random) -> str | None:
+    parts: dict[str, object] = {"street": f"{rng.choice(_STREETS)} {rng.randint(1, 120)}", "city": rng.choice(_CITIES)}
     if rng.random() < 0.3:
         parts["geo"] = [rng.randint(-90, 90), rng.randint(-180, 180)]
-    return _json_text(parts)
-
-
-def _remark(rng: random.Random) -> str | None:
-    return None if rng.random() < 0.5 else rng.choice(_REMARKS)
-
-
-def _birthday(rng: random.Random) -> str | None:
-    if rng.random() < 0.2:
-        return None
-    return (datetime.date(1940, 1, 1) + datetime.timedelta(days=rng.randrange(25_000))).isoformat()
-
-
-def _interests(rng: random.Random) -> str | None:
-    """Return a value of a SET: the sum of its members' bits."""
-    return None if rng.random() < 0.2 else str(rng.randrange(1 << _INTERESTS))
+    return _json_text(parts) if rng.random() < 0.8 else None
 
 
 def _json_text(value: object) -> str:
@@ -436,16 +324,47 @@ def _json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _plus(number: str | None, more: int) -> str:
-    return str(int(number or 0) + more)
+def _remark(rng: random.Random) -> str | None:
+    return None if rng.random() < 0.5 else rng.choice(_REMARKS)
 
 
-def _seconds(moment: datetime.datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+def _date(rng: random.Random, first: int, years: int) -> str | None:
+    day = datetime.date(first, 1, 1) + datetime.timedelta(rng.randrange(365 * years))
+    return None if rng.random() < 0.2 else day.isoformat()
 
 
-def _milliseconds(moment: datetime.datetime) -> str:
-    return f"{_seconds(moment)}.{moment.microsecond // 1000:03d}"
+def _amount(rng: random.Random) -> str:
+    return f"{rng.randint(1, 500)}.{rng.randrange(100):02d}"
+
+
+_VALUES: Final[dict[str, Callable[[random.Random], str | None]]] = {
+    "email": lambda rng: f"customer{rng.randrange(10**6)}@example.org",
+    "name": _name,
+    "born": lambda rng: _date(rng, 1940, 70),
+    "newsletter": lambda rng: str(rng.randint(0, 1)),
+    # Of a SET the sum of the bits of its labels, of an ENUM the number of the label.
+    "interests": lambda rng: None if rng.random() < 0.2 else str(rng.randrange(1 << 5)),
+    "points": lambda rng: str(10 * rng.randrange(100)),
+    "address": _address,
+    "notes": _remark,
+    "remarks": _remark,
+    "token": lambda rng: rng.randbytes(16).decode("latin-1"),
+    "status": lambda rng: str(rng.randint(1, 4)),
+    "total": _amount,
+    "items": lambda rng: str(rng.randint(1, 9)),
+    "gift": lambda rng: str(int(rng.random() < 0.1)),
+    "message": _remark,
+    "shipped_on": lambda rng: _date(rng, 2026, 1),
+    "channel": lambda rng: rng.choice(_CHANNELS),
+    "method": lambda rng: str(rng.randint(1, 3)),
+    "amount": _amount,
+    "details": lambda rng: None if rng.random() < 0.3 else _json_text({"last4": f"{rng.randrange(10**4):04d}"}),
+    "receipt": lambda rng: rng.randbytes(rng.randint(0, 32)).decode("latin-1"),
+    "currency": lambda rng: rng.choice(("EUR", "EUR", "USD")),
+    "sku": lambda rng: rng.choice(_SKUS),
+    "quantity": lambda rng: str(rng.randint(1, 5)),
+}
+"""By column: those that are not here have the moment of the transaction, or their default."""
 
 
 # Not a divisor of a day, so that rows of the late evening are in the next day's directory, as with TiCDC.
