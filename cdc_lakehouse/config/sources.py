@@ -91,17 +91,13 @@ def _places(uri: str) -> dict[str, str]:
     return {option: places[name] for option in options if (name := option.lower().replace("_", "-")) in places}
 
 
-def _without_options_of_the_store(uri: str) -> str:
+def _store_uri(uri: str, info: ValidationInfo) -> str:
     if (misplaced := misplaced_options(uri)) is not None:
         raise ValueError(misplaced)
-    return uri
-
-
-def _absolute_without_query(uri: str, info: ValidationInfo) -> str:
     return uri if info.context is None else anchor_uri(split_query(uri)[0], info.context)
 
 
-StoreUri = Annotated[str, AfterValidator(_without_options_of_the_store), AfterValidator(_absolute_without_query)]
+StoreUri = Annotated[str, AfterValidator(_store_uri)]
 """A URI as the source's tools accept it. Its query has no options for access to the bucket; an absolute one has no
 query."""
 

@@ -52,7 +52,7 @@ _SLOWEST: Final = 64 * 1024  # bytes a second
 _MAGIC: Final = (0, 17)
 _VERSIONS: Final = (0, 1)
 _NOT_COMPRESSED: Final = (0, 1)
-_NOT_CANAL: Final = "see whether the address is that of a Canal server's TCP port, 11111 by default"
+_NOT_CANAL: Final = "see whether it is the TCP port of a Canal server of version 1.1, 11111 by default"
 
 
 def _unreachable(address: Address, what: str) -> SourceUnreachableError:
@@ -238,7 +238,7 @@ class Connection:
         while True:
             length = int.from_bytes(self._read(_LENGTH, deadline), "big")
             if length > limit:
-                raise self._not_canal(f"announces a packet of {length} bytes, where {limit} are the most")
+                raise self._strange(f"announces a packet of {length} bytes, where {limit} are the most")
             packet = self._packet(self._read(length, deadline + length / _SLOWEST))
             if packet.type != wire.HEARTBEAT_PACKET:
                 break
@@ -252,11 +252,11 @@ class Connection:
         try:
             packet = wire.Packet.FromString(content)
         except DecodeError:
-            raise self._not_canal("sends what is no packet of Canal") from None
+            raise self._strange("sends what is no packet of Canal") from None
         if packet.magic_number not in _MAGIC or packet.version not in _VERSIONS:
-            raise self._not_canal(f"sends a packet of number {packet.magic_number} and version {packet.version}")
+            raise self._strange(f"sends a packet of number {packet.magic_number} and version {packet.version}")
         if packet.compression not in _NOT_COMPRESSED:
-            raise self._not_canal(f"sends a packet with compression {packet.compression}, of which none is known")
+            raise self._strange(f"sends a packet with compression {packet.compression}, of which none is known")
         return packet
 
     def _read(self, length: int, deadline: float) -> bytes:
@@ -280,9 +280,6 @@ class Connection:
             return _unreachable(self._address, "does not answer in time")
         return _unreachable(self._address, f"is gone: {_reason(error)}")
 
-    def _not_canal(self, what: str) -> CanalProtocolError:
-        return CanalProtocolError(f"{self._address} {what}", advice=_NOT_CANAL)
-
     def _filled(self, body: _Body, packet: wire.Packet) -> _Body:
         try:
             body.ParseFromString(packet.body)
@@ -294,9 +291,7 @@ class Connection:
         return self._strange(f"sends a packet of type {packet.type} that was not asked for")
 
     def _strange(self, what: str) -> CanalProtocolError:
-        return CanalProtocolError(
-            f"the Canal server {self._address} {what}", advice="see whether it is one, of version 1.1"
-        )
+        return CanalProtocolError(f"{self._address} {what}", advice=_NOT_CANAL)
 
     @contextlib.contextmanager
     def _closed_unless_done(self) -> Generator[None]:
