@@ -36,8 +36,7 @@ from cdc_lakehouse.sources.object_store import (
     StoredObject,
     UnreadableDirectory,
     open_store,
-    read_segment,
-    segment_pieces,
+    shared_store,
 )
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.paths import (

@@ -10,7 +10,7 @@ import pytest
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ConfigurationError, ObjectChangedError, ObjectMissingError, SourceError
-from tests.boundaries.sources import ObjectStore, StoredObject, open_store, read_segment, segment_pieces
+from tests.boundaries.sources import ObjectStore, StoredObject, open_store, shared_store
 from tests.servers.buckets import PREFIX, Bucket, store_config
 
 pytestmark = pytest.mark.server
@@ -165,13 +165,13 @@ def test_object_changed_since_the_listing_is_refused(bucket: Bucket, store: Obje
         lambda: store.read("f", limit=10, etag=before.etag),
         lambda: store.head("f", 1, etag=before.etag),
         lambda: next(store.pieces("f", 1, etag=before.etag)),
-        lambda: read_segment(bucket.uri, store_config(bucket), "f", before.etag),
+        lambda: shared_store(bucket.uri, store_config(bucket)).read("f", limit=9, etag=before.etag),
     ):
         with pytest.raises(ObjectChangedError, match=r"changed since it was listed \[segment f\]"):
             call()
     now = listed(store)["f"]
     assert now.etag != before.etag
-    assert read_segment(bucket.uri, store_config(bucket), "f", now.etag) == b"other"
+    assert shared_store(bucket.uri, store_config(bucket)).read("f", limit=9, etag=now.etag) == b"other"
 
 
 def test_large_object_is_read_in_pieces(bucket: Bucket, store: ObjectStore) -> None:
@@ -181,7 +181,7 @@ def test_large_object_is_read_in_pieces(bucket: Bucket, store: ObjectStore) -> N
     assert store.read("large", limit=found.size, etag=found.etag) == content
     assert store.head("large", 1 << 20) == content[: 1 << 20]
     for size in (1 << 20, len(content) // 2, len(content), len(content) + 1):
-        pieces = list(segment_pieces(bucket.uri, store_config(bucket), "large", found.etag, size_of_piece=size))
+        pieces = list(shared_store(bucket.uri, store_config(bucket)).pieces("large", size, etag=found.etag))
         assert b"".join(pieces) == content
         assert {len(piece) for piece in pieces[:-1]} <= {size} and len(pieces[-1]) <= size
 

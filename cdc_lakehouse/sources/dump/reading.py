@@ -18,7 +18,7 @@ import pyarrow as pa
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump.contents import Compression
-from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, segment_pieces
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, shared_store
 
 # pyright: standard
 # Pyarrow's types are incomplete.
@@ -48,7 +48,7 @@ def open_pieces(
 
     Raises as `ObjectStore.pieces` does, and `SourceError` when the compressed file is truncated or damaged.
     """
-    return decompressed(segment_pieces(root, storage, path, etag, size_of_piece=PIECE), compression, path)
+    return decompressed(shared_store(root, storage).pieces(path, PIECE, etag=etag), compression, path)
 
 
 def read_small(store: ObjectStore, file: StoredObject) -> bytes:

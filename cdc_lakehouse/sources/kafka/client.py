@@ -35,7 +35,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources import read_json
-from cdc_lakehouse.sources.object_store import read_segment
+from cdc_lakehouse.sources.object_store import shared_store
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, Pending
 
 _DEFAULTS: Final = {
@@ -211,7 +211,7 @@ def read_claim_check(uri: str, storage: StorageConfig, location: str) -> bytes:
     name = location.rsplit("/", 1)[-1]
     if not _NAME.fullmatch(name):
         raise SourceError("the message names a claim check whose name is none of TiCDC's", segment=name)
-    content = read_segment(uri, storage, name, None, limit=_LIMIT)
+    content = shared_store(uri, storage).read(name, limit=_LIMIT)
     if not content.startswith(b"{"):
         return content
     value = read_json(content, "the claim check", partial(SourceError, segment=name)).get("value")

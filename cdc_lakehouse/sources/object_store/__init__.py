@@ -25,7 +25,7 @@ from cdc_lakehouse.sources.object_store.store import (
 
 __all__ = [
     "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "SegmentRef", "StoredObject", "UnreadableDirectory",
-    "open_store", "read_in_parts", "read_segment", "segment_pieces",
+    "open_store", "read_in_parts", "shared_store",
 ]  # fmt: skip
 
 
@@ -44,25 +44,13 @@ SEGMENT_LIMIT: Final = (1 << 31) - 1
 """The maximum bytes of an Arrow array."""
 
 
-def read_segment(
-    root: str, storage: StorageConfig, path: str, etag: str | None, *, limit: int = SEGMENT_LIMIT
-) -> bytes:
-    """Read the segment at `path` below the URI `root`, as it was when it was listed with `etag`. Raises as
-    `ObjectStore.read` does."""
-    return _store(root, storage.model_dump_json(exclude_unset=True)).read(path, limit=limit, etag=etag)
-
-
-def segment_pieces(
-    root: str, storage: StorageConfig, path: str, etag: str | None, *, size_of_piece: int
-) -> Iterator[bytes]:
-    """Yield the content that `read_segment` returns, in pieces. Raises as `ObjectStore.pieces` does."""
-    store = _store(root, storage.model_dump_json(exclude_unset=True))
-    return store.pieces(path, size_of_piece, etag=etag)
+def shared_store(root: str, storage: StorageConfig) -> ObjectStore:
+    """Return the store at the URI `root`: one for each process, to reuse its connections and credentials."""
+    return _shared_store(root, storage.model_dump_json(exclude_unset=True))
 
 
 @functools.lru_cache(maxsize=8)
-def _store(root: str, storage: str) -> ObjectStore:
-    """Keep one client for each store and process, to reuse its connections and credentials."""
+def _shared_store(root: str, storage: str) -> ObjectStore:
     return open_store(root, StorageConfig.model_validate_json(storage))
 
 
@@ -87,6 +75,7 @@ def read_in_parts(
 ) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
     """Yield the content of each segment below the URI `root`, in order, in parts. For a file on a disk one part at a
     time is in memory: allocating memory for the whole file takes longer than reading it."""
+    store = shared_store(root, storage)
     if root.startswith("file:"):
         for segment in segments:
             if segment.size > SEGMENT_LIMIT:
@@ -95,15 +84,13 @@ def read_in_parts(
                     segment=segment.path,
                     advice="let the changefeed write smaller files (file-size)",
                 )
-            yield segment, segment_pieces(root, storage, segment.path, segment.etag, size_of_piece=_PART_BYTES)
+            yield segment, store.pieces(segment.path, _PART_BYTES, etag=segment.etag)
     else:
-        for segment, content in _read_whole(root, storage, segments):
+        for segment, content in _read_whole(store, segments):
             yield segment, iter([content])
 
 
-def _read_whole(
-    root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
-) -> Iterator[tuple[SegmentRef, bytes]]:
+def _read_whole(store: ObjectStore, segments: Sequence[SegmentRef]) -> Iterator[tuple[SegmentRef, bytes]]:
     """Yield whole segments; small ones are requested ahead, because each response takes time."""
     asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
@@ -111,7 +98,8 @@ def _read_whole(
         while asked or left:
             while left and (not asked or sum(each.size for each, _ in asked) + left[0].size <= _AHEAD_BYTES):
                 segment = left.popleft()
-                asked.append((segment, pool.submit(read_segment, root, storage, segment.path, segment.etag)))
+                content = pool.submit(store.read, segment.path, limit=SEGMENT_LIMIT, etag=segment.etag)
+                asked.append((segment, content))
             segment, content = asked.popleft()
             try:
                 yield segment, content.result()
