@@ -226,12 +226,6 @@ class Round:
     drained: bool
     """Whether the server had no more entries when the round ended."""
 
-    @property
-    def newest_ms(self) -> int:
-        """The time of the newest entry's execution at the source, in milliseconds since 1970; 0 where no entry has
-        it."""
-        return max((entry.time_ms or 0 for entry in self.entries), default=0)
-
 
 class BatchRounds:
     """The rounds of a run. It ends when everything that existed at its start is read, or a limit of the source is
@@ -262,7 +256,8 @@ class BatchRounds:
             self._bytes -= sum(len(entry.value) for entry in found.entries)
             yield found
             # A source that is always busy is read up to the start of the run.
-            if found.drained and found.newest_ms >= self._began_ms:
+            newest_ms = max((entry.time_ms or 0 for entry in found.entries), default=0)
+            if found.drained and newest_ms >= self._began_ms:
                 return
 
     def acknowledge(self, taken: Round) -> None:

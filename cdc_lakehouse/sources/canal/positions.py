@@ -199,10 +199,6 @@ class KnownEntries:
                 known.begun.add((parts[1], parts[2]))
         return known
 
-    def holds(self, place: str, ordinal: int) -> bool:
-        """Whether the entry with this ordinal at this position is known."""
-        return ordinal in self.by_place.get(place, ())
-
     def add(self, entry: PlacedEntry, ordinal: int) -> None:
         """Add an entry to the known ones."""
         self.by_place.setdefault(entry.place, {})[ordinal] = entry.digest
@@ -228,7 +224,7 @@ class EntryStream:
         """Yield the entries that are not known, with their keys, and add them to the known ones."""
         for entry in entries:
             ordinal = self._ordinal(connection, entry, known)
-            if not known.holds(entry.place, ordinal):
+            if ordinal not in known.by_place.get(entry.place, ()):
                 known.add(entry, ordinal)
                 yield entry, entry.key(ordinal)
 
