@@ -1,12 +1,15 @@
 """The pictures of the docs, from the UI that `make dev` shows: `.venv/bin/python scripts/pictures.py`.
 
-It needs Chromium (Debian: apt-get install chromium), and some runs of the sample feed, so that plots have points.
+It needs Chromium (Debian: apt-get install chromium), and some runs of the sample feed, so that plots have points. The
+status page is that of CDC_LAKEHOUSE_CONFIG: hold a table first, so that it has something to say.
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
@@ -48,6 +51,16 @@ def main() -> None:
         page.get_by_role("dialog").get_by_text("All", exact=True).click()
         settle(page)
         page.screenshot(path=IMAGES / "backfill.png")
+        status_page(page)
+
+
+def status_page(page: Page) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory, "report.html")
+        subprocess.run([Path(sys.executable).with_name("cdc-lakehouse"), "report", "--out", out], check=True)
+        page.set_viewport_size({"width": 1200, "height": 1160})
+        page.goto(out.as_uri())
+        page.screenshot(path=IMAGES / "status-page.png")
 
 
 def settle(page: Page) -> None:

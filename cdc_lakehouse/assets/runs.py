@@ -189,27 +189,22 @@ def root_error(error: Any) -> Any:
 
 
 def error_text(error: Any) -> str:
-    """Return the message of an error in a run. The project's own errors say all without the name of their class."""
+    """Return the message of an error in a run, for the project's own ones without the name of their class."""
+    if error.cls_name == "DagsterExecutionInterruptedError":
+        return "it was interrupted"
     own = f"{error.cls_name}: "
     text = error.message.strip()
     return text.partition(own)[2] if error.cls_name in class_names(CdcError) and own in text else text
 
 
 def _error(instance: dg.DagsterInstance, run_id: str) -> str:
-    """Return the project's own error, or else the innermost one, of the first failed step; without a failed step,
-    Dagster's message."""
-    found = step_failure(instance, run_id)
-    if found is not None:
-        return _first_line(error_text(root_error(found)))
+    """Return the first line of the project's own error, or else of the innermost one, of the first failed step; without
+    a failed step, of Dagster's message."""
+    said = [] if (found := step_failure(instance, run_id)) is None else [error_text(root_error(found))]
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
         event = record.event_log_entry.dagster_event
-        if event is not None and event.message:
-            return _first_line(event.message)
-    return "see its log"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
+        said += [event.message] if event is not None and event.message else []
+    return next(iter(said), "see its log").strip().partition("\n")[0]
 
 
 # --- Private interfaces of Dagster ---

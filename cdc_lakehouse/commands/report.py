@@ -63,7 +63,7 @@ h1{font-size:1.5rem}h2{font-size:1.25rem;margin-top:3rem;border-bottom:2px solid
 .tile b{display:block;font-size:1.25rem;font-variant-numeric:tabular-nums}.bad{color:var(--bad)}.good{color:var(--good)}
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.875rem}
 th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
-td:first-child{white-space:nowrap}
+td:first-child{white-space:nowrap}li{overflow-wrap:anywhere}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}code{word-break:break-word;font-size:.8125rem}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:1rem}figure{margin:0}
 svg{width:100%;max-height:11rem}svg polyline{fill:none;stroke:var(--accent)}svg rect,svg circle{fill:var(--accent)}
@@ -212,8 +212,8 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
         '<h3>Cuts, by when they were published</h3><div class="plots">',
         _plot("Lag", _SPANS, [(cut.published_at, cut.lag_seconds) for cut in cuts]),
         _plot("Changes a minute", _COUNTS, [(cut.published_at, cut.changes_a_minute) for cut in cuts]),
-        _plot("Rows of all tables", _COUNTS, [(cut.published_at, cut.rows) for cut in cuts]),
-        _plot("Bytes of the tables that are there now", _BYTES, [(cut.published_at, cut.size) for cut in cuts]),
+        _plot("Rows in the cut", _COUNTS, [(cut.published_at, cut.rows) for cut in cuts]),
+        _plot("Bytes in the cut, of tables that exist now", _BYTES, [(cut.published_at, cut.size) for cut in cuts]),
         "</div><h3>Tables</h3>",
         _tables(state, since),
         "<h3>Quarantine</h3>",

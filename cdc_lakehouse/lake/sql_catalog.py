@@ -60,7 +60,7 @@ class _Connection(sqlite3.Connection):
                 # Where two wait for each other SQLite does not wait at all.
                 if not error.sqlite_errorname.startswith(_LOCKED) or not _SILENT_SECONDS <= waited < self._patience:
                     raise
-                _LOG.warning("waiting for the catalog since %.0f s: another process keeps it locked", waited)
+                _LOG.warning("waiting for the catalog for %.0f s: another process keeps it locked", waited)
 
 
 def _execute(cursor: Any, statement: str, parameters: Any, _: object) -> bool:

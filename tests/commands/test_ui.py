@@ -83,8 +83,8 @@ def test_page_has_charts_of_cuts_with_units(lake: TestLake) -> None:
     assert found == {
         "Lag, min": (["0", "2.5", "5"], ["3.0 min"] * 3),
         "Changes a minute": (["0", "100", "200"], ["6.0", "200.0"]),
-        "Rows of all tables, billion": (["0", "1,000,000", "2,000,000"], ["0.0 billion"] * 2 + ["2,000,000.0 billion"]),
-        "Bytes of the tables that are there now, B": (["0", "0.5", "1"], ["0.0 B"] * 3),
+        "Rows in the cut, billion": (["0", "1,000,000", "2,000,000"], ["0.0 billion"] * 2 + ["2,000,000.0 billion"]),
+        "Bytes in the cut, of tables that exist now, B": (["0", "0.5", "1"], ["0.0 B"] * 3),
     }
     ends = {f"{now - datetime.timedelta(minutes=37):%m-%d} 23:43", f"{now:%m-%d} 00:13 UTC"}
     assert ends <= set(re.findall(r'y="150"[^>]*>([^<]*)<', page))
@@ -102,7 +102,7 @@ def test_page_of_a_broken_catalog_says_why(lake: TestLake, tmp_path: Path) -> No
 def test_page_of_1000_tables_fits_a_phone(lake: TestLake) -> None:
     api = pytest.importorskip("playwright.sync_api", reason="the browser's driver is not installed: run scripts/setup")
     Sink(lake.sink).checkpoint(10)
-    publish(lake, {f"t{n}": n for n in range(1000)}, {"d.x": f"it is bad: {'long ' * 60}"}, at=before(utc_now(), 3))
+    publish(lake, {f"t{n}": n for n in range(1000)}, {"d.x": f"it is bad: {'long ' * 60}{'d/x/' * 60}"}, at=before(utc_now(), 3))
     with served(lake) as url, api.sync_playwright() as driver:
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
         with driver.chromium.launch(executable_path=CHROMIUM, args=options) as browser:

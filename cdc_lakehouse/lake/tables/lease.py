@@ -139,7 +139,7 @@ class Lease:
             except CommitFailedException:
                 return  # Another run has it.
             except Exception as error:  # noqa: BLE001 - Whatever it is.
-                _LOG.warning("the lease of run %s ends by itself, as it could not be released: %s", self.run, error)
+                _LOG.warning("the lease of run %s could not be released, and will expire: %s", self.run, error)
 
     def _renew(self) -> None:
         while not self._released.wait((LEASE / _RENEWALS).total_seconds()):
