@@ -11,6 +11,7 @@ import hashlib
 import html
 import itertools
 import math
+import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -183,8 +184,7 @@ def page_handler(config: LakehouseConfig, feed_name: str | None) -> type[BaseHTT
 def page(states: Sequence[FeedState], failed: FailedRuns, now: datetime.datetime, *, refreshes: bool = False) -> str:
     """Return the document; one that `refreshes` is loaded again by the browser."""
     refresh = f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">' if refreshes else ""
-    names = [_text(state.feed.name) for state in states]
-    links = " · ".join(f'<a href="#feed-{number}">{name}</a>' for number, name in enumerate(names))
+    links = " · ".join(f'<a href="#feed-{n}">{_text(state.feed.name)}</a>' for n, state in enumerate(states))
     body = "".join(_feed(state, failed.get(state.feed.name, []), number) for number, state in enumerate(states))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>cdc-lakehouse report</title>'
@@ -250,11 +250,11 @@ def _tiles(state: FeedState, decoded: int) -> str:
 def _notes(state: FeedState, failed: Sequence[dict[str, Any]]) -> str:
     notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error.coded}"]
     notes += [problem.text for problem in find_problems(state, "held", "quarantined", "stale")]
-    notes += [": ".join(sentences) for sentences in failed_or_killed(last_run(state, failed), failed)]
-    notes += [*state.contradictions, *state.warnings]
-    if not notes:
+    ends = failed_or_killed(last_run(state, failed), failed)
+    if not (notes := [*notes, *map(": ".join, ends), *state.contradictions, *state.warnings]):
         return '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
-    return f'<ul class="bad">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>'
+    items = re.sub("`([^`<]+)`", r"<code>\1</code>", "".join(f"<li>{_text(note)}</li>" for note in notes))
+    return f'<ul class="bad">{items}</ul>'
 
 
 def _tables(state: FeedState, since: str | None) -> str:
