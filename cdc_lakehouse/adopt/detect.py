@@ -218,7 +218,7 @@ def _tell_time_zone(
 ) -> None:
     if offset is None:
         source["time_zone"] = "UTC"
-        unsure.append("time_zone does not show: write the zone of the server that wrote the log, if it is not UTC")
+        unsure.append("time_zone was not detected: set the zone of the server that wrote the log, if it is not UTC")
         return
     minutes = offset // datetime.timedelta(minutes=1)
     zone = "UTC" if not minutes else f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
@@ -250,7 +250,7 @@ def _detect_topics(uri: str) -> Detected:
     found, unsure = [f"{plural(partitions, 'partition')} of {listed(sorted(topics), 'topic')}"], list[str]()
     detected = registry.detect_format(values)
     if detected is None:
-        hidden = f"does not show in {plural(len(values), 'message')}: see docs/kafka.md for the formats"
+        hidden = f"could not be detected in {plural(len(values), 'message')}: see docs/kafka.md for the formats"
         unsure.append(f"the format {hidden if values else 'is a guess: the topics have no message yet'}")
     else:
         found.append(f"messages of the format {detected['format']}")

@@ -217,7 +217,7 @@ def _say(found: list[str], unsure: list[str], secrets: Set[str], output: Path) -
     for sentence in found:
         say(f"found {sentence}")
     for sentence in unsure:
-        say(f"look at this: {sentence}")
+        say(f"check this: {sentence}")
     if secrets:
         say(f"set {', '.join(sorted(secrets))} in the environment: {output} names them")
     elsewhere = "" if output == Path(DEFAULT_FILE) else f"CDC_LAKEHOUSE_CONFIG={output} "
@@ -229,7 +229,7 @@ def _text(document: Mapping[str, Any], unsure: list[str], keyless: list[str]) ->
     yield f"# yaml-language-server: $schema={_SCHEMA_FILE}"
     yield "# All keys: docs/configuration.md. Secrets: ${NAME} of the environment, or ${file:PATH}."
     for sentence in unsure:
-        yield f"# Look at this: {sentence}."
+        yield f"# Check this: {sentence}."
     for line in _mapping(document, ""):
         yield line
         if keyless and line.strip().startswith("exclude:"):
