@@ -97,7 +97,7 @@ def command(
       cdc-lakehouse init --source ./cdc --warehouse "s3://lake/tables" --catalog-uri "https://catalog.example.com/"
     """
     if output.exists() and not force:
-        raise ConfigurationError(f"{output} is there already", advice="write --force, or another --output")
+        raise ConfigurationError(f"{output} already exists", advice="use --force, or another --output")
     here, format_version = Path.cwd(), format_version_for(engines or "")
     if source is not None:
         detected = detect_source(source, here)

@@ -394,7 +394,7 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     done: Sequence[_Turn] = ()
     holds = refused | holds
     if changed:
-        run.log.info("%d tables have changes", len(changed))
+        run.log.info("%s with changes", plural(len(changed), "table"))
         done, failed = _update_tables(run, tables, changed, synthetic)
         holds = failed | holds
     # Held tables that were dropped meanwhile stay unchanged, and are no longer held.

@@ -174,7 +174,7 @@ class DumpSource(Source):
         new = tuple(segment for segment in segments if segment.segment not in known)
         if new:
             run.segments.land(new)
-            run.log.info("landed %d files of %d tables of the dump", len(new), len(tables))
+            run.log.info("landed %s of %s of the dump", plural(len(new), "file"), plural(len(tables), "table"))
         return Landed(new)
 
     def _wanted_tables(self) -> list[DumpedTable]:

@@ -235,7 +235,7 @@ class Sink(LogSource):
         new = tuple(_new_segments(run, wanted, batches, found.taken))
         if new:
             run.segments.land(new)
-            run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
+            run.log.info("landed %s, up to batch %d", plural(len(new), "segment"), batches.number)
         sink_files.quarantine_missing(run, listing, found.last, self._schemas)
         # This is last: when a run dies before, the next one lists from an older state, and finds all of this again.
         unclear = bool(listing.unknown or nameless or listing.unreadable)

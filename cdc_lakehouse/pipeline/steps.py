@@ -283,7 +283,7 @@ def _evolve(run: FeedRun, source: Source, upto: int | None) -> Sequence[TableVer
     new = [change for change in found if known.get(change.origin) != change]
     versions = run.history.record(new, run.clock(), explained)
     if versions:
-        run.log.info("recorded %d schema versions", len(versions))
+        run.log.info("recorded %s", plural(len(versions), "schema version"))
     faults = source.schema_faults | {BAD_STATEMENT}
     rejected = [*rejected, *_not_understood(run.history.history, run.feed.tables)]
     run.quarantine.replace(lambda row: row.error_class in faults, rejected, run.clock())
@@ -335,7 +335,7 @@ def _publish_cut(run: FeedRun, applied: Applied) -> Published:
         if state is not None:
             rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, state.snapshot_id, state.row_count, now))
     run.checkpoints.publish(cut, rows)
-    run.log.info("published the cut at %d: %d tables, %d held", cut.checkpoint_ts, len(rows), len(cut.held))
+    run.log.info("published the cut at %d: %s, %d held", cut.checkpoint_ts, plural(len(rows), "table"), len(cut.held))
     return Published(cut, tuple(rows), True)
 
 
@@ -377,5 +377,5 @@ def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[S
     # Quarantine rows from before the segments were decoded again are resolved.
     run.quarantine.replace(is_done_with, rejected, run.clock())
     decoded, counts = run.events.mark_decoded(segments, run.clock(), rejected)
-    run.log.info("batch %d: decoded %d segments, %d records rejected", batch, len(decoded), len(rejected))
+    run.log.info("batch %d: decoded %s, %d rejected", batch, plural(len(decoded), "segment"), len(rejected))
     return Decoded(tuple(decoded), counts)

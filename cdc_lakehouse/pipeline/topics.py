@@ -191,7 +191,7 @@ class RecordSource(LogSource):
         ]
         if rows:
             run.segments.land(rows)
-            run.log.info("landed %d segments in batch %d", len(rows), batch)
+            run.log.info("landed %s in batch %d", plural(len(rows), "segment"), batch)
         return rows
 
     def _requeue_dates(self) -> list[Segment]:
@@ -325,7 +325,7 @@ class RecordSource(LogSource):
             run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
         replays = sum(finds.replays for finds in found.values())
         if replays:
-            run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
+            run.log.info("batch %d: %s had come before", segments[0].batch, plural(replays, "message"))
         bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
         not_sent_before = self._not_sent_before(found)
         others, tombstones, strict = Counter[str](), Counter[str](), Counter[str]()
