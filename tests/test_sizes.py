@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_024, 5),
-    "cdc_lakehouse/assets": (2_440, 11),
+    "cdc_lakehouse/assets": (2_435, 11),
     "cdc_lakehouse/changelog": (5_666, 16),
     "cdc_lakehouse/commands": (3_890, 18),
     "cdc_lakehouse/config": (1_947, 7),
