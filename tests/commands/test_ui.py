@@ -102,7 +102,8 @@ def test_page_of_a_broken_catalog_says_why(lake: TestLake, tmp_path: Path) -> No
 def test_page_of_1000_tables_fits_a_phone(lake: TestLake) -> None:
     api = pytest.importorskip("playwright.sync_api", reason="the browser's driver is not installed: run scripts/setup")
     Sink(lake.sink).checkpoint(10)
-    publish(lake, {f"t{n}": n for n in range(1000)}, {"d.x": f"it is bad: {'long ' * 60}{'d/x/' * 60}"}, at=before(utc_now(), 3))
+    reason = f"it is bad: {'long ' * 60}{'d/x/' * 60}"
+    publish(lake, {f"t{n}": n for n in range(1000)}, {"d.x": reason}, at=before(utc_now(), 3))
     with served(lake) as url, api.sync_playwright() as driver:
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
         with driver.chromium.launch(executable_path=CHROMIUM, args=options) as browser:
