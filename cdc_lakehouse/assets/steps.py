@@ -537,7 +537,7 @@ def build_asset_jobs(feed: FeedConfig, assets: Iterable[dg.AssetsDefinition | dg
     own = [each for each in assets if isinstance(each, dg.AssetsDefinition)]
     dated = [each for each in own if each.partitions_def is not None]
     checked = {key(feed.name) for rows in RUN_STEPS.values() for key, _ in rows}
-    of_tables = f"The tables of {feed.name} as assets: take what is new, and say of each table where it stands."
+    of_tables = f"The tables of {feed.name} as assets: process what is new, and report the state of each table."
     of_dates = f"Decode dates of {feed.name} again, and bring the tables to the checkpoint."
     jobs: list[Any] = []
     for job, of_job, description in (
