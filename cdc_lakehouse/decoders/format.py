@@ -71,7 +71,7 @@ class UsualRow(msgspec.Struct, frozen=True, eq=False):
         return cls(shape, origin.commit_ts, origin.time_ms or 0, image_text(change.before), image_text(change.after))
 
 
-RowReader = Callable[[bytes], UsualRow | None]
+RowReader = Callable[[bytes | None], UsualRow | None]
 """Reads the value of a message of one row faster than the decoder does. What it leaves out (None) is left to the
 decoder: it never judges a message as bad."""
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement
-from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
+from cdc_lakehouse.changelog.positions import AHEAD_MS, END_TS, LOGICAL_BITS
 from cdc_lakehouse.decoders.arrow import Positions, batch_of, where
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS
 from cdc_lakehouse.decoders.format import RowShape, UsualRow, UsualRows
@@ -37,11 +37,11 @@ from cdc_lakehouse.decoders.topic_order import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The columns of a table as its rows show them, where no statement gives them.
-
 
 @dataclass
 class _Known:
+    """The columns of a table as its rows show them, where no statement gives them."""
+
     key: tuple[str, ...] | None
     types: dict[str, str] = field(default_factory=dict[str, str])
     orders: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
@@ -216,23 +216,31 @@ class TopicReader:
 
     def _read(self, summary: PartitionSummary, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Decode the records of a topic, partition and batch."""
-        left, usual = np.ones(records.num_rows, bool), list[UsualRows]()
+        columns, left = list[UsualRows](), np.ones(records.num_rows, bool)
         if self._columns is not None:
-            end_ts = (self._landed_ms + AHEAD_MS + 1) << LOGICAL_BITS
-            usual = list(self._columns(records.column("value"), end_ts))
-        for rows in usual:
+            end_ts = min(END_TS, (self._landed_ms + AHEAD_MS + 1) << LOGICAL_BITS)
+            columns = list(self._columns(records.column("value"), end_ts))
+        for rows in columns:
             left[rows.places] = False
         # The watermarks among the records, and before them: rows at or below the last one before them came before.
         places, watermarks = [-1], [summary.watermark or 0]
-        others = where(records, left)
+        others, ahead_ms = where(records, left), self._landed_ms + AHEAD_MS
+        usual, text_of = self._usual, self._format.text_of
         cells = (_cells(others.column(name)) for name in _Record._fields)
-        for at, record in zip(np.flatnonzero(left).tolist(), map(_Record, *cells), strict=True):
-            self._read_one(summary, record)
+        for at, record in zip(np.flatnonzero(left).tolist(), zip(*cells, strict=True), strict=True):
+            date, offset, _, _, value, segment, _ = record
+            value = text_of(value)
+            row = None if usual is None else usual(value)
+            if row is None or row.time_ms > ahead_ms:
+                self._read_strictly(summary, _Record(*record), value)
+                if (summary.watermark or 0) > watermarks[-1]:
+                    places.append(at)
+                    watermarks.append(summary.watermark or 0)
+            elif not self._take(summary, row, summary.commit_ts(row.commit_ts, row.time_ms), date, segment, offset):
+                summary.others[segment] += 1
             if self._size >= _BYTES_AT_ONCE or len(self._rows) >= _ROWS_AT_ONCE:
                 yield from self.rest()
-            places.append(at)
-            watermarks.append(summary.watermark or 0)
-        for rows in usual:
+        for rows in columns:
             sent_upto = np.array(watermarks)[np.searchsorted(places, rows.places) - 1]
             yield from self._take_rows(summary, rows, records, sent_upto)
 
@@ -272,22 +280,13 @@ class TopicReader:
         columns = [dates, database, table, version, none, op, commit_ts, rows.before, rows.after, segments, offsets]
         yield where(pa.RecordBatch.from_arrays(columns, schema=NEW_EVENTS), events)
 
-    def _read_one(self, summary: PartitionSummary, record: _Record) -> None:
-        segment = record.segment
+    def _read_strictly(self, summary: PartitionSummary, record: _Record, value: bytes | None) -> None:
+        segment, time_ms = record.segment, record.time_ms
         if record.value is None and record.key is not None and self._topic_format.ignores_tombstones:
             if not record.is_before:
                 summary.others[segment] += 1
                 summary.tombstones[segment] += 1
             return
-        value = self._format.text_of(record.value)
-        row = None if self._usual is None or value is None else self._usual(value)
-        if row is None or row.time_ms > self._landed_ms + AHEAD_MS:
-            self._read_strictly(summary, record, value)
-        elif not self._take(summary, row, summary.commit_ts(row.commit_ts, row.time_ms), record):
-            summary.others[segment] += 1
-
-    def _read_strictly(self, summary: PartitionSummary, record: _Record, value: bytes | None) -> None:
-        segment, time_ms = record.segment, record.time_ms
         latest_ms = max(self._landed_ms, (time_ms or 0) if self._topic_format.has_record_times else 0) + AHEAD_MS
         messages, redelivered = self._messages(record.key, value, latest_ms)
         if record.is_before:
@@ -355,7 +354,7 @@ class TopicReader:
                 commit_ts = summary.commit_ts(origin.commit_ts, origin.time_ms, clock_ms)
                 if isinstance(part, RowChange):
                     row = UsualRow.of(part, origin)
-                    is_event = self._take(summary, row, commit_ts, record)
+                    is_event = self._take(summary, row, commit_ts, record.feed_date, segment, offset)
                     if is_event and self._format.lossy_columns is not None:
                         summary.note_lossy(part, self._format.lossy_columns(part))
                     events += is_event
@@ -367,9 +366,17 @@ class TopicReader:
                     self._note_statement(summary, offset, statement)
         return events
 
-    def _take(self, summary: PartitionSummary, row: UsualRow, commit_ts: int | None, record: _Record) -> bool:
+    def _take(
+        self,
+        summary: PartitionSummary,
+        row: UsualRow,
+        commit_ts: int | None,
+        date: str | None,
+        segment: str,
+        offset: int,
+    ) -> bool:
         """Add the event of a row; return whether it is one. Without a `commit_ts` it was delivered before."""
-        shape, segment, offset = row.shape, record.segment, record.offset
+        shape = row.shape
         if not self._takes(shape.database, shape.table):
             # Whether it came before is checked when its table becomes wanted.
             summary.left_out.add((shape.database, shape.table))
@@ -378,10 +385,9 @@ class TopicReader:
             summary.note_sent_before(shape.database, shape.table, row.commit_ts or 0, segment, offset)
             return False
         self._observe(summary, shape, commit_ts, offset, in_order=row.commit_ts is None)
-        self._rows.append((
-            record.feed_date, shape.database, shape.table, 0, None, shape.op, commit_ts, row.before, row.after, segment,
-            offset,
-        ))  # fmt: skip
+        self._rows.append(
+            (date, shape.database, shape.table, 0, None, shape.op, commit_ts, row.before, row.after, segment, offset)
+        )
         self._size += len(row.before or "") + len(row.after or "")
         return True
 

@@ -248,4 +248,4 @@ def usual_messages(name: str, values: Sequence[bytes | None], **options: Any) ->
     """How many messages of these are read without the decoder."""
     usual = format_of(name).row_reader(options)
     assert usual is not None
-    return sum(value is not None and usual(value) is not None for value in values)
+    return sum(usual(value) is not None for value in values)

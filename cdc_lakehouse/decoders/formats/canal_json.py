@@ -278,8 +278,8 @@ class FlatRows:
         self._usual = _in_order if in_order else READER.usual
         self._shapes: dict[tuple[object, ...], list[tuple[Mapping[str, str | None], RowShape | None]]] = {}
 
-    def __call__(self, value: bytes) -> UsualRow | None:
-        message = None if b"``" in value or len(value) > MAX_BYTES else self._usual(value)
+    def __call__(self, value: bytes | None) -> UsualRow | None:
+        message = None if not value or b"``" in value or len(value) > MAX_BYTES else self._usual(value)
         if message is None or not message.data or len(message.data) > 1 or len(message.old or ()) > 1:
             return None
         row, old = message.data[0], message.old[0] if message.old else None

@@ -147,10 +147,7 @@ _ZERO: Final = ord("0")
 _BETWEEN_ROWS: Final = b'}],"data":[{'
 _OLD: Final = b'{"old":"1"}'
 _NEW: Final = b'{"new":"2"}'
-_KNOWN_TYPES: Final = 100
-"""The number of type objects remembered from a piece: with few columns all orders recur, with many it would be useless.
-"""
-_FEW_TYPES: Final = 24
+_FEW_TYPES: Final = 32
 """The number of type objects that are parsed in less time than their entries are looked up."""
 _NO_TYPES: Final = b'{"types":"3"}'
 _FORMS: Final = 64
@@ -212,8 +209,6 @@ class Form:
     """The positions of the commit-ts's digits in the tail."""
     two_rows: bool
     """Whether lines have an old row and a new one, with only `_BETWEEN_ROWS` between them."""
-    known_types: set[tuple[FlatKind, bytes]] = field(default_factory=set[tuple[FlatKind, bytes]])
-    """Objects of types that were parsed before."""
     entries: Mapping[FlatKind, dict[bytes | str, int]] = field(default_factory=lambda: {ROWS: {}, NUMBERS: {}})
     row_forms: list[RowForm] = field(default_factory=list[RowForm])
 
@@ -272,14 +267,10 @@ class Form:
         have: Mask = np.ones(len(lines.numbers), bool)
         for types, kind in zip(self.head.types, self.head.kinds, strict=True):
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
-            texts = objects.dictionary.to_pylist()
-            sound: Mask = np.array([(kind, text) in self.known_types for text in texts], bool)
-            if np.count_nonzero(~sound) > _FEW_TYPES:
-                sound[~sound] = have_known_entries(where(objects.dictionary, ~sound), kind, self.entries[kind])
-            if not sound.all():
-                sound[~sound] = are_flat(where(objects.dictionary, ~sound), kind)
-                known = itertools.compress(texts[:_KNOWN_TYPES], sound)
-                self.known_types.update((kind, text) for text in known)
+            sound: Mask = np.zeros(len(objects.dictionary), bool)
+            if len(sound) > _FEW_TYPES:
+                sound = have_known_entries(objects.dictionary, kind, self.entries[kind])
+            sound[~sound] = are_flat(where(objects.dictionary, ~sound), kind)
             have &= sound[objects.indices.to_numpy()]
         return have
 

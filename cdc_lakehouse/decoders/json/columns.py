@@ -121,8 +121,7 @@ def have_known_entries(objects: pa.Array, flat: FlatKind, known: dict[bytes | st
             name = flat.entry.fullmatch(entry) if is_utf8(entry) else None
             known[entry] = -1 if name is None else known.setdefault(name[1].decode(), len(known))
     names = np.array([known[entry] for entry in entries.dictionary.to_pylist()], np.int64)[entries.indices.to_numpy()]
-    is_object = pc.and_(pc.starts_with(objects, b'{"'), pc.ends_with(objects, b"}"))
-    sound: Mask = is_object.to_numpy(zero_copy_only=False).copy()
+    sound: Mask = np.array(pc.and_(pc.starts_with(objects, b'{"'), pc.ends_with(objects, b"}")))
     of_list = pc.list_parent_indices(lists).to_numpy()
     sound[of_list[names < 0]] = False
     return sound & _each_differs(of_list, names, len(objects))
