@@ -589,7 +589,7 @@ def _audit(
         elif found.rejected:
             rejected += found.rejected
             count, first = plural(sum(row.count for row in found.rejected), "row"), found.rejected[0]
-            reason = f"its columns cannot hold {count}, the first at {first.segment} line {first.line}"
+            reason = f"values of {count} do not fit the table's columns, the first at {first.segment} line {first.line}"
             reason += f": {found.misfit}" if found.misfit else ""
             if skips or all(is_discarded(row) for row in found.rejected):
                 log.warning("table %s continues without rows: %s", name, reason)
