@@ -8,7 +8,7 @@ import pytest
 
 _IN_DRIVER: Final = {
     "cdc_lakehouse.lake.tables.decoding._DRIVER_SEGMENTS": 0,
-    "cdc_lakehouse.lake.current.update_tasks._DRIVER_ROWS": -1,
+    "cdc_lakehouse.lake.current.update_tasks._DRIVER_TASKS": 0,
     "cdc_lakehouse.pipeline.synthetic._DRIVER_EVENTS": -1,
 }
 """The limits, and what makes all work go through jobs."""

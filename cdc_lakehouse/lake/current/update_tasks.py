@@ -763,9 +763,8 @@ _COMPARED_EVENTS: Final = 25_000_000
 """The number of events up to which the driver compares hashes of all their keys, which take 8 bytes each."""
 _TABLE_WEIGHT: Final = 2000
 """The cost of a table for a task, as a number of events."""
-_DRIVER_ROWS: Final = 1_000_000
-"""The number of rows, of all tables together, up to which the driver looks up keys in them or rewrites them: a job
-takes longer than such small updates."""
+_DRIVER_TASKS: Final = 1
+"""The number of tasks whose work the driver does: one takes as long elsewhere, and a job a third of a second."""
 
 _SPARK_FAILS: Final = (
     "Spark or its memory fails when this table alone is updated. The next run tries again; where it fails again, see "
@@ -827,7 +826,7 @@ def _updated_in_job(
             first, buckets = places[table.update.table_no]
             for task in range(first, first + buckets):
                 plans[task].append(table.update)
-        session = None if tasks == 1 and _fits_driver(left) else spark
+        session = None if tasks <= _DRIVER_TASKS else spark
         work = functools.partial(update_tables, properties)
         parts += work_by_key(session, reader, spans, places, plans, work, redecoded)
     for part in parts:
@@ -840,16 +839,11 @@ def _updated_in_job(
         if updated.failure is None and not updated.collides
         for file in table.update.stored.files
     ]
-    session = None if sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS else spark
+    session = None if len(rewrites) <= _DRIVER_TASKS else spark
     nothing = KEYED_EVENTS.empty_table()
     for part in run_tasks(session, rewrites, lambda rewrite: update_tables(properties, [rewrite], nothing)):
         found[part.table_no].add(part)
     return found
-
-
-def _fits_driver(tables: Sequence[PlannedTable]) -> bool:
-    stored = (file.record_count for table in tables if table.update.stored for file in table.update.stored.files)
-    return sum(stored) <= _DRIVER_ROWS
 
 
 def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:
