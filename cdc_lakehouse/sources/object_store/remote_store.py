@@ -30,14 +30,7 @@ from cdc_lakehouse.errors import (
     SourceError,
     SourceUnreachableError,
 )
-from cdc_lakehouse.sources.object_store.store import (
-    TOO_LARGE,
-    Location,
-    ObjectStore,
-    StoredObject,
-    UnreadableDirectory,
-    require_directory_prefix,
-)
+from cdc_lakehouse.sources.object_store.store import TOO_LARGE, Location, ObjectStore, StoredObject, UnreadableDirectory
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -243,7 +236,6 @@ class RemoteStore(ObjectStore):
         next(iter(self.list()), None)
 
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
-        require_directory_prefix(prefix)
         yielded: set[str] = set()
         directories: set[str] = set()
         empty: list[StoredObject] = []
@@ -279,7 +271,6 @@ class RemoteStore(ObjectStore):
             raise self._fault(error) from None
 
     def directories(self, prefix: str = "") -> tuple[str, ...]:
-        require_directory_prefix(prefix)
         key = self._root + prefix
 
         def once() -> tuple[str, ...]:

@@ -88,12 +88,6 @@ class ObjectStore(Protocol):
         ...
 
 
-def require_directory_prefix(prefix: str) -> None:
-    """Raise `ValueError` for a prefix that is neither empty nor ends in `/`."""
-    if prefix and not prefix.endswith("/"):
-        raise ValueError(f"not a directory prefix, which ends in '/': {prefix!r}")
-
-
 # The parts of a store's URI.
 
 Service = Literal["file", "s3", "gs", "azure"]
@@ -176,12 +170,10 @@ class LocalStore(ObjectStore):
             )
 
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
-        require_directory_prefix(prefix)
         self.check()
         yield from self._walk(prefix, b"" if after is None else os.fsencode(after))
 
     def directories(self, prefix: str = "") -> tuple[str, ...]:
-        require_directory_prefix(prefix)
         self.check()
         try:
             with os.scandir(self._root / prefix) as entries:
