@@ -63,6 +63,12 @@ def test_each_protocol_of_files_has_its_format() -> None:
     assert {*FILE_FORMATS} == {*get_args(Protocol)}
 
 
+def test_first_line_without_commit_ts_is_told_from_a_bad_one() -> None:
+    lacks = FILE_FORMATS["canal-json"].lacks_commit_ts
+    assert lacks is not None and lacks(b'{"type":"INSERT"}\r\n{"type":"INSERT","_tidb":{}}')
+    assert not any(map(lacks, (b'{"type":"INSERT","_tidb":{}}', b'{"type":"INS', b"[" * 100_000)))
+
+
 # --- What is read at once ---
 
 

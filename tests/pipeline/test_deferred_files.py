@@ -6,20 +6,14 @@ import datetime
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
-from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.segments import Appended
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.sink import _require_commit_ts
 from cdc_lakehouse.sources import object_store
 from tests.kit.lakes import TestLake
 from tests.pipeline import DAY, Sink
-
-WITHOUT = '{"type": "INSERT", "database": "d", "table": "t", "data": [{"id": "1"}]}\r\n'
-DEEP = "[" * 100_000
 
 
 class _Events:
@@ -83,36 +77,3 @@ def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> Non
     ((batch, segments),) = run.segments.undecoded("file").items()
     decoded, _ = run.source.decode(segments, append=True)
     assert (batch, [each.batch for each in decoded], appended) == (1, [2], [2])
-
-
-@pytest.mark.parametrize(
-    ("contents", "events", "refused"),
-    [
-        ([WITHOUT, WITHOUT], False, True),
-        ([WITHOUT, ""], False, False),
-        ([WITHOUT], True, False),
-        ([DEEP], True, False),
-        ([DEEP], False, False),
-    ],
-)
-def test_sink_without_commit_ts_is_refused_a_file_is_not(
-    lake: TestLake, contents: list[str], events: bool, refused: bool
-) -> None:
-    """Files of these contents, an empty text for a valid one, in a feed that has events or none."""
-    if events:
-        rows = pa.table({"segment": ["before"]})
-        lake.lake.catalog.create_namespace_if_not_exists(f"cdc_{lake.name}")
-        lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema).append(rows)
-    sink = Sink(lake.sink, "t", checkpoint=10)
-    for at, content in enumerate(contents, 1):
-        path = lake.sink / sink.file("t", at=at)
-        path.write_text(content or path.read_text())
-    run = lake.run()
-    new = run.source.land().new
-    assert len(new) == len(contents)
-    said = ""
-    try:
-        _require_commit_ts(run, new)
-    except SourceError as error:
-        said = str(error)
-    assert ("enable-tidb-extension=true" in said and "CDC00000000000000000001.json" in said) == bool(said) == refused

@@ -26,6 +26,7 @@ def canal(binlog: MySqlServer, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield server
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/canal.txt"), ids=str)
 def test_rows_are_given_as_written(case: Case, canal: CanalServer, writer: Writer, update: bool) -> None:
     reader = Reader()

@@ -39,6 +39,7 @@ def message(**other: Any) -> bytes:
     return json.dumps({**row, **other}).encode()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("messages", "told"),
     [

@@ -87,6 +87,7 @@ def maintain(feed: TopicFeed) -> None:
     spark.sql(f"CALL lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
 
 
+@pytest.mark.in_turn
 def test_maintenance_keeps_what_is_known_of_landed_offsets(new_feed: NewFeed) -> None:
     """While a run lands, and after it, when the snapshots that said it are gone."""
     feed = new_feed()

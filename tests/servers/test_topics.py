@@ -137,6 +137,7 @@ def test_topics_at_each_stage_equal_their_rows(name: str, topic_set: Callable[[s
     assert found.lake.metadata() == before
 
 
+@pytest.mark.in_turn
 def test_tables_do_not_depend_on_removed_messages(topic_set: Callable[..., TopicSet]) -> None:
     """Tables do not depend on them, messages that come again are known, and what needs them is refused."""
     found = topic_set("rename_chain")

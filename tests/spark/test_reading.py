@@ -115,6 +115,7 @@ MOMENTS: dict[str, tuple[Any, int]] = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("name", ["busy", "quiet"])
 def test_a_moment_is_read_as_arrow_and_as_a_frame(cuts: TestLake, name: str, moment: str) -> None:
