@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from pathlib import Path
@@ -106,12 +107,13 @@ class TestLake:
 
     def metadata(self) -> dict[str, str]:
         """Where each table of the feed has its metadata: any commit at all changes it."""
-        found = {}
-        for namespace in self.lake.catalog.list_namespaces():
-            if namespace[0] == f"cdc_{self.name}" or namespace[0].startswith(f"{self.name}_"):
-                for identifier in self.lake.catalog.list_tables(namespace):
-                    found[".".join(identifier)] = self.lake.catalog.load_table(identifier).metadata_location
-        return found
+        statement = (
+            "SELECT table_namespace || '.' || table_name, metadata_location FROM iceberg_tables "
+            "WHERE table_namespace = 'cdc_' || ?1 OR substr(table_namespace, 1, length(?1) + 1) = ?1 || '_'"
+        )
+        self.lake.catalog.list_namespaces()  # Which makes the catalog's own tables.
+        with contextlib.closing(sqlite3.connect(self._root / "catalog.db", timeout=60)) as catalog:
+            return dict(catalog.execute(statement, (self.name,)))
 
     def remove(self) -> None:
         """All of the feed, with its files, without asking the product: where many feeds come one after the other."""
