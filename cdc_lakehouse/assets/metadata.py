@@ -115,10 +115,10 @@ def table_metadata(
     """Describe a current-state table that a run brought to the checkpoint: its state, and what the run did."""
     return {
         **state_metadata(feed, changed.state, changed.life.last, table, checkpoint_ts, now),
-        "upserts": changed.upserts,
-        "deletes": changed.deletes,
-        "zero_dates_as_null": changed.zero_dates,
-        "keys_of_older_state": changed.older,
+        "upserts": changed.counts.rows,
+        "deletes": changed.counts.deletes,
+        "zero_dates_as_null": changed.counts.zero_dates,
+        "keys_of_older_state": changed.counts.older,
         "rebuilt": changed.rebuilt,
     }
 

@@ -115,7 +115,7 @@ def _loaded(context: Context, steps: Steps) -> Results:
     if steps.run.feed.initial is not None:
         loaded = steps.loaded
         rows = steps.run.segments.rows.filter(pc.field("kind") == DUMP)
-        described = metadata.snapshot_metadata(rows, totals(as_rows(loaded.segments)))
+        described = metadata.snapshot_metadata(rows, totals(as_rows(loaded.decoded.segments)))
         yield dg.AssetMaterialization(keys.snapshot_key(steps.run.feed.name), metadata=described)
 
 

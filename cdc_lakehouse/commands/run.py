@@ -516,7 +516,7 @@ def _describe(result: RunResult, steps: Steps) -> None:
         result.checkpoint_ts = published.cut.checkpoint_ts
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
-    result.loaded_rows = sum(steps.loaded.counts.rows["events"].to_pylist())
+    result.loaded_rows = sum(steps.loaded.decoded.counts.rows["events"].to_pylist())
     held = held_by_name(applied.held.items(), steps.run.history.history.incarnations())
     result.held = {str(table): reason for table, reason in held.items()}
     result.quarantined = steps.run.quarantine.count()

@@ -40,7 +40,14 @@ from cdc_lakehouse.lake.current.tables import (
     tags_of,
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, lake_columns, lake_name, plan_evolution
-from cdc_lakehouse.lake.current.update_tasks import PlannedTable, StoredTable, TableUpdate, UpdatedTable, update_in_job
+from cdc_lakehouse.lake.current.update_tasks import (
+    PlannedTable,
+    RowCounts,
+    StoredTable,
+    TableUpdate,
+    UpdatedTable,
+    update_in_job,
+)
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, TableTransaction, TagChanges
@@ -330,16 +337,13 @@ fails."""
 
 @dataclass(frozen=True)
 class AppliedTable:
-    """One table's part of a run: rows written, keys deleted, zero dates that became NULL, keys that keep an
-    older state because their latest row is unusable, and whether the whole table was recomputed from all events."""
+    """One table's part of a run: its state and its key, the counts of what was written, and whether the whole table was
+    recomputed from all events."""
 
     life: Incarnation
     state: TableState
     key: tuple[str, ...]
-    upserts: int
-    deletes: int
-    zero_dates: int
-    older: int
+    counts: RowCounts
     rebuilt: bool
 
 
@@ -474,10 +478,8 @@ def _give_names(
             blocked = {life.id: str(error)} | blocked
             continue
         if life.id not in blocked and turn.updated is not None:
-            counts = turn.updated.counts
             key = tuple(lake_name(column) for column in turn.changes.table.key)
-            numbers_of_rows = (counts.rows, counts.deletes, counts.zero_dates, counts.older)
-            applied.append(AppliedTable(life, state, key, *numbers_of_rows, turn.changes.is_rebuilt))
+            applied.append(AppliedTable(life, state, key, turn.updated.counts, turn.changes.is_rebuilt))
     return applied, blocked
 
 

@@ -82,14 +82,12 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a run loaded of the initial dump: its segments, their counts, and the commit-ts of the rows; empty when
-    there is no dump, or it was loaded before. `waits` says what the log must reach first: until then nothing is
-    applied."""
+    """What a run loaded of the initial dump, and the commit-ts of the rows; nothing when there is no dump, or it was
+    loaded before. `waits` says what the log must reach first: until then nothing is applied."""
 
     commit_ts: int | None = None
     waits: str | None = None
-    segments: tuple[Segment, ...] = ()
-    counts: BatchCounts = field(default_factory=BatchCounts)
+    decoded: Decoded = Decoded()
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def load(steps: Steps) -> Loaded:
     if run.last_cut.checkpoint_ts == BEGINNING:
         _publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
         run.forget_cut()
-    return Loaded(dump.checkpoint_ts(), None, decoded.segments, decoded.counts)
+    return Loaded(dump.checkpoint_ts(), None, decoded)
 
 
 def land(steps: Steps) -> Landed:
@@ -245,8 +243,7 @@ def _go_on_without(run: FeedRun, dump: DumpSource, fault: str) -> Loaded:
     run.quarantine.replace(
         lambda row: row.error_class in dump.schema_faults and row.segment in names, undefined, run.clock()
     )
-    decoded = _decode_all(run, dump)
-    return Loaded(None, None, decoded.segments, decoded.counts)
+    return Loaded(None, None, _decode_all(run, dump))
 
 
 def _evolve_log(run: FeedRun, upto: int) -> None:
