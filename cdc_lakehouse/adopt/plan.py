@@ -140,7 +140,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     except UnreadableTableError as error:
         return TablePlan(str(life.last.name), str(wanted), 0, 0, (), str(error))
     applied = life.upto(run.last_cut.checkpoint_ts)
-    new = life.between(run.last_cut.checkpoint_ts, life.last.commit_ts)
+    new = [version for version in life.versions if version.commit_ts > run.last_cut.checkpoint_ts]
     way_out = ddl_advice(life.last.name)
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
     waiting = unapproved(run.feed, run.decisions, life, tables.find)

@@ -102,10 +102,6 @@ class Incarnation:
             if version.effect != "drop":
                 yield Span(version, version.name, version.since, None if following is None else following.commit_ts)
 
-    def between(self, above: int, upto: int) -> tuple[TableVersion, ...]:
-        """Return the versions that began in (`above`, `upto`]."""
-        return tuple(version for version in self.versions if above < version.commit_ts <= upto)
-
     def upto(self, commit_ts: int) -> Incarnation | None:
         """Return the incarnation with its versions up to `commit_ts`; None when it began later."""
         versions = tuple(v for v in self.versions if v.commit_ts <= commit_ts)

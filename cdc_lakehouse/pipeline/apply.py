@@ -380,7 +380,8 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         if life.last.name in run.rebuild and life.dropped_ts is None and (gone := tables.drop_unreadable(life)):
             run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", gone)
     holds = find_unapproved(feed, run.decisions, tables, free) | holds
-    synthetic = SyntheticWriter(feed, run.segments, run.events, run.quarantine, lambda: run.spark, run.clock, run.log)
+    of_feed = feed, run.segments, run.events, run.quarantine
+    synthetic = SyntheticWriter(*of_feed, run.appended, lambda: run.spark, run.clock, run.log)
     repairs, run.repairs = run.repairs, ()
     synthetic.write_repairs(history, repairs)
     holds = synthetic.write_moved_rows(lives, holds) | holds

@@ -185,6 +185,7 @@ class SyntheticWriter:
     segments: Segments
     events: Events
     quarantine: Quarantine
+    appended: Callable[[], Appended]
     spark: Callable[[], SparkSession]
     clock: Callable[[], datetime.datetime]
     log: logging.Logger
@@ -292,8 +293,7 @@ class SyntheticWriter:
         plans = [[_MovedRows(move, folds, writer, task, writes_parts)] for task in range(tasks)]
         places = dict.fromkeys(range(len(move)), (0, tasks))
         reader = self.events.reader(*commit_ts_range(spans))
-        where = spark, reader, spans, places
-        made = work_by_key(*where, plans, lambda own, events: [each.written(events) for each in own])
+        made = work_by_key(spark, reader, spans, places, plans, lambda own, part: [each.written(part) for each in own])
         files = [file for each in made for file in each.files]
         rejected = self._rejected(move, folds, made)
         # What a table leaves out by its policy, or because a person gave it up, does not move either.
@@ -363,7 +363,7 @@ class SyntheticWriter:
         known = self.segments.find(table.segment for table in move)
         segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
         if len(segments) != len(move):
-            appended = Appended.of(self.events.load())
+            appended = self.appended()
             before = {name: replaced_contents(segment, appended) for name, segment in known.items()}
             segments = [
                 _segment(
@@ -387,7 +387,7 @@ class SyntheticWriter:
         obsolete = [row for row in self.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
         over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]
         if over:
-            batch, appended, now = self.segments.batch + 1, Appended.of(self.events.load()), self.clock()
+            batch, appended, now = self.segments.batch + 1, self.appended(), self.clock()
             new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
             self.segments.land(new)
             self._commit((), new)

@@ -248,7 +248,7 @@ class Events:
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
         """Return a reader, for tasks, of the current events with a commit-ts in [lowest, highest], and of those in the
         `earlier` snapshots (ids). Raises `TransientError` when one of them no longer exists."""
-        table = self.load()
+        table = self._load()
         commit_ts = table.schema().find_field("commit_ts")
 
         def of(id: int | None) -> EventReader:
@@ -276,7 +276,7 @@ class Events:
 
     def writer(self) -> EventWriter:
         """Return a writer of events for tasks; `commit` takes the files that it writes."""
-        return EventWriter(TableFiles.of(self.load(), self._lake))
+        return EventWriter(TableFiles.of(self._load(), self._lake))
 
     @cached_property
     def appended(self) -> Appended:
@@ -291,7 +291,7 @@ class Events:
         Raises `ConcurrentRunError` when the run has lost its lease or another run has committed a batch since this one
         looked, and TransientError where another writer has changed the table just now."""
         self._require_lease()
-        table, batch = self.load(), segments[0].batch
+        table, batch = self._load(), segments[0].batch
         if Appended.of(table) != self.appended or batch <= self.appended.newest:
             raise ConcurrentRunError(f"another run has committed to {self.identifier}: batch {batch} is not appended")
         transaction = self._iceberg().transaction(self.identifier, table.metadata.current_snapshot_id)
@@ -347,7 +347,7 @@ class Events:
         batch, names = segments[0].batch, pa.array([segment.segment for segment in segments])
         if batch not in self.appended.unmarked:
             return BatchCounts()
-        table, made = self.load(), self._snapshots.get(batch)
+        table, made = self._load(), self._snapshots.get(batch)
         snapshot = None if made is None else table.snapshot_by_id(made)
         is_whole = not any(map(has_other_content, segments))
         added_by = {snapshot.snapshot_id} if snapshot is not None and is_whole else None
@@ -382,8 +382,7 @@ class Events:
         self._segments.mark_decoded(found)
         return found, counts
 
-    def load(self) -> Table:
-        """Load the table, which must exist, as it is now."""
+    def _load(self) -> Table:
         return self._lake.existing(self.identifier)
 
 
