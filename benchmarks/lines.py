@@ -1,5 +1,5 @@
 """`python -m benchmarks.lines`: CPU time of the decoder of canal-json alone, by the form of the lines and the width of
-their table: rare forms beside the usual one, and lines that are read one by one."""
+their table: rare forms beside the usual one, lines that are read one by one, and the same as messages of a topic."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import time
 from typing import Any, Final
 
 import click
+import pyarrow as pa
 
 from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats import ticdc_canal_json
+from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
 from cdc_lakehouse.duckdb_sql import database
 
 _MIB: Final = 1 << 20
@@ -44,13 +46,31 @@ def _line(random: random.Random, number: int, columns: int, form: dict[str, Any]
     return json.dumps(message, separators=separators).encode()
 
 
+def _of_topic(values: list[bytes]) -> float:
+    """The CPU seconds of the same as messages, in batches of the size that a task reads."""
+    form = TopicFormat("ticdc-canal-json", {}, {1: 0}, {1: {}}, lambda *_: True, {1: 1 << 41}, True, True)
+    shared = {"feed_date": "2026-01-01", "topic": "t", "partition": 0, "time_ms": 0, "segment": "s", "batch": 1}
+    columns = {**{name: [value] * len(values) for name, value in shared.items()}, "is_before": [False] * len(values)}
+    columns |= {"offset": [*range(len(values))], "key": [None] * len(values), "value": values}
+    records = pa.record_batch(columns, schema=RECORDS)
+    start, reader, rows = time.process_time(), TopicReader(form), 0
+    at_once = max(1, len(values) * (8 * _MIB) // sum(map(len, values)))
+    for at in range(0, len(values), at_once):
+        rows += sum(batch.num_rows for batch in reader.read(records.slice(at, at_once)))
+    rows += sum(batch.num_rows for batch in reader.rest())
+    if rows != len(values):
+        raise click.ClickException(f"{len(values) - rows} messages of {len(values)} cannot be used")
+    return time.process_time() - start
+
+
 @click.command()
 @click.option("--mib", type=click.IntRange(min=1), default=10, show_default=True, help="Of each form.")
 @click.option("--repeats", type=click.IntRange(min=1), default=4, show_default=True, help="The best of these counts.")
 def main(mib: int, repeats: int) -> None:
     """Measure the decoder of canal-json alone."""
     click.echo(
-        "| columns | lines | bytes a line | CPU µs a line | MiB a CPU s | read one by one |\n|--:|---|--:|--:|--:|--:|"
+        "| columns | lines | bytes a line | CPU µs a line | MiB a CPU s | read one by one | CPU µs a message |\n"
+        "|--:|---|--:|--:|--:|--:|--:|"
     )
     for columns in (4, 200):
         for name, form in _FORMS.items():
@@ -68,7 +88,11 @@ def main(mib: int, repeats: int) -> None:
                     raise click.ClickException(f"{name}: not all lines can be used")
                 strict = sum(batch.column("strict").true_count for batch in batches)
             each, speed = best / len(lines) * 1e6, size / _MIB / best
-            click.echo(f"| {columns} | {name} | {size // len(lines):,} | {each:.1f} | {speed:.0f} | {strict} |")
+            message = min(_of_topic(lines) for _ in range(repeats)) / len(lines) * 1e6
+            of = (
+                f"| {columns} | {name} | {size // len(lines):,} | {each:.1f} | {speed:.0f} | {strict} | {message:.1f} |"
+            )
+            click.echo(of)
 
 
 if __name__ == "__main__":
