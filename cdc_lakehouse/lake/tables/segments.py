@@ -482,7 +482,7 @@ class Archive(SourceFiles):
         found = list(self.store.list(self._directory))
         for each in found:
             if isinstance(each, UnreadableDirectory):
-                raise SourceError(f"cannot list the archive: {each.reason}", segment=each.path)
+                raise SourceError(f"archive not listed: {each.reason}", segment=each.path, advice="let it be listed")
         return [each for each in found if isinstance(each, StoredObject)]
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
