@@ -279,7 +279,7 @@ def _of_load(load: PendingLoad) -> str:
     if load.files is None:
         return "the tables of the database are to be read"
     waits = "" if load.waits is None else f"; {load.waits}"
-    return f"to load: {plural(load.files, 'file')} of {plural(load.tables or 0, 'table')}, {load.bytes:,} bytes{waits}"
+    return f"{plural(load.files, 'file')} of {plural(load.tables or 0, 'table')}, {load.bytes:,} bytes{waits}"
 
 
 def _of_statement(pending: PendingStatement) -> list[str]:
