@@ -23,7 +23,7 @@ from cdc_lakehouse.lake.current.tables import FORMAT_VERSION, TABLE_PROPERTIES
 from cdc_lakehouse.lake.files import write_file
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.spark import build_session
+from cdc_lakehouse.lake.spark import build_session, open_catalog
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 
 _TABLES: Final = [Identifier("commits", f"t{number}") for number in range(24)]
@@ -69,7 +69,7 @@ def main() -> None:
         config = lake_config(Path(directory), 2, 2)
         spark = build_session(config)
         lake = Lake(config)
-        tables = Tables(lake, IcebergJavaApi(spark))
+        tables = Tables(lake, IcebergJavaApi(lambda: open_catalog(lake.config, lake.storage)))
         small = SmallTable(lake, "commits", "small", _ROW.schema)
         found: dict[str, list[tuple[float, float]]] = {}
         for number in range(_WARM_UP + _PASSES):

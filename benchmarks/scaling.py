@@ -32,7 +32,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.files import DataFileWriter, live_files
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.spark import build_session
+from cdc_lakehouse.lake.spark import build_session, open_catalog
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
@@ -118,7 +118,8 @@ class LargeTable:
             files.append(writer.close())
         snapshot = table.current_snapshot()
         assert snapshot is not None
-        IcebergJavaApi(self._spark).transaction(_NAME, snapshot.snapshot_id).commit(data_files=files)
+        iceberg = IcebergJavaApi(lambda: open_catalog(self._lake.config, self._lake.storage))
+        iceberg.transaction(_NAME, snapshot.snapshot_id).commit(data_files=files)
 
 
 def _measured(cores: int, sizes: tuple[int, ...], changes: int, passes: int) -> Iterator[str]:

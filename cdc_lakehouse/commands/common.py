@@ -149,7 +149,6 @@ def existing_home() -> Path | None:
     return home
 
 
-_Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PENDING: Final = """
     SELECT 1 FROM runs AS run WHERE status NOT IN ('SUCCESS', 'CANCELED') AND NOT (
         status = 'FAILURE' AND pipeline_name NOT LIKE '\\_\\_%' ESCAPE '\\' AND EXISTS (
@@ -163,7 +162,7 @@ def may_have_pending_runs(home: Path) -> bool:
     """Whether a run of the instance may be unfinished, or the last one of a job may have failed. It is read from the
     table of Dagster's own SQLite, because the import of Dagster takes longer than all else that a status does; True for
     any other storage, and for a table of another form."""
-    settings: Any = yaml.load((home / "dagster.yaml").read_text(), _Loader) or {}
+    settings: Any = yaml.load((home / "dagster.yaml").read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
     runs = home / "history" / "runs.db"
     if not settings.keys().isdisjoint({"storage", "run_storage", "instance_class"}):
         return True

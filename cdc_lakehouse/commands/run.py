@@ -54,6 +54,7 @@ from cdc_lakehouse.errors import (
     root_cause,
 )
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.decoding import fits_driver
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
@@ -68,9 +69,6 @@ if TYPE_CHECKING:
 
     from cdc_lakehouse.assets.reporting import RunReport
     from cdc_lakehouse.assets.sensors import Decision
-
-# `cdc-lakehouse run --follow`: decide when to make a pass over a feed. The decision is the sensor's; this is its loop,
-# in one process that stays warm.
 
 _LONGEST_WAIT_SECONDS: Final = 60.0
 _SIGNAL_SECONDS: Final = 0.5
@@ -391,13 +389,10 @@ class _Runner:
         try:
             steps = Steps(run)
             with ProgressLine(self._progress) as log.line:
-                if is_requested or FeedRun(feed, self.lake).source.new_dates():
-                    from cdc_lakehouse.lake.spark import start_session  # noqa: PLC0415
-
-                    # There is something to do: the JVM starts while the run does.
-                    start_session(self._config.lake, self._config.storage)
-                    report().begin()
+                is_known_work = is_requested or FeedRun(feed, self.lake).source.new_dates()
                 try:
+                    if is_known_work:
+                        self._start_engine(steps, at_once=is_requested)
                     if rebuild_tables and steps.decoded:
                         run.rebuild = tables_named(run, rebuild_tables)
                     steps.published  # noqa: B018 - All steps are taken.
@@ -416,6 +411,14 @@ class _Runner:
             lease.release()
         return result
 
+    def _start_engine(self, steps: Steps, *, at_once: bool) -> None:
+        """Start the JVM while the run goes on, and Spark's session for more work than fits this process."""
+        from cdc_lakehouse.lake.spark import start  # noqa: PLC0415
+
+        start(self._config.lake, self._config.storage, session=at_once or steps.run.feed.initial is not None)
+        if not fits_driver([segment.size for segment in steps.landed.new]):
+            start(self._config.lake, self._config.storage, session=True)
+
     def _unchanged(self, feed: FeedConfig) -> RunResult | None:
         """The result of a run that would write nothing, which needs no lease: its steps are taken up to the first
         write. None when there is one, and when the source or the last run failed."""
@@ -428,10 +431,8 @@ class _Runner:
         self.lake.on_write = would_write
         try:
             last = last_holder(self.lake, feed.name)
-            if may_have_pending_runs(self._home) or (last is not None and not last.released):
-                return None
             steps = Steps(FeedRun(feed, self.lake, would_write, log=_RunLog(feed.name)))
-            if steps.run.source.poll(None).waiting:
+            if may_have_pending_runs(self._home) or (last and not last.released) or steps.run.source.poll(None).waiting:
                 return None
             _describe(result, steps)
             # An error of one table holds it, and comes no further.

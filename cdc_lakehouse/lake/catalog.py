@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
@@ -32,6 +33,7 @@ from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog  # Reading a lake on SQLite needs none.
+    from pyiceberg.table.metadata import TableMetadata
 
 SQLITE_TIMEOUT_SECONDS: Final = 60
 _KEPT: Final = 256
@@ -50,6 +52,7 @@ class Lake:
         self._namespaces: set[str] = set()
         self._lock = threading.RLock()
         self._catalog: Catalog | None = None
+        self._locations: dict[tuple[str, ...], str] = {}
         self._metadata: LRUCache[str, Any] = LRUCache(_KEPT)
         self.expires_at: datetime.datetime | None = None  # Of the credentials for the warehouse.
 
@@ -77,7 +80,9 @@ class Lake:
         # It loads SQLAlchemy and more, which tasks in Python workers do not need.
         from cdc_lakehouse.lake.sql_catalog import open_catalog  # noqa: PLC0415
 
-        return open_catalog(CATALOG, self.config.catalog.type, properties)
+        catalog: Any = open_catalog(CATALOG, self.config.catalog.type, properties)
+        catalog.metadata_at = partial(self._metadata_at, properties)
+        return catalog
 
     def load(self, identifier: Identifier) -> Table | None:
         """Load a table; return None when it does not exist. Loading does not create a lake that nobody has written
@@ -101,14 +106,21 @@ class Lake:
             found = connection.execute(_LOCATION, (CATALOG, *identifier.parts)).fetchone()
         if found is None:
             return None
-        with self._lock:
-            metadata = self._metadata.get(found[0])
-            if metadata is None:
-                metadata = FromInputFile.table_metadata(load_file_io({}, found[0]).new_input(found[0]))
-                self._metadata[found[0]] = metadata
+        metadata = self._metadata_at({}, identifier.parts, found[0])
         io: Any = load_file_io({**self.config.catalog.properties, **metadata.properties}, found[0])
         catalog: Any = _Unopened(self)
         return Table(identifier.parts, metadata, found[0], io, catalog)
+
+    def _metadata_at(self, properties: dict[str, str], name: tuple[str, ...], location: str) -> TableMetadata:
+        """Return what a metadata file says. It never changes, and is read once: a run loads a table many times."""
+        with self._lock:
+            self._locations[name] = location
+            known = self._metadata.get(location)
+        if known is None:
+            known = FromInputFile.table_metadata(load_file_io(properties, location).new_input(location))
+            with self._lock:
+                self._metadata[location] = known
+        return known
 
     def existing(self, identifier: Identifier) -> Table:
         """Load a table that existed a moment ago. Raises `TransientError` when somebody has removed it."""
@@ -118,12 +130,8 @@ class Lake:
         return table
 
     def metadata_file(self, identifier: Identifier) -> str | None:
-        """Return the location of a table's metadata file as the catalog has it; the file may be missing. None when the
-        catalog is not a SQL catalog, or has no such table."""
-        from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog  # noqa: PLC0415 - As above.
-
-        catalog = self.catalog
-        return catalog.metadata_file(identifier.parts) if isinstance(catalog, CachingSqlCatalog) else None
+        """Return the location of the metadata file that was read last, or could not be, of a table of a SQL catalog."""
+        return self._locations.get(identifier.parts)
 
     def _is_unmade(self) -> bool:
         """Whether the catalog is a file that does not exist yet, in a directory that can be read."""

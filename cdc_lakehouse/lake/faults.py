@@ -246,7 +246,7 @@ _Item = TypeVar("_Item")
 
 
 def run_isolated(
-    spark: SparkSession, items: Sequence[_Item], job: Callable[[Sequence[_Item]], object]
+    spark: Callable[[], SparkSession], items: Sequence[_Item], job: Callable[[Sequence[_Item]], object]
 ) -> dict[int, str]:
     """Run a job for all items; where Spark fails or memory runs out, run it for each half of them, down to single
     items.
@@ -261,7 +261,7 @@ def run_isolated(
         try:
             job([items[index] for index in indexes])
         except Exception as error:
-            if not _may_be_of_an_item(error) or not _answers(spark):
+            if not _may_be_of_an_item(error) or not _answers(spark()):
                 raise
             if len(indexes) > 1:
                 middle = len(indexes) // 2

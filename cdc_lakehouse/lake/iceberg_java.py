@@ -1,5 +1,5 @@
-"""Iceberg's own table API, called through the session's JVM for what Spark SQL cannot express; and the operations on a
-schema and tags that plans say.
+"""Iceberg's own table API, called in the JVM for what Spark SQL cannot express, and without a session of Spark; and the
+operations on a schema and tags that plans say.
 
 It changes schemas with initial defaults, and commits schema, rows, deleted rows and properties of a table in one
 transaction. This is the only module that calls Iceberg in the JVM, through `IcebergCalls.java` beside it.
@@ -11,19 +11,19 @@ import base64
 import datetime
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
 
 from cdc_lakehouse.errors import CatalogUnreachableError, TransientError
-from cdc_lakehouse.lake.names import CATALOG, Identifier
+from cdc_lakehouse.lake.names import Identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,6 @@ class TagChanges:
 
 NO_TAG_CHANGES: Final = TagChanges()
 
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _FEW_MANIFESTS: Final = 16
 """The number of manifests up to which one thread reads them all: handing them to other threads would take as long."""
 
@@ -91,19 +87,15 @@ _COMPILING: Final = threading.Lock()
 class IcebergJavaApi:
     """Each method is one call into the JVM: calls through Py4J cost more than what Iceberg does in them."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, open_catalog: Callable[[], tuple[Any, Any]]) -> None:
+        self._open_catalog = open_catalog
 
     @cached_property
     def _calls(self) -> Any:
-        session: Any = self._spark
-        jvm, gateway = session.sparkContext._jvm, session.sparkContext._gateway
-        # A catalog takes its settings from the session that is active when it is first used.
-        session._get_j_spark_session_class(jvm).setActiveSession(session._jsparkSession)
-        catalog = session._jsparkSession.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
+        gateway, catalog = self._open_catalog()
         with _COMPILING:
             if gateway not in _COMPILED:
-                compiler = jvm.org.codehaus.janino.SimpleCompiler()
+                compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
                 # The one that loaded Iceberg.
                 compiler.setParentClassLoader(catalog.getClass().getClassLoader())
                 compiler.cook(Path(__file__).with_name(f"{_CALLS}.java").read_text(encoding="utf-8"))

@@ -22,11 +22,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+from weakref import WeakKeyDictionary
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
@@ -36,7 +37,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
-from cdc_lakehouse.lake.file_io import packages, spark_file_io
+from cdc_lakehouse.lake.file_io import SparkFileIO, packages, spark_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 # The jars of Spark's session, and the directory that keeps them.
@@ -46,7 +47,6 @@ PACKAGES: Final = (
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     "org.xerial:sqlite-jdbc:3.50.3.0",
 )
-
 
 _DRIVERS: Final = {"postgresql": "org.postgresql:postgresql:42.7.8"}
 """JDBC drivers of catalogs, by the scheme of their URI."""
@@ -101,7 +101,6 @@ _RESOLVER: Final = re.compile(
 )
 _FETCHING: Final = "cdc-lakehouse: the jars of Spark and Iceberg are fetched, which is needed once"
 _REASON: Final = re.compile(r"::::|Exception|UNRESOLVED|module not found", re.IGNORECASE)
-
 
 _STDERR: Final = 2
 
@@ -195,14 +194,12 @@ _SOCKET_DIRECTORY_LIMIT: Final = 60
 """The longest path in bytes: the system limits a socket's path to about 100 bytes, and Spark's name takes 42."""
 
 
-def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
-    """Start a JVM with the Spark settings; return None when this process has one, which keeps its settings.
+def _start_jvm(settings: Mapping[str, str]) -> JavaGateway:
+    """Start a JVM with the Spark settings.
 
     The settings are passed in a file that only this user may read, and that is deleted once the JVM runs. Spark's own
     `spark-defaults.conf` still applies to settings that are not among them.
     """
-    if SparkContext._gateway is not None:
-        return None
     settings = {**_socket_settings(settings["spark.master"]), **settings}
     with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-") as directory:
         file = Path(directory, "spark.properties")
@@ -348,26 +345,24 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
     return {**settings, **_FIXED}
 
 
-_starting: Final[list[Future[SparkSession]]] = []
-"""The start that is in progress, if there is one."""
+_STARTER: Final = ThreadPoolExecutor(1, thread_name_prefix="start of Spark")
+"""Starts one after the other what is missing."""
 
 
-def start_session(config: LakeConfig, storage: StorageConfig) -> None:
-    """Start the session in a thread when there is no JVM yet, or none that lives. `build_session` waits for it and
-    raises its errors."""
-    _drop_dead_jvm()
-    if SparkContext._gateway is None and not _starting:
-        starter = ThreadPoolExecutor(1, thread_name_prefix="start of Spark")
-        _starting.append(starter.submit(_build_session, config, storage))
-        starter.shutdown(wait=False)
+def start(config: LakeConfig, storage: StorageConfig, *, session: bool) -> None:
+    """Start in a thread the JVM and Iceberg's catalog in it, or Spark's session, which takes as long again. Callers of
+    `open_catalog` and `build_session` wait; what has failed is tried again then."""
+    _STARTER.submit(_build_session if session else _open_catalog, config, storage)
+
+
+def open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]:
+    """Return this process's JVM, started when there is none, and Iceberg's catalog in it. Neither needs a session."""
+    return _STARTER.submit(_open_catalog, config, storage).result()
 
 
 def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
-    """Return the session of this process, with the settings of the configuration; start it when there is none. Raises
-    the errors of a start that `start_session` began."""
-    if _starting:
-        _starting.pop().result()
-    _drop_dead_jvm()
+    """Return the session of this process, with the settings of the configuration; start it when there is none."""
+    _STARTER.submit(int).result()  # What was to start before has started.
     session = _build_session(config, storage or StorageConfig.nothing())
     # The JVM keeps the active session for each Python thread, and finds its settings by that.
     sessions: Any = SparkSession._get_j_spark_session_class(session.sparkContext._jvm)  # pyright: ignore[reportArgumentType]
@@ -380,17 +375,43 @@ def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
     # The workers need an interpreter that has the project: this one, unless the settings name another on a cluster.
     # PySpark reads it from the environment, not from its settings.
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
-    gateway = start_jvm(settings)
-    builder = SparkSession.builder
-    if gateway is None:
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-    else:
-        SparkContext(gateway=gateway)
+    _jvm_of(settings)
+    builder, is_new = SparkSession.builder, SparkContext._active_spark_context is None
+    # The JVM keeps the settings that it was started with.
+    for key, value in () if is_new else settings.items():
+        builder = builder.config(key, value)
     session = builder.getOrCreate()
-    if gateway is not None and "spark.jars.packages" in settings:
+    if is_new and "spark.jars.packages" in settings:
         _keep_jars(session, config)
     return use_catalog(session, config, storage)
+
+
+def _jvm_of(settings: Mapping[str, str]) -> JavaGateway:
+    """Return this process's JVM. It is started with the Spark settings when there is none that lives."""
+    _drop_dead_jvm()
+    gateway = SparkContext._gateway or _start_jvm(settings)
+    SparkContext._ensure_initialized(gateway=gateway)
+    return gateway
+
+
+_CATALOGS: Final = WeakKeyDictionary[JavaGateway, dict[str, Any]]()
+"""The open catalogs of each JVM, by their settings."""
+
+
+def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]:
+    settings = spark_settings(config)
+    if "spark.jars.packages" in settings:
+        _build_session(config, storage)  # It keeps the jars that are fetched.
+    gateway = _jvm_of(settings)
+    jvm: Any = gateway.jvm
+    settings |= catalog_settings(config, storage)
+    options = {key.removeprefix(f"{_PREFIX}."): settings[key] for key in settings if key.startswith(f"{_PREFIX}.")}
+    catalogs, name = _CATALOGS.setdefault(gateway, {}), repr(sorted(options.items()))
+    if name not in catalogs:
+        hadoop = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(jvm.org.apache.spark.SparkConf())
+        _use_file_io(jvm, hadoop, spark_file_io(config.warehouse, storage))
+        catalogs[name] = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, options, hadoop)
+    return gateway, catalogs[name]
 
 
 def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
@@ -414,25 +435,23 @@ def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
 
 def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfig) -> SparkSession:
     """Set the catalog and the warehouse of a configuration in a session."""
-    file_io = spark_file_io(config.warehouse, storage)
-    system: Any = session.sparkContext._jvm
-    for key, value in file_io.system.items():
-        system.java.lang.System.setProperty(key, value)
+    context: Any = session.sparkContext
+    _use_file_io(context._jvm, context._jsc.hadoopConfiguration(), spark_file_io(config.warehouse, storage))
     for key, value in catalog_settings(config, storage).items():
         session.conf.set(key, value)
-    if file_io.local_files is not None:
-        _use_local_files(session, file_io.local_files)
     return session
 
 
-def _use_local_files(session: SparkSession, implementation: str) -> None:
-    """Replace Hadoop's local file system, which Spark opened before the jars were loaded: it is closed, and the next
-    one follows the settings."""
-    context: Any = session.sparkContext
-    hadoop, file_system = context._jsc.hadoopConfiguration(), context._jvm.org.apache.hadoop.fs.FileSystem
-    root = context._jvm.java.net.URI.create("file:///")
-    if hadoop.get("fs.file.impl") != implementation:
-        hadoop.set("fs.file.impl", implementation)
+def _use_file_io(jvm: Any, hadoop: Any, file_io: SparkFileIO) -> None:
+    """Let a JVM and a configuration of Hadoop in it reach the warehouse. Hadoop's local file system, which Spark opened
+    before the jars were loaded, is closed, and the next one follows the settings."""
+    for key, value in file_io.system.items():
+        jvm.java.lang.System.setProperty(key, value)
+    if file_io.local_files is None:
+        return
+    root, file_system = jvm.java.net.URI.create("file:///"), jvm.org.apache.hadoop.fs.FileSystem
+    if hadoop.get("fs.file.impl") != file_io.local_files:
+        hadoop.set("fs.file.impl", file_io.local_files)
         file_system.get(root, hadoop).close()
     # No checksum file is written beside each file: Iceberg's files have checksums of their own.
     file_system.get(root, hadoop).setWriteChecksum(False)
@@ -487,10 +506,11 @@ def _archive_classes() -> None:
     with archiving_options() as options, tempfile.TemporaryDirectory() as warehouse:
         catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db"})
         with _environment({_JVM_OPTIONS_VARIABLE: options}):
-            session = build_session(LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog))
+            session = build_session(config := LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog))
         session.sql(f"CREATE NAMESPACE {CATALOG}.archived")
         # A first commit loads most of what a run needs.
-        iceberg, table = IcebergJavaApi(session), Identifier("archived", "rows")
+        iceberg = IcebergJavaApi(lambda: open_catalog(config, StorageConfig.nothing()))
+        table = Identifier("archived", "rows")
         iceberg.create(table, [("id", "long")], f"file://{warehouse}/archived/rows", {"format-version": "3"})
         iceberg.transaction(table, None).commit(mark=True, properties={"archived": "yes"})
         session.stop()

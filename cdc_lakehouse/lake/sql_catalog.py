@@ -8,12 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from cachetools import LRUCache
 from pyiceberg.catalog import PY_CATALOG_IMPL, Catalog, load_catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.exceptions import (
@@ -27,13 +25,11 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import event, exc, select
+from sqlalchemy import event, exc
 from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.orm import Session
 
 from cdc_lakehouse.errors import CatalogUnreachableError, ConfigurationError
 
-_KEPT: Final = 256
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _SILENT_SECONDS: Final = 5.0
 """How long SQLite waits for a lock before people hear of it."""
@@ -70,13 +66,9 @@ def _execute(cursor: Any, statement: str, parameters: Any, _: object) -> bool:
 
 
 class CachingSqlCatalog(SqlCatalog):
-    """A SQL catalog that caches metadata files, because a run loads a table many times. A metadata file never changes:
-    another version has another file."""
+    """A SQL catalog whose metadata files are read by `metadata_at`, which knows them. Whoever opens it sets that."""
 
-    def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **properties)
-        self._metadata: LRUCache[str, TableMetadata] = LRUCache(_KEPT)
-        self._lock = threading.Lock()
+    metadata_at: Callable[[tuple[str, ...], str], TableMetadata]
 
     def _init_catalog(self) -> None:
         event.listen(self.engine, "handle_error", _in_its_place)
@@ -100,29 +92,12 @@ class CachingSqlCatalog(SqlCatalog):
             if not self.namespace_exists(namespace):
                 raise
 
-    def metadata_file(self, identifier: tuple[str, ...]) -> str | None:
-        """Return the location of a table's metadata file, read from the database only; None when there is no such
-        table."""
-        with Session(self.engine) as session:
-            return session.scalar(
-                select(IcebergTables.metadata_location).where(
-                    IcebergTables.catalog_name == self.name,
-                    IcebergTables.table_namespace == self.namespace_to_string(identifier[:-1]),
-                    IcebergTables.table_name == identifier[-1],
-                )
-            )
-
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        location = orm_table.metadata_location
-        with self._lock:
-            known = None if location is None else self._metadata.get(location)
-        if location is None or known is None:
-            table = super()._convert_orm_to_iceberg(orm_table)
-            with self._lock:
-                self._metadata[table.metadata_location] = table.metadata
-            return table
+        if (location := orm_table.metadata_location) is None:
+            return super()._convert_orm_to_iceberg(orm_table)
         name = (*self.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
-        return Table(name, known, location, self._load_file_io(known.properties, location), self)
+        metadata = self.metadata_at(name, location)
+        return Table(name, metadata, location, self._load_file_io(metadata.properties, location), self)
 
 
 _PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}

@@ -391,7 +391,7 @@ class Maintenance:
 
     @functools.cached_property
     def _iceberg(self) -> IcebergJavaApi:
-        return IcebergJavaApi(self._spark)
+        return self._context().iceberg
 
     def _load(self, target: MaintainedTable) -> Table:
         return self._lake.existing(target.identifier)

@@ -510,7 +510,7 @@ def _try(
         spans = [span for each in planned for span in each.table.spans]
         # In the current state, and from before segments were decoded again.
         reader = run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
-        found = update_in_job(run.spark, io, [each.table for each in planned], reader)
+        found = update_in_job(lambda: run.spark, io, [each.table for each in planned], reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
     updated = [turn for turn in turns if turn.goes_on]

@@ -247,7 +247,7 @@ class DumpSource(Source):
             return DecodedFiles()
         compressions: dict[str, Compression | None] = {file.path: file.compression for _, file in self._files.values()}
         read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
-        return decode_segments(self._run.spark, files, read, decode_rows, writer)
+        return decode_segments(lambda: self._run.spark, files, read, decode_rows, writer)
 
     def _file(self, segment: Segment) -> SegmentFile:
         table, file = self._files[segment.segment]

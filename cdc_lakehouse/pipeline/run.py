@@ -53,8 +53,6 @@ from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A repair in the form in which a run gets it.
-
 Image = Mapping[str, str | None]
 """A row's texts by column, in the form of the feed's events."""
 
@@ -92,7 +90,6 @@ _SOURCES: Final = {"storage_sink": "sink.Sink", "kafka": "topics.Topics", "canal
 """By `source.type`: the module of this package and its class."""
 _MAINTENANCE: Final = datetime.timedelta(minutes=4)
 """How long a run waits for maintenance: it must hold the feed before it is considered dead at its start."""
-
 
 _Table = TypeVar("_Table")
 
@@ -137,13 +134,16 @@ class FeedRun:
 
     @functools.cached_property
     def spark(self) -> SparkSession:
-        """The session, started at the first use: a run without work starts no JVM."""
+        """The session, started at the first use: a run whose work fits this process starts none."""
         return self.spark_session()
 
     @functools.cached_property
     def iceberg(self) -> IcebergJavaApi:
-        """The API, one for the run: it knows the session's catalog."""
-        return IcebergJavaApi(self.spark)
+        """The API, one for the run, which writes by it."""
+        self.lake.on_write()
+        from cdc_lakehouse.lake.spark import open_catalog  # noqa: PLC0415 - A run without work needs none of it.
+
+        return IcebergJavaApi(lambda: open_catalog(self.lake.config, self.lake.storage))
 
     @functools.cached_property
     def store(self) -> ObjectStore:
@@ -290,7 +290,7 @@ def append_files(
             ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: unknown})
             if not ready:
                 return [], []
-            decoded = _decode_isolated(run.spark, ready, functools.partial(decode, run.events.writer()))
+            decoded = _decode_isolated(lambda: run.spark, ready, functools.partial(decode, run.events.writer()))
             run.events.commit(decoded.data_files, ready)
             return decoded.counted(ready), decoded.rejected
         except SourceError as error:
@@ -302,7 +302,7 @@ def append_files(
 
 
 def _decode_isolated(
-    spark: SparkSession, segments: Sequence[Segment], decode: Callable[[Sequence[Segment]], DecodedFiles]
+    spark: Callable[[], SparkSession], segments: Sequence[Segment], decode: Callable[..., DecodedFiles]
 ) -> DecodedFiles:
     """Decode segments in a Spark job. Raise `SourceError` with its segment for one at which Spark fails alone."""
     try:

@@ -317,7 +317,7 @@ class Sink(LogSource):
 
         read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
         decode = FILE_FORMATS[source.protocol].decode
-        return decode_segments(run.spark, list(map(of, segments)), read, decode, writer)
+        return decode_segments(lambda: run.spark, list(map(of, segments)), read, decode, writer)
 
     def resolve_redelivered(self) -> None:
         sink_files.resolve_redelivered(self._run)

@@ -154,7 +154,6 @@ STEPS: Final[tuple[Callable[[Steps], Any], ...]] = (load, land, decode, evolve, 
 STEPS_LOG_FIRST: Final[tuple[Callable[[Steps], Any], ...]] = (land, decode, load, evolve, apply, publish)
 """The order for logs that determine the commit-ts of the dump."""
 
-
 _KINDS: Final = {FILE: "a storage sink", OFFSETS: "topics or a Canal server"}
 
 

@@ -240,7 +240,7 @@ class SyntheticWriter:
         `TransientError`: events are written, which belong to more than one table."""
         try:
             if not self._is_current(move):
-                failed = run_isolated(self.spark(), [move], lambda moves: self._carry_out(*moves))
+                failed = run_isolated(self.spark, [move], lambda moves: self._carry_out(*moves))
                 if failed:
                     why = f"the rows that the statement moves cannot be written: {failed[0]}"
                     return f"{why}. The next run tries again"

@@ -47,7 +47,7 @@ def isolated(
         done.extend(part)
 
     engine: Any = Engine(answers=answers)
-    failed = run_isolated(engine, items, job)
+    failed = run_isolated(lambda: engine, items, job)
     return "".join(items[index] for index in failed), "".join(sorted(done)), failed
 
 

@@ -253,7 +253,7 @@ class Play:
 
     def by_driver(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
         session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
-        return update_in_job(session, {}, [table], reader)[0]
+        return update_in_job(lambda: session, {}, [table], reader)[0]
 
     def by_tasks(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
         """Two tasks: each has a share of the events where no key is in both; otherwise events come in blocks, through

@@ -24,20 +24,20 @@ SECRET = "hunter2 = a\\b #é😀!"
 _START = """
 import json, pathlib, sys
 from cdc_lakehouse.config import LakeConfig, StorageConfig
-from cdc_lakehouse.lake.spark import build_session, start_session
+from cdc_lakehouse.lake.spark import build_session, start
 
 section = json.loads(sys.stdin.read())
 config = LakeConfig.model_validate(section)
 section["spark"]["conf"]["spark.driver.memory"] = "no size"
 failed = []
-for start in (start_session, lambda *_: None):
-    start(LakeConfig.model_validate(section), StorageConfig.nothing())
+for begin in (start, lambda *_, **__: None):
+    begin(LakeConfig.model_validate(section), StorageConfig.nothing(), session=True)
     try:
         build_session(LakeConfig.model_validate(section))
     except Exception as error:
         failed.append(type(error).__name__)
-for _ in range(2):
-    start_session(config, StorageConfig.nothing())
+for session in (False, True):
+    start(config, StorageConfig.nothing(), session=session)
 spark = build_session(config)
 process = pathlib.Path("/proc", str(spark.sparkContext._gateway.proc.pid))
 told = {
@@ -57,7 +57,7 @@ told["again"] = again.conf.get("spark.sql.shuffle.partitions")
 jvm = again.sparkContext._gateway.proc
 jvm.kill()
 jvm.wait()
-start_session(config, StorageConfig.nothing())
+start(config, StorageConfig.nothing(), session=False)
 after = build_session(config)
 told |= {"failed": failed, "rows": after.range(3).count(), "new": after.sparkContext._gateway.proc.pid != jvm.pid}
 json.dump(told, sys.stdout)

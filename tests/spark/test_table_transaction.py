@@ -31,6 +31,7 @@ from cdc_lakehouse.lake.files import (
 )
 from cdc_lakehouse.lake.iceberg_java import Add, IcebergJavaApi, Move, Rename, TableTransaction
 from cdc_lakehouse.lake.names import Identifier, quote
+from cdc_lakehouse.lake.spark import open_catalog
 from tests.kit.lakes import lake_config
 
 pytestmark = pytest.mark.spark
@@ -45,7 +46,7 @@ class TransactedTable:
     def __init__(self, spark: SparkSession, lake: Lake, columns: Iterable[tuple[str, str]]) -> None:
         self.spark = spark
         self.lake = lake
-        self.api = IcebergJavaApi(spark)
+        self.api = IcebergJavaApi(lambda: open_catalog(lake.config, lake.storage))
         self.identifier = Identifier(NAMESPACE, f"t{next(_NUMBERS)}")
         self.directory = lake.location(NAMESPACE, self.identifier.name)
         lake.ensure_namespace(NAMESPACE)

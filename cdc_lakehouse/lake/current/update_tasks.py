@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -83,6 +83,8 @@ from cdc_lakehouse.lake.tables.events import EventReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    _Spark = Callable[[], SparkSession]
 
 REJECTED_LISTED: Final = 1000
 """The number of unusable rows of an update that are listed one by one; further ones are counted by segment."""
@@ -785,7 +787,7 @@ class PlannedTable:
 
 
 def update_in_job(
-    spark: SparkSession, properties: Mapping[str, str], tables: Sequence[PlannedTable], reader: EventReader
+    spark: _Spark, properties: Mapping[str, str], tables: Sequence[PlannedTable], reader: EventReader
 ) -> dict[int, UpdatedTable]:
     """Update tables with the events that the reader has; return what was made of each, by its number. `properties` are
     those of PyIceberg's FileIO for the warehouse.
@@ -802,10 +804,11 @@ def update_in_job(
 
 
 def _updated_in_job(
-    spark: SparkSession, properties: Mapping[str, str], tables: Sequence[PlannedTable], reader: EventReader
+    spark: _Spark, properties: Mapping[str, str], tables: Sequence[PlannedTable], reader: EventReader
 ) -> dict[int, UpdatedTable]:
     found = {table.update.table_no: table.update.updated() for table in tables}
-    parallelism = spark.sparkContext.defaultParallelism
+    is_little = sum(table.events + _TABLE_WEIGHT for table in tables) <= _SMALL_TASK_EVENTS
+    parallelism = 1 if is_little else spark().sparkContext.defaultParallelism
     left, (places, tasks), parts = tables, _places(tables, parallelism), list[UpdatedTable]()
     large = [
         table for table in tables
@@ -815,7 +818,7 @@ def _updated_in_job(
         large.remove(max(large, key=lambda table: table.events))
     if large:
         work = functools.partial(update_by_share, properties, large)
-        parts = parts_apart(properties, run_tasks(spark, shares_of(spark, reader), work))
+        parts = parts_apart(properties, run_tasks(spark(), shares_of(spark(), reader), work))
         left = [t for t in tables if t.update.table_no not in {part.table_no for part in parts}]
         places, tasks = _places(left, parallelism)
     spans = [span for table in left for span in table.spans]
@@ -826,7 +829,7 @@ def _updated_in_job(
             first, buckets = places[table.update.table_no]
             for task in range(first, first + buckets):
                 plans[task].append(table.update)
-        session = None if tasks <= _DRIVER_TASKS else spark
+        session = None if tasks <= _DRIVER_TASKS else spark()
         work = functools.partial(update_tables, properties)
         parts += work_by_key(session, reader, spans, places, plans, work, redecoded)
     for part in parts:
@@ -839,7 +842,7 @@ def _updated_in_job(
         if updated.failure is None and not updated.collides
         for file in table.update.stored.files
     ]
-    session = None if len(rewrites) <= _DRIVER_TASKS else spark
+    session = None if len(rewrites) <= _DRIVER_TASKS else spark()
     nothing = KEYED_EVENTS.empty_table()
     for part in run_tasks(session, rewrites, lambda rewrite: update_tables(properties, [rewrite], nothing)):
         found[part.table_no].add(part)

@@ -66,7 +66,7 @@ class DecodedFiles:
 
 
 def decode_segments(
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     files: Sequence[SegmentFile],
     read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
     decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
@@ -80,9 +80,9 @@ def decode_segments(
     work = functools.partial(_decode, read, decode, by_path, writer)
     segments = [file.ref for file in files]
     is_small = fits_driver([segment.size for segment in segments])
-    groups = [segments] if is_small else _groups(segments, spark.sparkContext.defaultParallelism)
+    groups = [segments] if is_small else _groups(segments, spark().sparkContext.defaultParallelism)
     found = DecodedFiles()
-    for each in run_tasks(None if is_small else spark, groups, work):
+    for each in run_tasks(None if is_small else spark(), groups, work):
         found.data_files += each.data_files
         found.rejected += each.rejected
         found.lines |= each.lines
