@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +123,12 @@ def test_a_worker_keeps_memory_for_what_comes_next(spark: SparkSession) -> None:
     assert [row["name"] for row in variables] == ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"]
 
 
-def _memory_variables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _memory_variables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         names = sorted(name for name in os.environ if name.startswith("MALLOC_"))
         yield pa.RecordBatch.from_pydict({"name": names})
 
 
-def _frozen_objects(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _frozen_objects(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]})
