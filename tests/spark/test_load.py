@@ -104,7 +104,7 @@ def test_dump_alone_is_the_first_cut(load: Callable[..., Load]) -> None:
     before = found.lake.metadata()
     size = sum(each.stat().st_size for each in files)
     assert plan_ddl(found.lake.run()).initial == PendingLoad(len(found.tables), len(files), size, None)
-    said = f"to load: {len(files)} files of {len(found.tables)} tables"
+    said = f"initial load: {len(files)} files of {len(found.tables)} tables"
     assert said in call("plan", config=config).stdout and found.lake.metadata() == before
 
     done = found.run(found.stage)
