@@ -91,7 +91,7 @@ def _fill_signals(lake: Lake, runs: int, partitions: int) -> None:
 
 def _signals(lake: Lake) -> int:
     signals = Signals(lake, "f")
-    for asked in (signals.last_ts, signals.watermarks):
+    for asked in (signals.last_ts, signals.positions_before):
         asked(1 << 60)
     assert signals.positions()
     return len(signals.position_rows)
