@@ -252,7 +252,9 @@ def test_a_run_with_nothing_to_do_commits_not_even_a_lease(
     # The source does not show it, and the checkpoint stays: it is found by the steps.
     assert [ran(format_version=2), ran(format_version=2)] == [(True, True), (False, False)]
     # What a killed run left is taken over, for a status says that it was killed.
-    Lease(lake.lake, lake.name, "killed", utc_now).take()
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "_renew", lambda _: None)
+        Lease(lake.lake, lake.name, "killed", utc_now).take()
     monkeypatch.setattr(lease, "_is_gone", lambda _: True)
     assert [ran(format_version=2), ran(format_version=2)] == [(False, True), (False, False)]
     sink.checkpoint(11)

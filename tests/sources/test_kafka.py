@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import KafkaSource
@@ -148,6 +148,7 @@ def landed(record_bytes: Mapping[str, float | None]) -> LandedOffsets:
 
 
 @given(offsets, sizes, limits, limits)
+@example({LogPartition("a", 0): (0, 2)}, {"a": 0.0, "b": 0.0}, 1, 3)
 def test_ranges_are_within_the_limits(
     offsets: Offsets, sizes: dict[str, float | None], max_records: int, max_bytes: int
 ) -> None:

@@ -342,7 +342,8 @@ def choose_ranges(
     whatever the limits are, so that none waits forever.
     """
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
-    sizes = {each: max(1.0, landed.record_bytes(each.topic) or _UNKNOWN_SIZE) for each in left}
+    found = {each: landed.record_bytes(each.topic) for each in left}
+    sizes = {each: _UNKNOWN_SIZE if size is None else max(1.0, size) for each, size in found.items()}
     by_records = _share(left, max(max_records, len(left)))
     needs = {partition: math.ceil(count * sizes[partition]) for partition, count in by_records.items()}
     by_bytes = _share(needs, max_bytes)
