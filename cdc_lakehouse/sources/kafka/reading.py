@@ -328,8 +328,7 @@ _USUAL_SIZE: Final = 1024
 _WORTH_A_TASK: Final = 100_000
 """Ranges with fewer records are not cut further: starting a client in a task costs about as much."""
 _SLACK: Final = 2
-"""The factor by which a part of a range may be larger than estimated. Parts after one that ends early are read in vain.
-"""
+"""The factor by which a part of a range may exceed its estimate. Parts after one that ends early are read in vain."""
 
 
 def choose_ranges(
