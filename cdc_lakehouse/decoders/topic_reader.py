@@ -45,10 +45,10 @@ class _Known:
     key: tuple[str, ...] | None
     types: dict[str, str] = field(default_factory=dict[str, str])
     orders: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
-    noted: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, str], int]] = field(
-        default_factory=dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, str], int]]
+    noted: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, str], tuple[int, int]]] = field(
+        default_factory=dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, str], tuple[int, int]]]
     )
-    """By op and columns, the types and the commit-ts of the row that was noted last: most rows are as one before."""
+    """By op and columns, types and place of the row that was noted last: most rows are as one before."""
 
 
 class ColumnObserver:
@@ -62,7 +62,7 @@ class ColumnObserver:
         self._in_table_order = in_table_order
         self._tables: dict[tuple[str, str], _Known] = {}
         self._last: RowShape | None = None
-        self._last_ts = 0
+        self._last_at = 0, 0
 
     def forget(self, database: str, table: str) -> None:
         """Forget a table after a statement: rows may look as before, and mean other columns. Without a table, forget
@@ -73,20 +73,22 @@ class ColumnObserver:
         else:
             self._tables.clear()
 
-    def new_columns(self, shape: RowShape, commit_ts: int, *, in_order: bool) -> tuple[tuple[str, str], ...] | None:
+    def new_columns(
+        self, shape: RowShape, at: tuple[int, int], *, in_order: bool
+    ) -> tuple[tuple[str, str], ...] | None:
         """Return the columns of a row of this shape with their types as far as rows have shown them, None where it
-        shows nothing new."""
+        shows nothing new. Rows come in any order of their places `at`, the commit-ts and the offset."""
         # A DELETE may have only its key: it shows nothing about a table's columns.
-        if shape.op == "D" or (shape is self._last and self._last_ts <= commit_ts):
+        if shape.op == "D" or (shape is self._last and self._last_at <= at):
             return None
-        self._last, self._last_ts = shape, commit_ts
+        self._last, self._last_at = shape, at
         known = self._tables.get((shape.database, shape.table))
         if known is None or known.key != shape.key:
             known = self._tables[shape.database, shape.table] = _Known(shape.key)
         types, names = shape.types, self._names(shape)
         place = shape.op, names
         noted = known.noted.get(place)
-        if noted is not None and noted[1] <= commit_ts and (noted[0] is types or noted[0] == types):
+        if noted is not None and noted[1] <= at and (noted[0] is types or noted[0] == types):
             return None
         order = names if self._in_table_order else ()
         if not in_order:
@@ -100,7 +102,7 @@ class ColumnObserver:
             known.noted.clear()  # What it shows depends on what is known.
             known.types.update(columns)
             known.orders.add(order)
-        known.noted[place] = types, commit_ts
+        known.noted[place] = types, at
         return columns
 
     def _names(self, shape: RowShape) -> tuple[str, ...]:
@@ -271,9 +273,8 @@ class TopicReader:
         order = np.lexsort([rows.commit_ts, which])
         order = order[events[order]]
         for row in order[np.flatnonzero(np.diff(which[order], prepend=-1))].tolist():
-            self._observe(
-                summary, shapes[int(which[row])], int(rows.commit_ts[row]), offsets[row].as_py(), in_order=False
-            )
+            at = int(rows.commit_ts[row]), offsets[row].as_py()
+            self._observe(summary, shapes[int(which[row])], at, in_order=False)
         version, none = pa.repeat(pa.scalar(0, pa.int64()), count), pa.nulls(count, pa.int64())
         database, table, op = (pa.repeat(each, count) for each in (change.database, change.table, change.op))
         commit_ts = pa.array(rows.commit_ts)
@@ -384,18 +385,17 @@ class TopicReader:
         if commit_ts is None:
             summary.note_sent_before(shape.database, shape.table, row.commit_ts or 0, segment, offset)
             return False
-        self._observe(summary, shape, commit_ts, offset, in_order=row.commit_ts is None)
+        self._observe(summary, shape, (commit_ts, offset), in_order=row.commit_ts is None)
         self._rows.append(
             (date, shape.database, shape.table, 0, None, shape.op, commit_ts, row.before, row.after, segment, offset)
         )
         self._size += len(row.before or "") + len(row.after or "")
         return True
 
-    def _observe(
-        self, summary: PartitionSummary, shape: RowShape, commit_ts: int, offset: int, *, in_order: bool
-    ) -> None:
-        columns = self._observer.new_columns(shape, commit_ts, in_order=in_order)
+    def _observe(self, summary: PartitionSummary, shape: RowShape, at: tuple[int, int], *, in_order: bool) -> None:
+        columns = self._observer.new_columns(shape, at, in_order=in_order)
         if columns is not None:
+            commit_ts, offset = at
             place = self._origin(offset, commit_ts)
             observed = ObservedColumns(commit_ts, shape.database, shape.table, columns, shape.key, place)
             summary.note_observed(offset, observed, in_order=in_order)

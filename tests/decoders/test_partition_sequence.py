@@ -18,8 +18,6 @@ from tests.kit.decoding import Reading
 COLUMNS = ("id", "name", "price")
 PARTITIONS = 3
 POISON = (b"\xff" * 7, b"garbage", b'{"a":1}', bytes(60))
-
-
 Sent = tuple[list[bytes], list[int]]
 """A partition's messages, and at which of them a task may start again."""
 
@@ -130,16 +128,13 @@ def _has_place(value: bytes, name: str) -> bool:
     return name != "dts-avro" or (value not in POISON and len(value) > 2 and bool(decode(None, value).parts))
 
 
-def _partition_of(row: dict[str, str]) -> int:
-    return int(row["id"]) % PARTITIONS
-
-
 def _changes(reading: Reading) -> dict[int, list[tuple[Any, ...]]]:
     """By partition, what happened in the order of the commit-ts."""
     found: dict[int, list[tuple[Any, ...]]] = {}
     for event in reading.changes:
         before, after = event["before"], event["after"]
-        found.setdefault(_partition_of(after or before), []).append((event["op"], event["table_name"], before, after))
+        of = found.setdefault(int((after or before)["id"]) % PARTITIONS, [])
+        of.append((event["op"], event["table_name"], before, after))
     return found
 
 

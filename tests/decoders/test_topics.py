@@ -7,6 +7,7 @@ are another partition's, and `---` ends a batch.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tarfile
@@ -18,11 +19,12 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_MS, END_TS, LOGICAL_BITS
 from cdc_lakehouse.decoders import topic_order, topic_reader
+from cdc_lakehouse.decoders.format import RowShape
 from cdc_lakehouse.decoders.formats import ticdc_canal_json
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.decoders.messages import canal_records, dts_records
@@ -32,9 +34,9 @@ from tests.kit.decoding import Reading, image_of, usual_messages
 
 TICDC, CANAL, DTS = FORMATS = ("ticdc-canal-json", "canal-json", "dts-canal-json")
 ROW: dict[str, Any] = {
-    "id": 0, "database": "d", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "UPDATE", "es": 1000, "ts": 2,
-    "sql": "", "sqlType": {"id": 4}, "mysqlType": {"id": "int", "v": "varchar"}, "old": [{"id": "1", "v": None}],
-    "data": [{"id": "1", "v": "x"}], "gtid": None, "_tidb": {"commitTs": 5},
+    "gtid": None, "id": 0, "database": "d", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "UPDATE",
+    "es": 1000, "ts": 2, "sql": "", "sqlType": {"id": 4}, "mysqlType": {"id": "int", "v": "varchar"},
+    "old": [{"id": "1", "v": None}], "data": [{"id": "1", "v": "x"}], "_tidb": {"commitTs": 5},
 }  # fmt: skip
 NAMES = [*ROW, "onlyHandleKey", "claimCheckLocation", "other"]
 NOW, DAY = 1_780_000_000_000, 24 * 60 * 60 * 1000
@@ -201,8 +203,8 @@ def read(name: str, values: Values, **how: Any) -> tuple[list[Any], Any]:
 
 def check(name: str, values: Values) -> tuple[list[Any], Any]:
     found = read(name, values, is_strict=True)
-    for least in (1, 1000):
-        assert read(name, values, least=least) == found
+    for least, at_once in ((1, 1000), (1, 2), (1000, 1000)):
+        assert read(name, values, least=least, at_once=at_once) == found
     return found
 
 
@@ -311,6 +313,7 @@ def edited(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.slow
+@example(TICDC, [ticdc(5), ticdc(5).replace(b'"data":', b'"data": ')])  # One transaction, two readers.
 @given(
     st.sampled_from(FORMATS),
     st.lists(
@@ -325,6 +328,14 @@ def test_any_messages_are_read_alike(name: str, values: Values) -> None:
 def test_messages_of_any_depth_are_read_or_refused(name: str) -> None:
     """Up to where Python's own parser and others stop, one after the other."""
     check(name, [message(x=0).replace(b'"x":0', b'"x":' + b"[" * depth + b"]" * depth) for depth in range(900, 1100)])
+
+
+def test_shapes_of_rows_are_at_most_as_many_as_rows() -> None:
+    orders = [dict.fromkeys(order, "1") for order in itertools.permutations("abcd")]
+    values = [ticdc(ts, type="INSERT", data=[row], old=None, mysqlType=row) for ts, row in enumerate(orders, 1)]
+    with patch.object(ticdc_canal_json, "RowShape", wraps=RowShape) as made:
+        read(TICDC, values)
+    assert made.call_count == len(values)
 
 
 def test_rows_that_wait_have_few_bytes() -> None:

@@ -30,7 +30,6 @@ from __future__ import annotations
 import codecs
 import functools
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -285,9 +284,10 @@ class Form:
             objects = cut(lines.text, lines.starts + at.start, lines.starts + at.stop).dictionary_encode()
             types, of_types = [*map(_types_of, objects.dictionary.to_pylist())], objects.indices.to_numpy()
         distinct, which = np.unique(of_types * len(names) + of_names, return_inverse=True)
-        shown = itertools.product(types, names)
-        shapes = [RowShape(change.database, change.table, change.op, of, each, change.key) for each, of in shown]
-        return [shapes[number] for number in distinct.tolist()], which
+        table, of = (change.database, change.table, change.op), [*names]
+        # Only those that there are: of rows and types in any order each, all pairs would be as many as their square.
+        pairs = (divmod(number, len(of)) for number in distinct.tolist())
+        return [RowShape(*table, of[at_names], types[at_types], change.key) for at_types, at_names in pairs], which
 
     def rows(self, lines: Lines, end_ts: int) -> UsualRows:
         """Return the rows of lines that match and have no irregularity, nor a commit-ts at or above `end_ts`."""
