@@ -170,8 +170,11 @@ def json_files(draw: st.DrawFn) -> File:
     records: list[bytes] = []
     expected: Events = []
     for number in range(1, draw(st.integers(0, 6)) + 1):
-        kind = draw(st.sampled_from(["INSERT", "UPDATE", "DELETE"]))
-        row, old = draw(json_rows), draw(st.none() | json_rows)
+        kind, row, old = (
+            draw(st.sampled_from(["INSERT", "UPDATE", "DELETE"])),
+            draw(json_rows),
+            draw(st.none() | json_rows),
+        )
         ts = draw(st.sampled_from([TS, TS + 1]) | stamps)
         record = json_line(kind, row, old, ts, draw(st.integers(1, 99)))
         records.append((json.dumps(json.loads(record)).encode() if draw(st.booleans()) else record) + end)

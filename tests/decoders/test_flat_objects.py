@@ -25,14 +25,8 @@ from tests.decoders.test_file_properties import damaged
 NAMES = st.sampled_from(["a", "b", "id", ":", ",", "null", "{", "né", "a b"])
 PLAIN = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters='"\\'), max_size=5)
 TEXTS = PLAIN | st.sampled_from(["", ":", ",", "null", '"', "\\", '":"', '","b":"', "}", "\n", ":null"])
-DAMAGE = st.lists(
-    st.tuples(
-        st.floats(0, 1),
-        st.integers(0, 3),
-        st.sampled_from([b"", b'"', b":", b",", b"\\", b"\n", b" ", b"\xff", b"{", b"}", b"[", b"null", b"1", b"\xc3"]),
-    ),
-    max_size=2,
-)
+SLIPS = st.sampled_from([b"", b'"', b":", b",", b"\\", b"\n", b" ", b"\xff", b"{", b"}", b"[", b"null", b"1", b"\xc3"])
+DAMAGE = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), SLIPS), max_size=2)
 
 
 def written(row: Mapping[str, str | None]) -> bytes:

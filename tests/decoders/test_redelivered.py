@@ -88,8 +88,9 @@ def test_a_header_is_no_row_and_without_quotes_lines_are_rows() -> None:
     assert redelivers("csv", cut, header + b"".join(rows[1:6]), options=options)
     assert redelivers("csv", cut, header + b"".join(rows[2:5]), options=options)
     assert not redelivers("csv", cut, header + b"".join(rows[2:4]), options=options)
-    within = header + b"x" + b"".join(rows[2:6])  # Not from the begin of a row on.
-    assert not redelivers("csv", cut, within, options=options)
+    assert not redelivers("csv", cut, header + b"x" + b"".join(rows[2:6]), options=options), (
+        "not from the begin of a row on"
+    )
     assert not redelivers("csv", header + rows[4][:9], header + b"".join(rows[2:6]), options=options)
     first, second = header + b"".join(rows[1:3]), header + b"".join(rows[3:6])
     assert redelivers("csv", cut, first, second, options=options)
@@ -97,7 +98,9 @@ def test_a_header_is_no_row_and_without_quotes_lines_are_rows() -> None:
 
 
 # A cut file: its rows, the row that was cut or other bytes behind them; and the later files, with `/` between them.
-FOUND = {"23 4": "2345 12345 1/2345 12/345 123/45 1234/5 2345/1"}
+FOUND = {
+    "23 4": "2345 12345 1/2345 12/345 123/45 1234/5 2345/1",
+}
 LOST = {
     # In another order, or not at all.
     "23 4": "345/12 45/123 1 123 / 2356 2456 345 29345 789",

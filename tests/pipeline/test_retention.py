@@ -10,6 +10,7 @@ import pytest
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.segments import Archive
 from cdc_lakehouse.operate.retention import Retention
+from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
 from tests.kit.scripted_lake import NOON, T0, land, publish, segment
 from tests.pipeline import lake_in
 
@@ -20,12 +21,10 @@ def test_old_cuts_go_where_the_archive_cannot_be_listed(tmp_path: Path, monkeypa
     for at in (5, 6):
         publish(lake, {"t": 1}, at=T0 + at)
 
-    def denied(_: Archive) -> None:
-        raise SourceError("denied")
-
-    monkeypatch.setattr(Archive, "copies", denied)
-    with pytest.raises(SourceError, match="denied"):
+    monkeypatch.setattr(LocalStore, "_walk", lambda *_: iter([UnreadableDirectory("c/archive", "Permission denied")]))
+    with pytest.raises(SourceError, match=r"list the archive: Permission denied \[segment c/archive\]") as found:
         Retention(lake.run(clock=lambda: NOON + datetime.timedelta(days=9))).remove()
+    assert "let this user list" in str(found.value.advice) and "keep_archive_days" in str(found.value.advice)
     assert [row["checkpoint_ts"] for row in lake.machinery("checkpoints")] == [T0 + 6]
 
 

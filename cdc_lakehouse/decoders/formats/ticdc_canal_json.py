@@ -283,11 +283,11 @@ class Form:
         if (at := self._types_at) is not None:
             objects = cut(lines.text, lines.starts + at.start, lines.starts + at.stop).dictionary_encode()
             types, of_types = [*map(_types_of, objects.dictionary.to_pylist())], objects.indices.to_numpy()
+        of_number = [*names]
         distinct, which = np.unique(of_types * len(names) + of_names, return_inverse=True)
-        table, of = (change.database, change.table, change.op), [*names]
-        # Only those that there are: of rows and types in any order each, all pairs would be as many as their square.
-        pairs = (divmod(number, len(of)) for number in distinct.tolist())
-        return [RowShape(*table, of[at_names], types[at_types], change.key) for at_types, at_names in pairs], which
+        # Of rows and types that come in any order, all pairs would be as many as the square of those that there are.
+        pairs = ((types[number // len(names)], of_number[number % len(names)]) for number in distinct.tolist())
+        return [RowShape(change.database, change.table, change.op, of, each, change.key) for each, of in pairs], which
 
     def rows(self, lines: Lines, end_ts: int) -> UsualRows:
         """Return the rows of lines that match and have no irregularity, nor a commit-ts at or above `end_ts`."""

@@ -345,12 +345,8 @@ def directories(rows: pa.Table) -> pa.Table:
 def table_versions(rows: pa.Table) -> list[tuple[str, TableName, int]]:
     """Return each table version that has files, with the first directory that holds them."""
     groups = directories(rows).group_by(["database", "table", "table_version"]).aggregate([("directory", "min")])
-    names = ("directory_min", "database", "table", "table_version")
-    columns = (groups[name].to_pylist() for name in names)
-    return sorted(
-        (directory, TableName(database, table), version)
-        for directory, database, table, version in zip(*columns, strict=True)
-    )
+    columns = (groups[name].to_pylist() for name in ("database", "table", "directory_min", "table_version"))
+    return sorted((directory, TableName(*of), version) for *of, directory, version in zip(*columns, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +371,8 @@ def index_gaps(rows: pa.Table) -> list[IndexGap]:
     Each directory (and each dispatcher in it) numbers its files from 1 without gaps.
     """
     files = directories(rows)
-    groups = files.group_by(["directory", "dispatcher"]).aggregate(
-        [("file_index", "max"), ("file_index", "count_distinct")]
-    )
+    counts = [("file_index", "max"), ("file_index", "count_distinct")]
+    groups = files.group_by(["directory", "dispatcher"]).aggregate(counts)
     incomplete = groups.filter(pc.field("file_index_max") != pc.field("file_index_count_distinct"))
     concerned = files.filter(pc.is_in(files["directory"], value_set=incomplete["directory"].combine_chunks()))
     names = ("directory", "dispatcher", "database", "table", "table_version", "file_index")
@@ -427,6 +422,10 @@ def totals(rows: pa.Table) -> Totals:
 # Read the content of segments, from the source or from an archive that keeps copies in the warehouse.
 
 _COPIES_AT_ONCE: Final = 4
+_NOT_LISTED: Final = (
+    "let this user list and read that directory of the warehouse; until then old copies (keep_archive_days) and "
+    "segments (keep_segments_days) are not removed"
+)
 
 
 class SourceFiles:
@@ -479,11 +478,12 @@ class Archive(SourceFiles):
 
     def copies(self) -> list[StoredObject]:
         """Return all copies that are in the archive. Raises `SourceError` when it cannot be listed."""
-        found = list(self.store.list(self._directory))
-        for each in found:
+        copies = list[StoredObject]()
+        for each in self.store.list(self._directory):
             if isinstance(each, UnreadableDirectory):
-                raise SourceError(f"archive not listed: {each.reason}", segment=each.path, advice="let it be listed")
-        return [each for each in found if isinstance(each, StoredObject)]
+                raise SourceError(f"cannot list the archive: {each.reason}", segment=each.path, advice=_NOT_LISTED)
+            copies.append(each)
+        return copies
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
         """Copy the contents that are not in the archive yet, in the version that was listed."""
