@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (701, 3),
     "cdc_lakehouse/sources": (6_182, 29),
     "cdc_lakehouse/*.py": (908, 6),
-    "tests": (34_692, 253),
+    "tests": (34_691, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
