@@ -421,7 +421,7 @@ class _Runner:
 
     def _unchanged(self, feed: FeedConfig) -> RunResult | None:
         """The result of a run that would write nothing, which needs no lease: its steps are taken up to the first
-        write. None when there is one, and when the source or the last run failed."""
+        write. None when there is one, when the source or the last run failed, and when a look takes entries away."""
         result = RunResult(feed.name)
 
         def would_write() -> NoReturn:
@@ -432,7 +432,9 @@ class _Runner:
         try:
             last = last_holder(self.lake, feed.name)
             steps = Steps(FeedRun(feed, self.lake, would_write, log=_RunLog(feed.name)))
-            if may_have_pending_runs(self._home) or (last and not last.released) or steps.run.source.poll(None).waiting:
+            if may_have_pending_runs(self._home) or (last and not last.released):
+                return None
+            if steps.run.source.look_takes or steps.run.source.poll(None).waiting:
                 return None
             _describe(result, steps)
             # An error of one table holds it, and comes no further.

@@ -157,6 +157,8 @@ class LogSource(Source):
     """Whether it shows how far its log has come when nothing changes: by a checkpoint-ts or watermarks."""
     can_stick: bool = False
     """Whether it can send what has landed again and again, and nothing after it."""
+    look_takes: bool = False
+    """Whether `poll` takes away from a run what it shows."""
 
     dump_comes_first: ClassVar[bool] = True
     """Whether `join_point` needs nothing from the log. Otherwise a dump is loaded after what has landed is decoded."""

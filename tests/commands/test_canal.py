@@ -13,7 +13,8 @@ from click.testing import Result
 
 from cdc_lakehouse.assets.sensors import poll_source
 from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.sources.canal.connection import scrambled
+from cdc_lakehouse.lake.tables.lease import last_holder
+from cdc_lakehouse.sources.canal.connection import Connection, scrambled
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import capture
 from tests.commands import call
@@ -41,11 +42,11 @@ def test_entries_are_lines() -> None:
         result = tail(address, "--limit", "6", "--batch-size", "4")
     assert result.exit_code == 0 and result.stderr == ""
     found = lines(result)
-    assert [line["batch"] for line in found] == [1, 1, 1, 1, 2, 2]
+    assert [line["batch"] for line in found] == [2, 2, 2, 2, 3, 3]
     place = {"log_file": "mysql-bin.000001", "gtid": None}
     text = "create database if not exists cdc character set utf8mb4"
     ddl = {"kind": "ddl", "database": "cdc", "table": "", "sql": text}
-    assert found[0] == {"batch": 1, **place, "log_offset": 6067, "time_ms": 1795227273000, "parts": [ddl]}
+    assert found[0] == {"batch": 2, **place, "log_offset": 6067, "time_ms": 1795227273000, "parts": [ddl]}
     assert [found[n]["parts"] for n in (3, 5)] == [[], [{"kind": "end"}]]
     (row,) = found[4]["parts"]
     assert (row["kind"], row["op"], row["table"], row["before"], row["key"]) == ("row", "I", "t_all", None, ["id"])
@@ -132,6 +133,25 @@ def test_status_and_plan_ask_nothing_of_the_destination(tmp_path: Path) -> None:
     assert feed["landed_entries"] == len(LOG) and feed["landed_position"].startswith("bin.000001:")
     gone = call("status", config=lake.config_path)
     assert gone.exit_code == 3 and f"cannot be used; {len(LOG)} entries landed, the last one at" in gone.output
+
+
+def test_run_asks_the_destination_only_with_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    held: list[bool] = []
+    get = Connection.get
+
+    def asked(connection: Connection, size: int, wait_seconds: float) -> wire.Messages:
+        holder = last_holder(lake.lake, lake.name)
+        held.append(holder is not None and not holder.released)
+        return get(connection, size, wait_seconds)
+
+    monkeypatch.setattr(Connection, "get", asked)
+    with serving(HandMadeCanal([])) as address:
+        source = {"type": "canal", "destination": "example", "addresses": [address]}
+        lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
+        for _ in range(2):
+            assert call("run", config=lake.config_path).exit_code == 0
+    assert held and all(held)
 
 
 def test_quiet_source_is_not_late(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.pipeline import canal
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.canal.client import CanalClient
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests import LONG
 from tests.kit.kills import KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
@@ -95,6 +96,16 @@ def landed_in_steps(log: Binlog, steps: list[dict[str, Any]]) -> Iterator[bool]:
 
 
 LOG = binlog_of([{"kind": "mysql", "rows": 40, "seconds": 1, "rotated": False}] * 3)
+
+
+@pytest.mark.parametrize("get", range(1, 6))
+def test_entries_land_in_order_beside_another_client(tmp_path: Path, get: int) -> None:
+    """It takes some after the run has connected, between two batches, or before the run asks whether there is more."""
+    server = HandMadeCanal(list(LOG.entries[:20]), others={get}, ring=5)
+    with serving(server) as address:
+        lake = canal_lake(tmp_path, address)
+        lake.run().source.land()
+    assert server.heard[wire.GET] >= get and numbers(lake) == list(range(20)) and server.acked == 20
 
 
 @pytest.mark.parametrize(("bounds", "most"), [({"max_entries": 20}, 23), ({"max_bytes": 1500}, 40)])

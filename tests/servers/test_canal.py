@@ -11,7 +11,7 @@ import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.canal.connection import CanalRefusedError
+from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError, CanalRefusedError
 from tests.kit.case_files import Case, read_cases
 from tests.servers.canal import CanalServer, StartCanal, binlog_end, canal_server, executed
 from tests.servers.canal_reader import Reader, Writer
@@ -62,6 +62,22 @@ def test_canals_own_options_count(writer: Writer, start_canal: StartCanal) -> No
     assert not reader.changes("left_out")
     (gtid,) = {message.origin.gtid for message in reader.messages() if change in message.parts}
     assert gtid == f"{uuid}:1-{int(last) + 6}"
+
+
+@pytest.mark.in_turn
+def test_what_comes_after_another_clients_batch_is_not_taken(canal: CanalServer, writer: Writer) -> None:
+    writer.begin()
+    writer.run("CREATE TABLE t (id INT PRIMARY KEY)", *(f"INSERT INTO t VALUES ({id})" for id in range(100)))
+    with CanalClient(canal.source(batch_size=1)) as client, CanalClient(canal.source(batch_size=1)) as other:
+        first, taken = (next(filter(None, (each.get() for _ in range(60)))) for each in (client, other))
+        assert taken.entries[0] == first.entries[0]
+        with pytest.raises(CanalRedeliveryError, match="another client of the Canal server"):
+            client.get()
+        again = client.get()
+        assert again is not None and again.entries[0] == first.entries[0]
+        client.rollback()
+        # What is left is no part of the next test.
+        Reader().read(client, writer.mark())
 
 
 def test_refusals_are_reported_without_a_secret(canal: CanalServer) -> None:

@@ -20,6 +20,7 @@ whether there is more.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -27,15 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
-    stop_all,
-    wait_random_exponential,
-)
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
 from cdc_lakehouse.config import Address, CanalSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
@@ -67,8 +60,9 @@ class Batch:
 class CanalClient:
     """Connects on first use, and again when necessary, to one of the servers in turn. For one thread.
 
-    Raises `SourceUnreachableError` when no server could be reached for `patience_seconds`, `CanalRefusedError` when the
-    reachable ones refuse the user or the destination, `CanalProtocolError` when the other side is not a Canal server.
+    Raises `SourceUnreachableError` when no server could be reached for `patience_seconds` after the first attempt had
+    failed, and not by a second one; `CanalRefusedError` when the reachable ones refuse the user or the destination,
+    `CanalProtocolError` when the other side is not a Canal server.
     """
 
     def __init__(self, source: CanalSource, *, timeouts: Timeouts | None = None, patience_seconds: float = 60) -> None:
@@ -110,7 +104,7 @@ class CanalClient:
         size = self._source.batch_size if batch_size is None else batch_size
         patiently = Retrying(
             retry=retry_if_exception(self._may_pass),
-            stop=stop_all(stop_after_attempt(2), stop_after_delay(self._patience)),
+            stop=_Patience(self._patience),
             wait=wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
             before_sleep=_log_retry,
             reraise=True,
@@ -133,6 +127,14 @@ class CanalClient:
         except CdcError as error:
             self._lose(error)
         self._acked.append(self._open.popleft())
+
+    def rollback(self) -> None:
+        """Make the server send all open batches again, under other numbers."""
+        self._open.clear()
+        if self._connection is not None and not self._connection.closed:
+            # After a failure the next `get` connects again, and that rolls back.
+            with contextlib.suppress(SourceUnreachableError, SourceError):
+                self._connection.rollback()
 
     def _get(self, size: int, wait_seconds: float) -> Batch | None:
         connection = self._connected()
@@ -183,6 +185,19 @@ class CanalClient:
         if isinstance(error, CanalRefusedError):
             return self._connections > 0
         return isinstance(error, SourceUnreachableError)
+
+
+class _Patience:
+    """Ends so many seconds after the first attempt, which may itself have hung for long, and not before the second."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = seconds
+
+    def __call__(self, state: RetryCallState) -> bool:
+        if state.attempt_number == 1:
+            self._ends += time.monotonic()
+            return False
+        return time.monotonic() >= self._ends
 
 
 def _log_retry(state: RetryCallState) -> None:

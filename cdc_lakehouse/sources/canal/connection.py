@@ -115,6 +115,7 @@ class Connection:
         self._address = address
         self._destination = source.destination
         self._timeouts = timeouts
+        self._last_batch: int | None = None
         self.closed = False
 
     @classmethod
@@ -146,21 +147,41 @@ class Connection:
 
     def get(self, batch_size: int, wait_seconds: float) -> wire.Messages:
         """Request a batch of at most `batch_size` KiB. The server waits until it is full or the time is over, then
-        sends what it has; with 0 at once."""
+        sends what it has; with 0 at once.
+
+        Raises `SourceUnreachableError` when another client has taken a batch meanwhile: what follows that one must not
+        be stored before it."""
+        with self._closed_unless_done():
+            batch = self._batch(batch_size, wait_seconds)
+            if batch.batch_id > 0 and self._last_batch is None:
+                # Whether another client has taken what is before it since the connection was opened, nothing shows. Of
+                # the batch with the next number after a rollback it is known: it begins with what is not acknowledged.
+                self._last_batch = batch.batch_id
+                self.rollback()
+                batch = self._batch(batch_size, 0)
+            if batch.batch_id > 0:
+                if batch.batch_id - 1 != self._last_batch:
+                    raise SourceUnreachableError(
+                        f"another client of the Canal server {self._address} takes entries of {self._destination}",
+                        advice="end it: a destination has one consumer",
+                    )
+                self._last_batch = batch.batch_id
+            return batch
+
+    def _batch(self, size: int, wait_seconds: float) -> wire.Messages:
         request = wire.Get(
             destination=self._destination,
             client_id=_CLIENT,
-            fetch_size=batch_size,
+            fetch_size=size,
             timeout=_AT_ONCE if wait_seconds <= 0 else max(1, round(wait_seconds * 1000)),
             unit=_MILLISECONDS,
             auto_ack=False,
         )
-        with self._closed_unless_done():
-            self._send(wire.GET, request)
-            batch = self._answer(wire.MESSAGES, wire.Messages(), "refuses a request", wait_seconds=wait_seconds)
-            if batch.messages and batch.batch_id <= 0:
-                raise self._strange(f"sends entries in a batch of number {batch.batch_id}")
-            return batch
+        self._send(wire.GET, request)
+        batch = self._answer(wire.MESSAGES, wire.Messages(), "refuses a request", wait_seconds=wait_seconds)
+        if batch.messages and batch.batch_id <= 0:
+            raise self._strange(f"sends entries in a batch of number {batch.batch_id}")
+        return batch
 
     def ack(self, batch_id: int) -> None:
         """Acknowledge a batch. The server answers only when it refuses, at the next request."""

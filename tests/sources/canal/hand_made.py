@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tests.boundaries.sources import packets_pb2 as wire
@@ -15,10 +15,12 @@ from tests.sources.canal.servers import DONE, HANDSHAKE, batch, heard, refusal, 
 @dataclass
 class HandMadeCanal:
     """A destination of `entries`. A batch is what was asked for, or what there is; batches are acknowledged in order;
-    a rollback brings back what is not. `cuts` has for each connection after how many bytes it is reset."""
+    a rollback brings back what is not. `cuts` has for each connection after how many bytes it is reset, `others` before
+    which requests for a batch (from 1) another client takes one."""
 
     entries: list[bytes]
     cuts: Iterable[int] = ()
+    others: Collection[int] = ()
     acked: int = 0
     """Entries that need not come again."""
     ring: int = 1 << 30
@@ -66,6 +68,8 @@ class HandMadeCanal:
                 self._open.clear()
                 return b""
             case wire.GET:
+                if self.heard[wire.GET] in self.others:
+                    self._batch(2)
                 return self._batch(wire.Get.FromString(packet.body).fetch_size)
             case wire.CLIENT_ACK:
                 return self._take(wire.ClientAck.FromString(packet.body).batch_id)

@@ -145,3 +145,8 @@ OPENING: Sequence[bytes | wire.PacketType] = (
     HANDSHAKE, wire.CLIENT_AUTHENTICATION, DONE, wire.SUBSCRIPTION, DONE, wire.CLIENT_ROLLBACK,
 )  # fmt: skip
 """What a client that is let in hears and says first."""
+
+
+def first_batch(*entries: bytes) -> Sequence[bytes | wire.PacketType]:
+    """It has number 2: the first one is taken back, for only then does the next number show that it is the first."""
+    return (wire.GET, batch(1, *entries), wire.CLIENT_ROLLBACK, wire.GET, batch(2, *entries))

@@ -28,6 +28,7 @@ from tests.sources.canal.servers import (
     closed_port,
     conversation,
     converse,
+    first_batch,
     frame,
     packet,
     quick_client,
@@ -106,7 +107,7 @@ def test_interrupted_client_continues() -> None:
     with serving(handler, HandMadeCanal(ENTRIES)) as address, CanalClient(canal_source(address)) as client:
         with pytest.raises(KeyboardInterrupt):
             client.get(wait_seconds=5)
-        assert taken(client, 1) == Batch(1, (ENTRIES[0],), 2)
+        assert taken(client, 1) == Batch(2, (ENTRIES[0],), 2)
 
 
 def test_password_is_not_sent_without_a_seed() -> None:
@@ -130,7 +131,7 @@ def test_password_is_not_sent_without_a_seed() -> None:
 
 def test_failed_acknowledgement_stops_the_next_request() -> None:
     def handler(connection: socket.socket) -> None:
-        converse(connection, *OPENING, wire.GET, batch(1, b"a"), wire.CLIENT_ACK, refusal("no such batch"))
+        converse(connection, *OPENING, *first_batch(b"a"), wire.CLIENT_ACK, refusal("no such batch"))
         has_come.set()
         requests.append(connection.recv(1))
 
@@ -148,15 +149,17 @@ def test_failed_acknowledgement_stops_the_next_request() -> None:
 NAMES = {
     "OPENING": OPENING, "HANDSHAKE": HANDSHAKE, "DONE": DONE, "ENTRIES": ENTRIES, "OPENED": OPENED, "wire": wire,
     "ELSEWHERE": (*OPENING[:4], refusal("destination:example should start first")), "batch": batch, "frame": frame,
+    "first_batch": first_batch,
     "packet": packet, "refusal": refusal, "beat": packet(wire.HEARTBEAT_PACKET, wire.HeartBeat(send_timestamp=1)),
-    "LATE": refusal("something goes wrong, batchId:1 is not exist\nat com.alibaba.otter"),
+    "LATE": refusal("something goes wrong, batchId:2 is not exist\nat com.alibaba.otter"),
     "raw": lambda **parts: frame(wire.Packet(**parts).SerializeToString()),
 }  # fmt: skip
 
 
 def results_of(case: Case) -> Iterator[str]:
     """A line is what the server says and hears on a connection, the last one on all that follow; `canal(ENTRIES, cuts)`
-    is a server with Canal's rules. `client` are the calls of one client, `|` begins the next one's."""
+    is a server with Canal's rules. `client` are the calls of one client, `|` begins the next one's; `look` is another
+    client that takes a batch meanwhile."""
     canals = list[HandMadeCanal]()
 
     def canal(entries: Sequence[bytes] = ENTRIES, cuts: Iterable[int] = ()) -> HandMadeCanal:
@@ -173,6 +176,10 @@ def results_of(case: Case) -> Iterator[str]:
             with quick_client(address, patience_seconds=patience, batch_size=2) as client:
                 batches = list[Batch]()
                 for call in calls.split():
+                    if call == "look":
+                        with quick_client(address, batch_size=2) as other:
+                            taken(other)
+                        continue
                     for line in _outcome(client, call, batches):
                         yield text_of(line.replace(address, "ADDRESS"))
     if canals:
@@ -239,7 +246,7 @@ def test_wait_of_a_get_adds_to_the_time_for_its_answer() -> None:
     def handler(connection: socket.socket) -> None:
         converse(connection, *OPENING, wire.GET)
         time.sleep(1.5)  # Longer than the client waits for an answer to begin.
-        connection.sendall(batch(1, b"entry"))
+        converse(connection, *first_batch(b"entry")[1:])
 
     with serving(handler) as address, quick_client(address) as client:
         assert client.get(wait_seconds=30) is not None
