@@ -24,6 +24,7 @@ import click
 import numpy as np
 import pyarrow as pa
 
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say, short
@@ -329,8 +330,9 @@ def _cuts(state: FeedState) -> list[_Cut]:
     rows = state.checkpoints.newest(_MOST_ROWS)
     known = [health.sizes for health in state.health.values() if health is not None]
     sizes: dict[int | None, int] = {None: 0, **{id: size for each in known for id, size in each}}
-    # Before it a table of this name was another one, which was dropped.
-    began = {life.last.name: life.versions[0].commit_ts for life in state.history.incarnations().values()}
+    # Before it a table of this name was another one, which was dropped or renamed.
+    lives = sorted(state.history.incarnations().values(), key=_named_since)
+    began = {life.last.name: _named_since(life) for life in lives}
     of_cut: dict[int, list[int | None]] = {}
     for row in rows.select(["checkpoint_ts", "database", "table", "snapshot_id"]).to_pylist():
         of_tables = of_cut.setdefault(row["checkpoint_ts"], [])
@@ -348,6 +350,12 @@ def _cuts(state: FeedState) -> list[_Cut]:
         rate = changes / minutes if minutes > 0 else None
         cuts.append(_Cut(commit_ts, published_at, tables, row_count, size, rate))
     return cuts
+
+
+def _named_since(life: Incarnation) -> int:
+    """Return the commit-ts from which on a table has had its last name."""
+    *_, first = itertools.takewhile(lambda version: version.name == life.last.name, reversed(life.versions))
+    return first.commit_ts
 
 
 def _changes(cuts: Sequence[int], segments: pa.Table) -> list[int]:

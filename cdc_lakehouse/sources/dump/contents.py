@@ -79,8 +79,9 @@ class DumpPosition:
     def __str__(self) -> str:
         if self.tso is not None:
             return f"TSO {self.tso}"
-        parts = (self.log_file, self.log_offset, self.gtid and f"GTID {self.gtid}")
-        return ", ".join(str(part) for part in parts if part is not None)
+        known = [str(part) for part in (self.log_file, self.log_offset) if part is not None]
+        # A set of GTIDs may have kilobytes.
+        return ", ".join(known or [f"GTID {self.gtid}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ NULL is `\N` in the file, without quotes (mydumper, src/mydumper/mydumper_write.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -78,17 +78,15 @@ def parse_load_data(statement: str) -> TextNotation:
     cursor.table_name()
     if cursor.accept_charset():
         cursor.charset_name()
-    cursor.accept_any(("FIELDS", "COLUMNS"))
-    separator = _after(cursor, "\t", "TERMINATED", "BY")
-    cursor.accept("OPTIONALLY")
-    quote = _after(cursor, "", "ENCLOSED", "BY")
-    if (escape := _after(cursor, "\\", "ESCAPED", "BY")) != "\\":
+    of_values = {"TERMINATED": "\t", "ENCLOSED": "", "ESCAPED": "\\"}
+    of_lines = {"STARTING": "", "TERMINATED": "\n"}
+    _read_options(cursor, ("FIELDS", "COLUMNS"), of_values)
+    if (escape := of_values["ESCAPED"]) != "\\":
         # Decoders support no other, and without one mydumper's text is ambiguous.
         raise cursor.error(f"values are escaped by {escape!r}, which is not read")
-    cursor.accept("LINES")
-    if start := _after(cursor, "", "STARTING", "BY"):
+    _read_options(cursor, ("LINES",), of_lines)
+    if start := of_lines["STARTING"]:
         raise cursor.error(f"lines start by {start!r}, which is not read")
-    terminator = _after(cursor, "\n", "TERMINATED", "BY")
     header = cursor.accept("IGNORE")
     if header:
         if cursor.integer() != 1:
@@ -101,17 +99,23 @@ def parse_load_data(statement: str) -> TextNotation:
         raise cursor.expected("the end")
     return TextNotation(
         columns=columns,
-        separator=separator.encode(),
-        quote=quote.encode(),
-        terminator=terminator.encode(),
+        separator=of_values["TERMINATED"].encode(),
+        quote=of_values["ENCLOSED"].encode(),
+        terminator=of_lines["TERMINATED"].encode(),
         header=header,
         encoded=encoded,
     )
 
 
-def _after(cursor: Cursor, default: str, *words: str) -> str:
-    """Return the string after some words; without these words MySQL's default."""
-    return cursor.string() if cursor.accept(*words) else default
+def _read_options(cursor: Cursor, words: Container[str], options: dict[str, str]) -> None:
+    """Replace MySQL's defaults by the strings that follow one of the words, in any order."""
+    name = cursor.accept_any(words)
+    while name is not None:
+        if cursor.at("OPTIONALLY", "ENCLOSED"):
+            cursor.take()
+        name = next((name for name in options if cursor.accept(name, "BY")), None)
+        if name is not None:
+            options[name] = cursor.string()
 
 
 def _encoded(cursor: Cursor) -> Mapping[str, contents.BinaryNotation]:
