@@ -26,8 +26,8 @@ _PATIENCE_SECONDS: Final = 30
 class CanalServer(RecordSource):
     """The `Source` for a destination of a Canal server. Raises when the server fails before any entry has landed.
 
-    A destination has one consumer: asking for waiting entries takes them away from a run, and what was delivered is
-    rolled back."""
+    A destination has one consumer: asking for waiting entries takes them away from a run. What was delivered is sent
+    again, as it is not acknowledged."""
 
     shown = SourceKind(
         "canal",
@@ -106,7 +106,6 @@ class CanalServer(RecordSource):
         landed, _ = self._landed()
         with CanalClient(self._run.feed.canal, patience_seconds=0) as client:
             batch = client.get(batch_size=1, wait_seconds=0)
-            client.rollback()
         shown = b"%d " % landed + (b"" if batch is None else b"".join(batch.entries[:1]))
         reason = "no entries wait" if batch is None else f"entries wait; {landed} are landed"
         return self._state(shown, asked, reason, waiting=batch is not None)

@@ -21,7 +21,7 @@ import pytest
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.report import page_handler
 from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import Rejected, before, land, publish, quarantine, segment
+from tests.kit.scripted_lake import Rejected, before, create, drop, land, publish, quarantine, rename, segment
 from tests.pipeline import Sink
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -88,6 +88,22 @@ def test_page_has_charts_of_cuts_with_units(lake: TestLake) -> None:
     }
     ends = {f"{now - datetime.timedelta(minutes=37):%m-%d} 23:43", f"{now:%m-%d} 00:13 UTC"}
     assert ends <= set(re.findall(r'y="150"[^>]*>([^<]*)<', page))
+
+
+def test_page_has_bytes_of_tables_under_their_last_name(lake: TestLake) -> None:
+    """The table of the first cut was dropped, and an older one has its name."""
+    now = utc_now()
+    for create_at, table in ((1, "b"), (2, "a")):
+        create(lake, table, at=create_at)
+    for minutes, snapshot in ((40, 77), (30, None)):
+        at = before(now, minutes)
+        publish(lake, {"a": (snapshot, 1)}, at=at, published=now - datetime.timedelta(minutes=minutes))
+        if snapshot:
+            drop(lake, "a", at=at + 1)
+            rename(lake, "b", "a", at=at + 2)
+    with served(lake) as url, urllib.request.urlopen(url, timeout=60) as answer:
+        (drawing,) = re.findall("<figcaption>Bytes in the cut(.*?)</figure>", answer.read().decode())
+    assert drawing.count("<circle") == 2
 
 
 def test_page_of_a_broken_catalog_says_why(lake: TestLake, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_what_comes_after_another_clients_batch_is_not_taken(canal: CanalServer,
             client.get()
         again = client.get()
         assert again is not None and again.entries[0] == first.entries[0]
-        client.rollback()
+    with CanalClient(canal.source()) as client:
         # What is left is no part of the next test.
         Reader().read(client, writer.mark())
 

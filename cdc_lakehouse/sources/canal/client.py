@@ -83,8 +83,12 @@ class CanalClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Entries that are not acknowledged are sent again to the next client."""
+        """Close the connection. Entries that are not acknowledged are sent again to the next client, and to one that is
+        connected already."""
         if self._connection is not None:
+            if self._open and not self._connection.closed:
+                with contextlib.suppress(SourceUnreachableError, SourceError):
+                    self._connection.rollback()
             self._connection.close()
         self._connection = None
         self._open.clear()
@@ -102,9 +106,16 @@ class CanalClient:
         be; the next call continues. When nothing can be sent again, it reconnects by itself.
         """
         size = self._source.batch_size if batch_size is None else batch_size
+        ends = list[float]()
+
+        def is_over(_: RetryCallState) -> bool:
+            # The first attempt, which may have hung for long, does not count.
+            ends.append(time.monotonic())
+            return len(ends) > 1 and ends[-1] - ends[0] >= self._patience
+
         patiently = Retrying(
             retry=retry_if_exception(self._may_pass),
-            stop=_Patience(self._patience),
+            stop=is_over,
             wait=wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
             before_sleep=_log_retry,
             reraise=True,
@@ -127,14 +138,6 @@ class CanalClient:
         except CdcError as error:
             self._lose(error)
         self._acked.append(self._open.popleft())
-
-    def rollback(self) -> None:
-        """Make the server send all open batches again, under other numbers."""
-        self._open.clear()
-        if self._connection is not None and not self._connection.closed:
-            # After a failure the next `get` connects again, and that rolls back.
-            with contextlib.suppress(SourceUnreachableError, SourceError):
-                self._connection.rollback()
 
     def _get(self, size: int, wait_seconds: float) -> Batch | None:
         connection = self._connected()
@@ -185,19 +188,6 @@ class CanalClient:
         if isinstance(error, CanalRefusedError):
             return self._connections > 0
         return isinstance(error, SourceUnreachableError)
-
-
-class _Patience:
-    """Ends so many seconds after the first attempt, which may itself have hung for long, and not before the second."""
-
-    def __init__(self, seconds: float) -> None:
-        self._ends = seconds
-
-    def __call__(self, state: RetryCallState) -> bool:
-        if state.attempt_number == 1:
-            self._ends += time.monotonic()
-            return False
-        return time.monotonic() >= self._ends
 
 
 def _log_retry(state: RetryCallState) -> None:
