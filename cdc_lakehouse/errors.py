@@ -188,6 +188,13 @@ class ConcurrentRunError(TransientError):
     default_advice = "wait for it to end, then run again"
 
 
+class RunNotRecordedError(TransientError):
+    """Dagster's storage did not take the record of a run, which has written nothing then."""
+
+    code = "CDC-403"
+    default_advice = "see whether it answers; the next run tries again"
+
+
 class AlertNotSentError(TransientError):
     """A receiver of alerts did not take a message."""
 

@@ -71,7 +71,7 @@ def test_a_subclass_with_fields_of_its_own_survives_too(error: CdcError, fields:
 
 TRIED_AGAIN = {
     "TransientError", "SourceUnreachableError", "ConcurrentRunError", "CatalogUnreachableError", "WarehouseFullError",
-    "WarehouseUnreachableError", "AlertNotSentError", "EngineError",
+    "WarehouseUnreachableError", "AlertNotSentError", "EngineError", "RunNotRecordedError",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG
 from cdc_lakehouse.assets.runs import FAILURE_TAG, payload_of_event, payload_of_failure, payload_of_success
 from cdc_lakehouse.assets.sensors import run_tags
 from cdc_lakehouse.assets.steps import build_new_job, decisions_config, log_step, partition_tags
-from cdc_lakehouse.errors import failure_kind
+from cdc_lakehouse.errors import RunNotRecordedError, failure_kind, in_one_line
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
@@ -49,15 +49,19 @@ class RunReport:
             self._settings = decisions_config(run.feed.name, rebuild=list(rebuild_tables))
 
     def begin(self) -> None:
-        """Record the run, as one that is going on since it began."""
-        if not self._is_recorded:
-            self.instance.create_run_for_job(self._job, run_id=self._run_id, run_config=self._settings, tags=self._tags)
+        """Record the run, as one that is going on since it began. Raises `RunNotRecordedError`."""
+        if self._is_recorded:
+            return
+        of_run = {"run_id": self._run_id, "run_config": self._settings, "tags": self._tags}
+        try:
+            self.instance.create_run_for_job(self._job, **of_run)
             self._is_recorded = True
             self._report(_Kind.RUN_START, at=self._began)
+        except Exception as error:  # Whatever its storage raises.
+            raise RunNotRecordedError(f"the run cannot be recorded in Dagster: {in_one_line(error)}") from error
 
     def end(self, steps: Steps) -> None:
-        """Record the results of the run that has ended. Raises what it has failed with."""
-        self.begin()
+        """Record the results of the run, which has begun and ended. Raises what it has failed with."""
         end = _Kind.RUN_FAILURE
         try:
             for node in self._job.graph.nodes_in_topological_order:

@@ -363,17 +363,25 @@ class _Runner:
         result = RunResult(feed.name)
         is_requested = bool(partitions or rebuild_tables or repairs or reload_tables)
 
-        @functools.cache
-        def report() -> RunReport:
+        report: RunReport | None = None
+        recording = threading.Lock()
+
+        def record() -> RunReport:
+            """Record the run, once: of threads that write first at the same time, all wait for one."""
             from cdc_lakehouse.assets.reporting import RunReport  # noqa: PLC0415
 
-            result.run_id = run_id
-            return RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages, began)
+            nonlocal report
+            with recording:
+                of_run = run_id, attempt, rebuild_tables, log.messages, began
+                report = report or RunReport(self.instance, run, *of_run)
+                report.begin()
+                result.run_id = run_id
+                return report
 
         def session() -> SparkSession:
             from cdc_lakehouse.lake.spark import build_session  # noqa: PLC0415
 
-            report().begin()
+            record()
             return build_session(self._config.lake, self._config.storage)
 
         is_pending = may_have_pending_runs(self._home)
@@ -381,7 +389,7 @@ class _Runner:
             self._require_no_other_run(feed)
         lease = take_feed(self.lake, feed.name, run_id)
         # What it writes first is what it has found to do: from then on others see the run.
-        self.lake.on_write = lambda: report().begin()
+        self.lake.on_write = record
         run = FeedRun(
             feed, self.lake, session, frozenset(partitions), frozenset(reload_tables), tuple(repairs),
             log=log, require_lease=lease.require,
@@ -403,7 +411,7 @@ class _Runner:
                         _describe(result, steps)
                     # What has written is reported already, and has the report's id.
                     if is_pending or is_requested or attempt or steps.error or result.run_id or steps.landed.faults:
-                        report().end(steps)
+                        record().end(steps)
                 except Exception as error:  # noqa: BLE001 - Whatever a run fails with is its result.
                     _fail(result, steps.error or error)
         finally:

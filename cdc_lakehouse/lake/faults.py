@@ -19,6 +19,7 @@ from cdc_lakehouse.errors import (
     CdcError,
     ConfigurationError,
     EngineError,
+    RunNotRecordedError,
     SourceUnreachableError,
     TransientError,
     WarehouseFullError,
@@ -32,12 +33,9 @@ if TYPE_CHECKING:
 _SEE_ENGINE: Final = "run again; where it fails again, see what is said before this, and whether it had memory enough"
 
 _AWAY: Final = (
-    EngineError,
-    CatalogUnreachableError,
-    WarehouseUnreachableError,
-    WarehouseFullError,
-    SourceUnreachableError,
-)
+    EngineError, CatalogUnreachableError, WarehouseUnreachableError, WarehouseFullError, SourceUnreachableError,
+    RunNotRecordedError,
+)  # fmt: skip
 _OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 """Errors of the operating system about one file, which a retry does not repair."""
 _OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "ConnectionError", "TimeoutError", "EOFError"})

@@ -490,8 +490,9 @@ def _try(
     """Plan the updates of tables, carry them out in one job, and commit each that succeeds."""
     counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
     turns = [_Turn(replace(each, events=counts.of(each.life.names, above=each.reads_new_events))) for each in changed]
-    io, batch = run.lake.catalog.properties, run.segments.batch
     run.require_lease()
+    # Made before there are threads: it is the run's first write, and what fails with it is of no table.
+    iceberg, io, batch = run.iceberg, run.lake.catalog.properties, run.segments.batch
 
     feed, skips = run.feed, run.feed.policy.quarantine == "skip"
 
@@ -501,7 +502,7 @@ def _try(
         # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
         # decided once all of them are known.
         writes_parts = skips or run.quarantine.has_discarded(changes.life.names)
-        turn.planned = plan_update(feed, tables, run.iceberg, *shown, changes, skips_rejected=writes_parts)
+        turn.planned = plan_update(feed, tables, iceberg, *shown, changes, skips_rejected=writes_parts)
 
     # New tables are made in order: two of them may want one name.
     _each(run.log, turns, plan, 1 if any(turn.changes.state is None for turn in turns) else _AT_ONCE)
@@ -521,7 +522,7 @@ def _try(
 
     def one(turn: _Turn) -> None:
         if turn.planned is not None and turn.updated is not None:
-            commit(run.iceberg, load_file_io(dict(io), turn.planned.update.location), batch, turn.planned, turn.updated)
+            commit(iceberg, load_file_io(dict(io), turn.planned.update.location), batch, turn.planned, turn.updated)
         progress.add()
 
     _each(run.log, sound, one, _AT_ONCE)

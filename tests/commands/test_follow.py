@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import dagster as dg
 import pytest
@@ -19,16 +22,18 @@ from dagster._core.storage.runs.schema import RunStorageSqlMetadata
 from sqlalchemy import event
 
 from cdc_lakehouse.assets.sensors import Decision, poll_source
-from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.run import FollowedFeed, _Runner, follow, prepare_instance, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables import lease
 from cdc_lakehouse.lake.tables.checkpoints import Cut
-from cdc_lakehouse.lake.tables.lease import Lease
+from cdc_lakehouse.lake.tables.events import Events
+from cdc_lakehouse.lake.tables.segments import Archive
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceState
 from tests.kit.dagster_feed import empty_instance
 from tests.kit.lakes import TestLake
+from tests.kit.leases import take_on_a_lost_machine
 from tests.kit.waiting import until
 from tests.pipeline import Sink, lake_in
 
@@ -252,9 +257,7 @@ def test_a_run_with_nothing_to_do_commits_not_even_a_lease(
     # The source does not show it, and the checkpoint stays: it is found by the steps.
     assert [ran(format_version=2), ran(format_version=2)] == [(True, True), (False, False)]
     # What a killed run left is taken over, for a status says that it was killed.
-    with monkeypatch.context() as patch:
-        patch.setattr(Lease, "_renew", lambda _: None)
-        Lease(lake.lake, lake.name, "killed", utc_now).take()
+    take_on_a_lost_machine(lake, "killed")
     monkeypatch.setattr(lease, "_is_gone", lambda _: True)
     assert [ran(format_version=2), ran(format_version=2)] == [(False, True), (False, False)]
     sink.checkpoint(11)
@@ -269,3 +272,44 @@ def writing_end(pipe: Path, reader: subprocess.Popen[str]) -> int:
         except OSError:
             time.sleep(0.1)
     raise AssertionError("the process has ended")
+
+
+def away(*_: object) -> NoReturn:
+    raise SourceUnreachableError("away")
+
+
+def test_a_run_whose_first_writes_are_of_threads_is_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It archives what a run before has landed."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    lake = lake_in(tmp_path, source={"archive": True})
+    sink, runner = Sink(lake.sink, "t", checkpoint=10), _Runner(lake.config, progress="nothing")
+    files = [sink.file("t", at=at) for at in range(1, 9)]
+    monkeypatch.setattr(_Runner, "_start_engine", lambda *_, **__: None)
+    monkeypatch.setattr(Events, "ensure", lambda _: None)
+    monkeypatch.setattr(Events, "writer", away)
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "keep", away)
+        assert runner.try_run(lake.feed).error_class == "SourceUnreachableError"
+    for number in (2, 3):
+        assert runner.try_run(lake.feed).error_class == "SourceUnreachableError"
+        assert [run.is_failure for run in runner.instance.get_runs()] == [True] * number
+    assert len(Archive(lake.lake, lake.name, lake.run().store).copies()) == len(files)
+
+
+def test_a_run_that_dagster_does_not_record_writes_nothing(
+    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    Sink(lake.sink, checkpoint=10)
+    runner = _Runner(lake.config, progress="nothing")
+    assert runner.instance.get_runs() == []
+    with contextlib.closing(sqlite3.connect(tmp_path / "home/history/runs.db")) as storage:
+        storage.execute("CREATE TRIGGER fails BEFORE INSERT ON runs BEGIN INSERT INTO absent VALUES (1); END")
+        failed = runner.try_run(lake.feed)
+        storage.execute("DROP TRIGGER fails")
+    assert (failed.error_class, failed.run_id, failed.exit_code) == ("RunNotRecordedError", None, 1)
+    assert "no such table" in (failed.error or "") and not failed.held
+    assert lake.lake.load(system_table(lake.name, "checkpoints")) is None
+    assert runner.try_run(lake.feed).published

@@ -32,6 +32,7 @@ from cdc_lakehouse.errors import (
     ConfigurationError,
     DdlError,
     EngineError,
+    RunNotRecordedError,
     TransientError,
     WarehouseFullError,
     WarehouseUnreachableError,
@@ -267,6 +268,7 @@ FAULTS: list[tuple[type[CdcError] | None, list[Exception]]] = [
         JavaError("java.lang.OutOfMemoryError: Java heap space"),
         JavaError("org.apache.spark.SparkException: Job aborted"),
     ]),
+    (RunNotRecordedError, [RunNotRecordedError("no")]),
     (CatalogUnreachableError, [
         ServiceUnavailableError("503"), JavaError(_SQL, "org.sqlite.SQLiteException: [SQLITE_BUSY] x"),
         JavaError(_SQL, "org.postgresql.util.PSQLException: FATAL: the database system is shutting down"),
