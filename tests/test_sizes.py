@@ -14,18 +14,18 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_024, 5),
-    "cdc_lakehouse/assets": (2_435, 11),
+    "cdc_lakehouse/assets": (2_439, 11),
     "cdc_lakehouse/changelog": (5_662, 16),
-    "cdc_lakehouse/commands": (3_900, 18),
+    "cdc_lakehouse/commands": (3_908, 18),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (6_141, 22),
-    "cdc_lakehouse/lake": (11_263, 31),
+    "cdc_lakehouse/lake": (11_261, 31),
     "cdc_lakehouse/operate": (2_531, 8),
-    "cdc_lakehouse/pipeline": (6_053, 17),
+    "cdc_lakehouse/pipeline": (6_054, 17),
     "cdc_lakehouse/sample": (701, 3),
     "cdc_lakehouse/sources": (6_213, 29),
-    "cdc_lakehouse/*.py": (908, 6),
-    "tests": (34_765, 253),
+    "cdc_lakehouse/*.py": (915, 6),
+    "tests": (34_811, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
