@@ -28,7 +28,6 @@ from cdc_lakehouse.decoders.problems import (
     Rejected,
 )
 
-_RESOLUTION_MS: Final = 1000
 WINDOW: Final = 20_000
 """The number of messages of a partition that are remembered. A redelivery from further back is treated as new, as a
 whole and in order: at its end the rows are as before, but statements are applied twice, or hold their table."""
@@ -195,6 +194,7 @@ class PartitionSummary:
     """What a task found in a partition and batch besides the rows. All times are TSO.
 
     `seed`: the greatest commit-ts of all batches before. `last_ts`: that of a row or statement of the partition.
+    `late_before`: messages before this offset were waiting when an earlier batch landed without them, 0 for none.
     `ended_ts`: that of its last complete transaction, None where messages do not show where transactions end.
     `replays`: the number of messages that were left out because they had been delivered before. `statements`,
     `observed`: DDL, and the first row with some columns, each with the offset of its message. `lossy`: the number of
@@ -210,6 +210,7 @@ class PartitionSummary:
     seed: int
     last_ts: int
     watermark: int | None = None
+    late_before: int = 0
     ended_ts: int | None = None
     others: Counter[str] = field(default_factory=Counter[str])
     tombstones: Counter[str] = field(default_factory=Counter[str])
@@ -229,14 +230,15 @@ class PartitionSummary:
     )
     option_conflict: OptionConflict | None = None
 
-    def commit_ts(self, commit_ts: int | None, *times_ms: int | None) -> int | None:
-        """Return the commit-ts of the next row or statement; None if it was delivered before: at or below the
-        partition's watermark. Where the message has none it is made from the first of some times (milliseconds) that is
-        valid, and always exceeds the partition's last one. It also exceeds those of earlier batches, unless its time
-        shows that the partition was read later than others: sources tell times in seconds."""
+    def commit_ts(self, commit_ts: int | None, offset: int, *times_ms: int | None) -> int | None:
+        """Return the commit-ts of the row or statement that comes next, at this offset; None if it was delivered
+        before: at or below the partition's watermark. Where the message has none it is made from the first of some
+        times (milliseconds) that is valid, and always exceeds the partition's last one. It also exceeds those of
+        earlier batches, as what is sent after them comes after them whatever its time says: a statement's is when it
+        began. A late message alone keeps its own time."""
         if commit_ts is None:
             moment = next((time for time in times_ms if time is not None and is_time_ms(time)), 0)
-            if not moment or (moment + _RESOLUTION_MS) << LOGICAL_BITS > self.seed:
+            if offset >= self.late_before or not (moment or self.last_ts):
                 self.last_ts = max(self.last_ts, self.seed)
             self.last_ts = max(self.last_ts + 1, moment << LOGICAL_BITS)
         elif commit_ts <= (self.watermark or 0):

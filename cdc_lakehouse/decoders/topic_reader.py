@@ -144,6 +144,9 @@ class TopicFormat:
     positions: Mapping[int, Mapping[tuple[str, int], tuple[int, int]]]
     """By batch, the last commit-ts and the watermark (or 0) of each partition as the batch begins: what is at or below
     the watermark has been sent before."""
+    late_before: Mapping[int, Mapping[tuple[str, int], int]]
+    """By batch, for partitions that were behind, the offset before which messages were waiting when the batch before it
+    landed."""
     takes: Callable[[str, str], bool]
     landed_ms: Mapping[int, int]
     """The time at which each batch landed, in milliseconds since 1970. The times of messages are validated against it,
@@ -238,8 +241,9 @@ class TopicReader:
                 if (summary.watermark or 0) > watermarks[-1]:
                     places.append(at)
                     watermarks.append(summary.watermark or 0)
-            elif not self._take(summary, row, summary.commit_ts(row.commit_ts, row.time_ms), date, segment, offset):
-                summary.others[segment] += 1
+            else:
+                commit_ts = summary.commit_ts(row.commit_ts, offset, row.time_ms)
+                summary.others[segment] += not self._take(summary, row, commit_ts, date, segment, offset)
             if self._size >= _BYTES_AT_ONCE or len(self._rows) >= _ROWS_AT_ONCE:
                 yield from self.rest()
         for rows in columns:
@@ -313,7 +317,8 @@ class TopicReader:
             last_ts, sent = self._topic_format.positions[number].get((topic, partition), (0, 0))
             # Of a server's log there is one: what is read after something else comes after it.
             last_ts = seed if self._format.transactions == "all" else last_ts
-            self.summaries[place] = PartitionSummary(seed, last_ts, sent or None)
+            late_before = self._topic_format.late_before[number].get((topic, partition), 0)
+            self.summaries[place] = PartitionSummary(seed, last_ts, sent or None, late_before)
             self._states[place] = (
                 PartitionSequence(self._format),
                 ColumnObserver(in_table_order=self._format.in_table_order),
@@ -352,7 +357,7 @@ class TopicReader:
             elif isinstance(part, TransactionEnd):
                 summary.ended_ts = summary.last_ts
             else:
-                commit_ts = summary.commit_ts(origin.commit_ts, origin.time_ms, clock_ms)
+                commit_ts = summary.commit_ts(origin.commit_ts, offset, origin.time_ms, clock_ms)
                 if isinstance(part, RowChange):
                     row = UsualRow.of(part, origin)
                     is_event = self._take(summary, row, commit_ts, record.feed_date, segment, offset)

@@ -13,7 +13,6 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -22,7 +21,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation, ObservedColumn
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource
-from cdc_lakehouse.config.reporting import plural
+from cdc_lakehouse.config.reporting import plural, some
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Decode, Format, Options
 from cdc_lakehouse.decoders.problems import Rejected
@@ -57,6 +56,7 @@ from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, Offset
 _LOOKED_AT: Final = 500
 """Messages of a partition to read. TiCDC sends a watermark every second."""
 _BYTES: Final = 1 << 20
+_NOTHING: Final = Position(BEGINNING, BEGINNING, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,6 @@ class RecordSource(LogSource):
         self.database, self.has_labels = form.database, form.labels == "labels"
         self.has_options, self.has_lossy_text = form.can_contradict_options, form.lossy_columns is not None
         self.shows_time = form.watermarks(self._options)
-        self._behind: AbstractSet[tuple[str, int]] = frozenset()
-        """The partitions that this run has read, and not to their ends."""
         self._log: tuple[list[Statement | ObservedColumns], Sequence[SchemaChange], History] | None = None
         self._loaded: tuple[Sequence[SchemaChange], list[SchemaChange], History] | None = None
 
@@ -180,6 +178,7 @@ class RecordSource(LogSource):
                 segment=each.segment,
                 kind=OFFSETS,
                 feed_date=each.dates[0] if each.dates else None,
+                file_index=each.late_before or None,
                 size=each.bytes,
                 record_batch=record_batch,
                 batch=batch,
@@ -309,9 +308,13 @@ class RecordSource(LogSource):
         batches, landed_ms = sorted(landed), {number: round(at.timestamp() * 1000) for number, at in landed.items()}
         seeds = {number: run.signals.last_ts(number) for number in batches}
         positions = {number: run.signals.positions_before(number) for number in batches}
+        late_before: dict[int, dict[tuple[str, int], int]] = {number: {} for number in batches}
+        for each in segments:
+            if each.record_batch is not None and each.file_index is not None:
+                late_before[each.record_batch][parse_segment(each.segment)[0]] = each.file_index
         topic_format = TopicFormat(
-            self._format.name, self._options, seeds, positions, taken.takes, landed_ms, self._has_record_times,
-            ignores_tombstones=run.feed.policy.tombstones == "ignore",
+            self._format.name, self._options, seeds, positions, late_before, taken.takes, landed_ms,
+            self._has_record_times, ignores_tombstones=run.feed.policy.tombstones == "ignore",
         )  # fmt: skip
         wanted = wanted_records(run, self._format, batches)
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
@@ -368,7 +371,7 @@ class RecordSource(LogSource):
             return max(ended, default=BEGINNING)
         last = max((place.last_ts for place in positions.values()), default=BEGINNING)
         # Other partitions are read beyond what one that was not read up has next.
-        behind = [place.last_ts for partition, place in positions.items() if partition in self._behind]
+        behind = [positions.get(each, _NOTHING).last_ts for each in self._waited_for()]
         if self._format.transactions == "some":
             behind += [
                 place.ended_ts
@@ -377,6 +380,13 @@ class RecordSource(LogSource):
             ]
         return min([last, *behind])
 
+    def _waited_for(self) -> list[LogPartition]:
+        """Return the partitions beyond which no cut goes, until they are read up. One that a fault keeps from going on
+        is not waited for."""
+        if self._format.watermarks(self._options) or self._format.transactions == "all":
+            return []
+        return landed_state(self._run.lake, self._run.feed.name).not_read_up()
+
     def _least_watermark(self, positions: Mapping[tuple[str, int], Position]) -> int:
         """Return the least watermark of all partitions, without topics that receive nothing more: TiCDC sends
         watermarks to topics of active tables only.
@@ -384,7 +394,6 @@ class RecordSource(LogSource):
         A feed continues without a topic when all tables that it delivered are dropped or renamed away at the least
         watermark of the others, and the topic has landed up to its current end: TiCDC sends a watermark when all rows
         up to it are in their topics. It also continues without a topic that the configuration leaves out."""
-        nothing = Position(BEGINNING, BEGINNING, None)
         topics = landed_state(self._run.lake, self._run.feed.name).landed.topics
         source = self._run.feed.kafka
         # Of a topic that is named and has not been there yet nothing is known: it may hold rows of any time.
@@ -393,7 +402,7 @@ class RecordSource(LogSource):
             [
                 *unseen,
                 *(
-                    (min(positions.get((name, number), nothing).watermark for number in topic.ends), name)
+                    (min(positions.get((name, number), _NOTHING).watermark for number in topic.ends), name)
                     for name, topic in topics.items()
                     if topic.ends and source.takes(name)
                 ),
@@ -505,9 +514,10 @@ class Topics(RecordSource):
         pending = find_pending(source, read_topics(source), landed)
         ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
         appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
-        ends = landed_state(run.lake, run.feed.name).landed.end
-        # One that a fault keeps from going on is not waited for.
-        self._behind = {each for each, (start, end) in pending.offsets.items() if start < (ends(each) or start) < end}
+        if waited_for := self._waited_for():
+            run.log.info(
+                "the cut goes no further than what was read of %s: more waits there", some([*map(str, waited_for)])
+            )
         return appended.batch, [*pending.faults, *appended.faults]
 
     def _pending(self) -> Pending:

@@ -60,11 +60,14 @@ def parse_segment(name: str) -> tuple[LogPartition, int]:
 @dataclass(frozen=True, slots=True)
 class LandedTopic:
     """What the lake has of a topic: for each partition everything before an offset. `record_bytes` is the average size
-    of a record in its last batch, None before the first."""
+    of a record in its last batch, None before the first. `behind` are the partitions that the feed's last batch did not
+    read up, each with its end as it was then: what is before that was there when the others were read. None: it could
+    not be asked for."""
 
     id: str
     ends: Mapping[int, int]
     record_bytes: float | None = None
+    behind: Mapping[int, int | None] = field(default_factory=dict[int, "int | None"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,13 @@ class LandedOffsets:
         """Return the first offset of a partition that is not in the lake; None where the lake has nothing of it."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.ends.get(partition.number)
+
+    def late_before(self, partition: LogPartition, end: int) -> int:
+        """Return the offset before which messages of a partition, which now has this end, were waiting when the last
+        batch landed; 0 where it was read up, or was not there."""
+        topic = self.topics.get(partition.topic)
+        late = 0 if topic is None else topic.behind.get(partition.number, 0)
+        return end if late is None else late
 
     def record_bytes(self, topic: str) -> float | None:
         """Return the average bytes of a record in the topic's last batch; None where the lake has nothing of it."""

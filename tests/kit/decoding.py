@@ -181,6 +181,7 @@ class Reading:
         self._ends: list[int] = []
         self._batch, self._last_ts, self._last_of = 0, 0, dict[int, int]()
         self.landed_ms, self.record_ms, self.has_record_times = END_MS, 0, True
+        self.late_before: list[int] = []
 
     def read(self, partitions: Partitions, ends: Sequence[int] | None = None) -> None:
         ends = ends or [len(values) for values in partitions]
@@ -191,6 +192,7 @@ class Reading:
             self._options,
             {self._batch: self._last_ts},
             {self._batch: {("t", number): (last, 0) for number, last in self._last_of.items()}},
+            {self._batch: {("t", number): offset for number, offset in enumerate(self.late_before)}},
             lambda *_: True,
             {self._batch: self.landed_ms},
             has_record_times=self.has_record_times,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import pytest
@@ -46,10 +46,14 @@ class MemoryTopic:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._messages: dict[int, list[dict[str, Any]]] = {}
+        self.unreadable: set[int] = set()
+        self.away: set[int] = set()
         for module in (topics, detect, kafka):
             monkeypatch.setattr(module, "read_topics", self._topics)
         for module in (record_writer, topics, reading):
-            monkeypatch.setattr(module, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges))
+            monkeypatch.setattr(
+                module, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges, self.unreadable)
+            )
 
     def send(self, messages: Iterable[dict[str, Any]]) -> None:
         """Messages with `partition`, `key`, `value` (texts; `b64`: bytes in base64) and `timestamp`."""
@@ -68,18 +72,23 @@ class MemoryTopic:
         return TopicWriter(send, 2, True, random.Random(1), encode)
 
     def _topics(self, source: KafkaSource, *_: object) -> tuple[Topic, ...]:
-        partitions = {number: Bounds(0, len(found)) for number, found in self._messages.items()}
+        partitions = {
+            number: Bounds(0, len(found)) for number, found in self._messages.items() if number not in self.away
+        }
         return tuple(Topic(name, name, partitions) for name in source.topics or ())
 
 
 class _MemoryReader:
-    def __init__(self, messages: Mapping[int, Sequence[dict[str, Any]]], ranges: Sequence[OffsetRange]) -> None:
-        self._messages, self.ends, self.faults = messages, {part: part.end for part in ranges}, list[CdcError]()
+    def __init__(
+        self, messages: Mapping[int, Sequence[dict[str, Any]]], ranges: Sequence[OffsetRange], unreadable: Set[int]
+    ) -> None:
+        self._messages, self.faults = messages, list[CdcError]()
+        self.ends = {part: part.start if part.partition.number in unreadable else part.end for part in ranges}
 
     def messages(self) -> Iterator[Messages]:
-        for part in self.ends:
+        for part, end in self.ends.items():
             found = Messages(part)
-            for offset in range(part.start, part.end):
+            for offset in range(part.start, end):
                 message = self._messages[part.partition.number][offset]
                 found.offsets.append(offset)
                 found.timestamps.append((1, message["timestamp"]))

@@ -20,8 +20,9 @@ from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.topics import beginnings_of, wanted_records
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange, parse_segment
 from tests.kit.decoding import Reading
+from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake
 from tests.lake import NOON
 from tests.pipeline import DAY, lake_in
@@ -167,3 +168,32 @@ def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> N
     assert "no longer in `records`" in held
     lake.configure(tables={})
     assert len(lake.run().holds({}, 1)) == 2
+
+
+def test_messages_left_behind_by_a_batch_are_late_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By batch: what is sent to partitions before it, which one cannot be read or asked for its end, and what lands:
+    (first offset, records, offset before which they are late)."""
+    topic = MemoryTopic(monkeypatch)
+    caplog.set_level("INFO", "cdc_lakehouse")
+    source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "k:9092", "topics": ["x"], "max_records": 4}
+    lake = lake_in(tmp_path, source=source)
+    steps: list[tuple[dict[int, int], set[int], set[int], dict[int, tuple[int, int, int | None]]]] = [
+        ({0: 1, 1: 1}, set(), set(), {0: (0, 1, None), 1: (0, 1, None)}),
+        ({0: 5, 1: 1}, set(), set(), {0: (1, 3, None), 1: (1, 1, None)}),
+        ({0: 1, 1: 1}, set(), set(), {0: (4, 3, 6), 1: (2, 1, None)}),
+        ({0: 1, 1: 1}, {1}, set(), {0: (7, 1, None)}),
+        ({0: 1, 1: 1}, set(), set(), {0: (8, 1, None), 1: (3, 2, 4)}),
+        ({0: 1, 1: 1}, set(), {1}, {0: (9, 1, None)}),
+        ({0: 1, 1: 1}, set(), set(), {0: (10, 1, None), 1: (5, 2, 7)}),
+        ({1: 1}, {1}, set(), {}),
+        ({0: 1, 2: 1}, set(), set(), {0: (11, 1, None), 1: (7, 1, None), 2: (0, 1, None)}),
+    ]
+    for sent, topic.unreadable, topic.away, expected in steps:
+        for number, count in sent.items():
+            topic.send([{"partition": number, "key": None, "value": "{}", "timestamp": 0}] * count)
+        caplog.clear()
+        found = [(parse_segment(each.segment), each) for each in lake.run().source.land().new]
+        assert {part.number: (start, each.lines, each.file_index) for (part, start), each in found} == expected
+        assert ("was read of x/0: more waits there" in caplog.text) == (sum(sent.values()) == 6)

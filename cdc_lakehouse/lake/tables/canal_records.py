@@ -168,7 +168,7 @@ def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
             continue
         for part in message.parts:
             if isinstance(part, RowChange | Ddl):
-                commit_ts = summary.commit_ts(None, message.origin.time_ms)
+                commit_ts = summary.commit_ts(None, 0, message.origin.time_ms)
                 assert commit_ts is not None, "entries have none of their own"
                 yield commit_ts
 

@@ -88,7 +88,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LandedSegment:
-    """A range of offsets that is in `records`: from `start` to before `end`. `dates` are its feed dates."""
+    """A range of offsets that is in `records`: from `start` to before `end`. `dates` are its feed dates. `late_before`
+    is as in `PartitionSummary`."""
 
     segment: str
     partition: LogPartition
@@ -97,6 +98,7 @@ class LandedSegment:
     records: int
     bytes: int
     dates: tuple[str, ...]
+    late_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +136,29 @@ class LandedState:
                 ends={**known.ends, **own},
                 record_bytes=known.record_bytes if size is None else size,
             )
+        if batch is not None:
+            topics = {name: replace(topic, behind=_behind(name, topic, pending)) for name, topic in topics.items()}
         return replace(self, landed=LandedOffsets(topics, began=True), last=batch or self.last)
+
+    def not_read_up(self) -> list[LogPartition]:
+        """Return the partitions that the last batch has read, and not to their ends."""
+        partitions = {segment.partition for segment in self.last.segments}
+        return sorted(each for each in partitions if each.number in self.landed.topics[each.topic].behind)
 
     def as_properties(self) -> dict[str, str]:
         """Return the state as table properties, which `state_of` reads. Each topic has its own property, because some
         catalogs keep properties in a database with size limits."""
         topics = {
-            LANDED + name: json.dumps({"id": topic.id, "ends": dict(topic.ends), "bytes": topic.record_bytes})
+            LANDED + name: json.dumps(
+                {"id": topic.id, "ends": dict(topic.ends), "bytes": topic.record_bytes, "behind": dict(topic.behind)}
+            )
             for name, topic in self.landed.topics.items()
         }
         segments = [
-            [each.segment, *each.partition, each.start, each.end, each.records, each.bytes, each.dates]
+            [each.segment, *each.partition, each.start, each.end, each.records, each.bytes, each.dates,
+             each.late_before]
             for each in self.last.segments
-        ]
+        ]  # fmt: skip
         return {**topics, BATCH: str(self.last.number), BATCH_SEGMENTS: json.dumps(segments)}
 
 
@@ -157,10 +169,13 @@ def state_of(table: Table | None) -> LandedState:
         if key.startswith(LANDED):
             stored: dict[str, Any] = json.loads(value)
             ends = {int(number): end for number, end in stored["ends"].items()}
-            topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"])
+            behind = {int(number): end for number, end in stored.get("behind", {}).items()}
+            topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"], behind)
     segments = [
-        LandedSegment(segment, LogPartition(topic, number), start, end, records, size, tuple(dates))
-        for segment, topic, number, start, end, records, size, dates in json.loads(properties.get(BATCH_SEGMENTS, "[]"))
+        LandedSegment(segment, LogPartition(topic, number), start, end, records, size, tuple(dates), *late_before)
+        for segment, topic, number, start, end, records, size, dates, *late_before in json.loads(
+            properties.get(BATCH_SEGMENTS, "[]")
+        )
     ]
     last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
     landed, removed = LandedOffsets(topics, began=BATCH in properties), properties.get(REMOVED_UPTO, "")
@@ -174,6 +189,11 @@ def records_table(feed: str) -> Identifier:
 def landed_state(lake: Lake, feed: str) -> LandedState:
     """Return the state of a feed's `records`. After a crash, nothing else may know of its last batch yet."""
     return state_of(lake.load(records_table(feed)))
+
+
+def _behind(name: str, topic: LandedTopic, pending: Pending) -> dict[int, int | None]:
+    listed = {partition.number: end for partition, (_, end) in pending.offsets.items() if partition.topic == name}
+    return {number: listed.get(number) for number, end in topic.ends.items() if listed.get(number) != end}
 
 
 def _record_bytes(segments: Iterable[LandedSegment]) -> float | None:
@@ -472,7 +492,9 @@ class Records:
         self._lake.on_write()
         table = table or self._commits.create()
         landed = self._read(table, ranges, state, batch)
-        now = LandedBatch(batch, landed.segments)
+        late_before = {each: state.landed.late_before(each, end) for each, (_, end) in pending.offsets.items()}
+        segments = (replace(each, late_before=late_before[each.partition]) for each in landed.segments)
+        now = LandedBatch(batch, tuple(segments))
         after = state.after(pending, now if now.segments else None)
         if after != state:
             summary = offsets_summary(now) if now.segments else {}

@@ -65,7 +65,8 @@ class Segment:
     """One row of the table. Times are UTC, `size` is in bytes, counts are None until it is decoded.
 
     A file has a table, a version, an index, an etag and a modification time. Offsets hold rows of many tables, and
-    belong to `record_batch` of `records`. A dump's file has its table, an etag, and as version the commit-ts of its
+    belong to `record_batch` of `records`; their index is the offset before which they are late (as `late_before` of
+    `PartitionSummary`), None where none is. A dump's file has its table, an etag, and as version the commit-ts of its
     rows; a table without rows has one without content. Moved rows have a table, the version that the DDL made, and the
     `fingerprint` of their input, None once no DDL of the history moves them: then they have no events. A repair has a
     table, as version the commit-ts of the cut that differed, and the person who requested it (`requested_by`).
