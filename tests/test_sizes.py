@@ -18,14 +18,14 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_662, 16),
     "cdc_lakehouse/commands": (3_908, 18),
     "cdc_lakehouse/config": (1_947, 7),
-    "cdc_lakehouse/decoders": (6_141, 22),
-    "cdc_lakehouse/lake": (11_261, 31),
+    "cdc_lakehouse/decoders": (6_148, 22),
+    "cdc_lakehouse/lake": (11_284, 31),
     "cdc_lakehouse/operate": (2_531, 8),
-    "cdc_lakehouse/pipeline": (6_054, 17),
+    "cdc_lakehouse/pipeline": (6_064, 17),
     "cdc_lakehouse/sample": (701, 3),
-    "cdc_lakehouse/sources": (6_213, 29),
+    "cdc_lakehouse/sources": (6_223, 29),
     "cdc_lakehouse/*.py": (915, 6),
-    "tests": (34_811, 253),
+    "tests": (34_854, 253),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
