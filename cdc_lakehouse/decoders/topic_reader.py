@@ -20,7 +20,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import AHEAD_MS, END_TS, LOGICAL_BITS
-from cdc_lakehouse.decoders.arrow import Positions, batch_of, where
+from cdc_lakehouse.decoders.arrow import Mask, Positions, batch_of, where
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS
 from cdc_lakehouse.decoders.format import RowShape, UsualRow, UsualRows
 from cdc_lakehouse.decoders.registry import format_of
@@ -439,14 +439,16 @@ _LEAST_TOGETHER: Final = 1000
 def _by_place(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield records of one topic, partition and batch together, in their order."""
     topics = batch.column("topic").dictionary_encode().indices
-    places = np.column_stack([topics, batch.column("partition"), batch.column("batch")])
+    places = np.array([topics, batch.column("partition"), batch.column("batch")])
     starts = _starts(places)
     if len(starts) > 1 and len(starts) * _LEAST_TOGETHER > batch.num_rows:
-        order = np.lexsort(places.T)
-        batch, starts = batch.take(pa.array(order)), _starts(places[order])
+        order = np.lexsort(places)
+        batch, starts = batch.take(pa.array(order)), _starts(places[:, order])
     for start, end in itertools.pairwise([*starts.tolist(), batch.num_rows]):
         yield batch.slice(start, end - start)
 
 
 def _starts(places: Positions) -> Positions:
-    return np.flatnonzero((np.diff(places, axis=0, prepend=-1) != 0).any(axis=1))
+    is_new: Mask = np.ones(places.shape[1], bool)
+    is_new[1:] = (places[:, 1:] != places[:, :-1]).any(axis=0)
+    return np.flatnonzero(is_new)

@@ -509,11 +509,8 @@ def _by_head(values: pa.Array) -> Iterator[tuple[bytes, Lines]]:
     lines = Lines(text, starts[numbers], stops[numbers], numbers)
     heads = cut(text, lines.starts, lines.starts + places[numbers]).dictionary_encode()
     of_head = heads.indices.to_numpy()
-    order = np.argsort(of_head, kind="stable")
-    counts = np.bincount(of_head, minlength=len(heads.dictionary))
-    for head, which in zip(heads.dictionary.to_pylist(), np.split(order, np.cumsum(counts)[:-1]), strict=True):
-        if len(which) >= LEAST:
-            yield head, lines.taken(which)
+    for number in np.flatnonzero(np.bincount(of_head) >= LEAST).tolist():
+        yield heads.dictionary[number].as_py(), lines.taken(of_head == number)
 
 
 FORMAT: Final = Format(
