@@ -93,8 +93,7 @@ def test_page_has_charts_of_cuts_with_units(lake: TestLake) -> None:
 def test_page_has_bytes_of_tables_under_their_last_name(lake: TestLake) -> None:
     """The table of the first cut was dropped, and an older one has its name."""
     now = utc_now()
-    for create_at, table in ((1, "b"), (2, "a")):
-        create(lake, table, at=create_at)
+    create(lake, "b", "a")
     for minutes, snapshot in ((40, 77), (30, None)):
         at = before(now, minutes)
         publish(lake, {"a": (snapshot, 1)}, at=at, published=now - datetime.timedelta(minutes=minutes))

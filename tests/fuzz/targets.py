@@ -194,7 +194,8 @@ def _ticdc_messages() -> list[Variant]:
 
 def _server() -> list[Variant]:
     """Each packet in its turn: one of them is another one, with the right length or with none."""
-    packets = [HANDSHAKE, DONE, DONE, batch(1, *capture(SOURCES[0]).entries[:2])]
+    entries = capture(SOURCES[0]).entries[:2]
+    packets = [HANDSHAKE, DONE, DONE, batch(1, *entries), batch(2, *entries)]
 
     def converse(said: bytes, place: int, *, framed: bool) -> None:
         def handler(connected: socket.socket) -> None:
@@ -204,8 +205,8 @@ def _server() -> list[Variant]:
                 if given != packet:
                     # The client may wait for more: then the server goes.
                     connected.settimeout(0.05)
-                # The client rolls back before it asks.
-                for _ in range(2 if number == 2 else 1):
+                # The client rolls back before it asks, and after the first batch.
+                for _ in range(2 if number in (2, 3) else 1):
                     heard(connected)
 
         with (
