@@ -445,8 +445,8 @@ class _Runner:
             if steps.run.source.look_takes or steps.run.source.poll(None).waiting:
                 return None
             _describe(result, steps)
-            # An error of one table holds it, and comes no further.
-            return None if result.error or steps.landed.faults else result
+            # An error of one table holds it, and comes no further. Another run may have begun meanwhile.
+            return None if result.error or steps.landed.faults or last_holder(self.lake, feed.name) != last else result
         except Exception:  # noqa: BLE001 - Whatever it is: the run says it.
             return None
         finally:

@@ -394,8 +394,9 @@ def _jvm_of(settings: Mapping[str, str]) -> JavaGateway:
     return gateway
 
 
-_CATALOGS: Final = WeakKeyDictionary[JavaGateway, dict[str, Any]]()
-"""The open catalogs of each JVM, by their settings."""
+_CATALOGS: Final = WeakKeyDictionary[JavaGateway, dict[Any, tuple[dict[str, str], Any]]]()
+"""By warehouse and URI, the open catalogs of each JVM and their settings. One with newer credentials takes the place of
+the one before, which the JVM frees once nobody uses it."""
 
 
 def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]:
@@ -406,12 +407,12 @@ def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]
     jvm: Any = gateway.jvm
     settings |= catalog_settings(config, storage)
     options = {key.removeprefix(f"{_PREFIX}."): settings[key] for key in settings if key.startswith(f"{_PREFIX}.")}
-    catalogs, name = _CATALOGS.setdefault(gateway, {}), repr(sorted(options.items()))
-    if name not in catalogs:
+    catalogs, place = _CATALOGS.setdefault(gateway, {}), (config.warehouse, options.get("uri"))
+    if place not in catalogs or catalogs[place][0] != options:
         hadoop = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(jvm.org.apache.spark.SparkConf())
         _use_file_io(jvm, hadoop, spark_file_io(config.warehouse, storage))
-        catalogs[name] = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, options, hadoop)
-    return gateway, catalogs[name]
+        catalogs[place] = options, jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, options, hadoop)
+    return gateway, catalogs[place][1]
 
 
 def _keep_jars(session: SparkSession, config: LakeConfig) -> None:

@@ -453,11 +453,9 @@ def _update_tables(
 
 
 def _give_names(
-    tables: CurrentTables,
-    iceberg: Callable[[], IcebergJavaApi],
-    done: Sequence[_Turn],
+    tables: CurrentTables, iceberg: Callable[[], IcebergJavaApi], done: Sequence[_Turn],
     lives: Mapping[str, Incarnation],
-) -> tuple[list[AppliedTable], Holds]:
+) -> tuple[list[AppliedTable], Holds]:  # fmt: skip
     """Give updated tables their names; return what was applied, and holds for those that cannot get theirs. `lives` are
     all tables of the feed."""
 

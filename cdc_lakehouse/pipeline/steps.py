@@ -29,7 +29,7 @@ from cdc_lakehouse.pipeline.changes import is_purged
 from cdc_lakehouse.pipeline.dump import DumpSource
 from cdc_lakehouse.pipeline.holds import hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun, load_changes
 from cdc_lakehouse.pipeline.source import Landed, Source
 
 # The limit of quarantined rows (`policy.max_quarantined_rows`) is one of what a run has landed: segments with one
@@ -274,9 +274,12 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
 def _evolve(run: FeedRun, source: Source, upto: int | None) -> Sequence[TableVersion]:
     found, rejected = source.schema_changes(upto)
     known = run.history.changes
-    held = run.history.held_by_rows(upto) if source is run.source else set[str]()
-    explained = held - {change.origin for change in found}  # By a statement that was read late.
     new = [change for change in found if known.get(change.origin) != change]
+    kinds = {"row", "contradiction"} if source is run.source else set[str]()
+    if load_changes(run.history):
+        # What a row contradicts may be the dump, which the log does not know: the record judges it with both.
+        kinds &= {"contradiction"} if any(change.kind == "text" for change in new) else set[str]()
+    explained = run.history.held_by_rows(kinds, upto) - {change.origin for change in found}  # By a late statement.
     versions = run.history.record(new, run.clock(), explained)
     if versions:
         run.log.info("recorded %s", plural(len(versions), "schema version"))
@@ -339,8 +342,7 @@ def _purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
     """Remove the dropped tables among `lives` whose policy is `purge`, with their data. Tables of other feeds stay.
 
     Each run checks all of them, because the previous run may have ended between its cut and this. A table that cannot
-    be removed stays, and the log says why.
-    """
+    be removed stays, and the log says why."""
     tables = CurrentTables(run.lake, run.feed)
     for life in lives.values():
         if life.dropped_ts is None or not is_purged(run.feed, life):

@@ -22,6 +22,7 @@ from dagster._core.storage.runs.schema import RunStorageSqlMetadata
 from sqlalchemy import event
 
 from cdc_lakehouse.assets.sensors import Decision, poll_source
+from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands.run import FollowedFeed, _Runner, follow, prepare_instance, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
@@ -262,6 +263,18 @@ def test_a_run_with_nothing_to_do_commits_not_even_a_lease(
     assert [ran(format_version=2), ran(format_version=2)] == [(False, True), (False, False)]
     sink.checkpoint(11)
     assert ran(format_version=2) == (True, True)
+
+
+def test_a_run_that_sees_another_begin_says_so(lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has nothing to do, and looks without the lease."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(lease.Lease, "_renew", lambda _: None)
+    Sink(lake.sink, checkpoint=10)
+    runner, other = _Runner(lake.config, progress="nothing"), lease.Lease(lake.lake, lake.name, "other", utc_now)
+    assert runner.try_run(lake.feed).published
+
+    monkeypatch.setattr("cdc_lakehouse.commands.run.commit_time", lambda ts: (other.take(), commit_time(ts))[1])
+    assert runner.try_run(lake.feed).error_class == "ConcurrentRunError"
 
 
 def writing_end(pipe: Path, reader: subprocess.Popen[str]) -> int:

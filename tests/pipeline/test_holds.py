@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.history import ObservedColumns, schema_changes
+from cdc_lakehouse.changelog.history import ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.commands.common import problem_lines
 from cdc_lakehouse.decoders.problems import EXPIRED_FILES, LISTED_PER_SEGMENT, Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.operate.decisions import hold_table
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.steps import Steps, evolve
+from cdc_lakehouse.pipeline.steps import Steps, _evolve, evolve
 from tests.kit.decoding import Reading
+from tests.kit.lakes import TestLake
 from tests.lake import CREATE, DROP, NOON, RENAME, change, segment, text
 from tests.pipeline import DAY, T0, Sink, lake_in
 
@@ -201,3 +203,23 @@ def test_however_many_bad_messages_name_a_table_it_alone_is_held(
     quarantine(run, *(each for found in reading.summaries.values() for bad in found.bad.values() for each in bad))
     assert run.quarantine.count() == times
     assert sorted(holds(run, 10 << 18)) == held
+
+
+def test_a_row_that_contradicts_a_dump_holds_whatever_rows_are_read_late(lake: TestLake) -> None:
+    columns, load = (("id", "int"), ("c", "int")), "CREATE TABLE t (id INT PRIMARY KEY, c DATE)"
+    log: list[Statement | ObservedColumns] = [ObservedColumns(110, "d", "t", columns, ("id",), "p0:1")]
+    lake.run().history.record([SchemaChange(100, "d", "t", None, load, (), "//dump/100/t", kind="load")], NOON)
+
+    def holds() -> list[str]:
+        run = lake.run()
+        found = schema_changes(log, escapes=True)
+        source: Any = SimpleNamespace(schema_changes=lambda _: (found, ()), schema_faults=set())
+        vars(run)["source"] = source
+        _evolve(run, source, None)
+        return [version.origin for version in run.history.history.versions if version.effect == "hold"]
+
+    assert holds() == ["p0:1"]
+    log.append(ObservedColumns(90, "d", "t", columns, ("id",), "p1:1"))
+    assert holds() == ["p0:1"]
+    log.append(Statement(105, "d", "t", "ALTER TABLE t MODIFY c INT", "p1:2"))
+    assert holds() == []

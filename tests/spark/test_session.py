@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.lake.spark import class_archive
+from cdc_lakehouse.config import LakeConfig, StorageConfig
+from cdc_lakehouse.lake.spark import _CATALOGS, class_archive, open_catalog
 from tests.kit.lakes import lake_section
 
 pytestmark = pytest.mark.spark
@@ -104,6 +105,20 @@ def test_a_session_starts_from_the_archive_of_classes(spark: SparkSession) -> No
     gateway: Any = spark.sparkContext._gateway
     mapped = Path("/proc", str(gateway.proc.pid), "maps").read_text(encoding="utf-8")
     assert f"{class_archive()}\n" in mapped, "`make setup` makes it, and the JVM finds that it fits"
+
+
+def test_a_catalog_with_other_credentials_replaces_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+    opened: list[Any] = []
+    for place, token in [("a", "1"), ("b", "1"), ("a", "2"), ("a", "2"), ("b", "1")]:
+        section = lake_section(tmp_path / place)
+        section["catalog"]["token"] = token
+        (tmp_path / place).mkdir(exist_ok=True)
+        gateway, catalog = open_catalog(LakeConfig.model_validate(section), StorageConfig.nothing())
+        opened.append(catalog)
+    a, b, newer, *again = opened
+    assert newer is not a and again == [newer, b]
+    kept = [catalog for _, catalog in _CATALOGS[gateway].values()]
+    assert newer in kept and b in kept and a not in kept
 
 
 def test_workers_are_reached_by_sockets_that_only_this_user_can_open(spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any, Final
 
 import pyarrow as pa
@@ -102,10 +102,10 @@ class SchemaHistory:
         _ = self.history
         return self._changes
 
-    def held_by_rows(self, upto: int | None) -> set[str]:
-        """Return the origins of rows up to a commit-ts that hold their tables, because no statement explains them."""
+    def held_by_rows(self, kinds: Collection[str], upto: int | None) -> set[str]:
+        """Return the origins of changes by rows, of some kinds and up to a commit-ts, that hold their tables."""
         held = {version.origin for version in self.history.versions if version.effect == "hold"}
-        of_rows = (self.changes[origin] for origin in held if self.changes[origin].kind in ("row", "contradiction"))
+        of_rows = (self.changes[origin] for origin in held if self.changes[origin].kind in kinds)
         return {change.origin for change in of_rows if upto is None or change.commit_ts <= upto}
 
     def record(
@@ -114,8 +114,8 @@ class SchemaHistory:
         """Add changes in one commit, and leave out those of the origins `without`; return the versions that they made.
 
         When a change belongs before recorded ones or differs from what was recorded, the history is recomputed from the
-        source's changes. A row that makes no version, such as one with the same columns as its dump, is not recorded,
-        and may be passed again.
+        source's changes. A row that makes no version, such as one with the same columns as its dump, or one that an
+        earlier statement explains by now, is not recorded, and may be passed again.
         """
         if not changes and not without:
             return []
@@ -169,9 +169,8 @@ def _again(before: SchemaChange, version: TableVersion, stored: Mapping[str, Any
     """Return the change of a repeat that shows the same columns as the change `before` it."""
     name = version.name
     return SchemaChange(
-        stored["commit_ts"], name.database, name.table, SEEN, "", before.columns, stored["origin"],
-        kind="columns",
-    )  # fmt: skip
+        stored["commit_ts"], name.database, name.table, SEEN, "", before.columns, stored["origin"], kind="columns"
+    )
 
 
 def _row(
