@@ -1,16 +1,14 @@
 """The frontier of a sink: where files may still appear, and what was known of those places at the last listing.
 
 It holds the directories of tables and, for each, only the data directories that may still gain files, so it stays small
-however many files there are. `list_new` lists a sink from it; why nothing is missed is said below.
+however many files there are.
 
-A listing of the sink from its frontier: it finds what is new, without listing everything that is known.
-
-It has two rules. In every directory above data files the names of subdirectories are listed, and unknown ones are
-listed completely: databases, tables, versions, partitions, dates. A known data directory is listed from its last but
-one file on, which shows new files, and a last file that was rewritten after a crash. It is listed completely where that
-is not enough: files of several dispatchers (a new one may sort before all others), a last file that no longer exists,
-and an index file that has changed without a newer file (numbers of another width, or a directory that was started
-again).
+A listing from it finds what is new by two rules. In every directory above data files the names of subdirectories are
+listed, and unknown ones are listed completely: databases, tables, versions, partitions, dates. A known data directory
+is listed from its last but one file on, which shows new files, and a last file that was rewritten after a crash. It is
+listed completely where that is not enough: files of several dispatchers (a new one may sort before all others), a last
+file that no longer exists, and an index file that has changed without a newer file (numbers of another width, or a
+directory that was started again).
 
 The checkpoint-ts is read before, so every file that it promises exists when the walk begins. A file that was not known
 then is in an unknown directory, or after the last file of a known one, or in one of these places, which are not listed:
@@ -35,9 +33,10 @@ import datetime
 import functools
 import hashlib
 import json
+import operator
 import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,7 +47,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DateSeparator, FeedConfig, StorageSinkSource
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
-from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, classify, may_be_table
+from cdc_lakehouse.sources.sink.paths import DATES, DataFile, Listing, classify, may_be_table
 
 _DATE_FORMATS: Final[dict[DateSeparator, str]] = {"day": "%Y-%m-%d", "month": "%Y-%m"}
 """Separators for which old dates are left out. A year looks like a physical partition, and years are few."""
@@ -176,29 +175,31 @@ def next_frontier(
     """Return the frontier after a listing from an older one or, with None, of the whole sink. `ddl` has, by table
     directory, the version of the last DDL that was known before the sink was listed; `kept` are data directories to
     list again, whatever their age."""
+    older = older or Frontier((), None, settings, now)
     oldest_date = _oldest_date(listing.data, source.date_separator, now)
-    if older is not None and older.oldest_date is not None:
+    if older.oldest_date is not None:
         oldest_date = max(older.oldest_date, oldest_date or "")
-    known: Mapping[str, KnownTable] = {} if older is None else older.by_directory
+    known = older.by_directory
     files: dict[str, dict[tuple[str, str | None], list[DataFile]]] = defaultdict(lambda: defaultdict(list))
     for file in listing.data:
         files[file.directory][_place_and_name(file)[0], file.dispatcher].append(file)
-    indexes = {(index.directory, index.dispatcher): index for index in listing.indexes}
     irregular = {schema.directory for schema in listing.schemas if schema.checksum is None}
     named = {schema.directory for schema in listing.schemas if may_be_table(schema.directory, source)}
-    for index in listing.indexes:
+    etags = {(index.directory, index.dispatcher): index.etag for index in listing.indexes}
+    for directory, dispatcher in etags:
         # For a directory whose only file is missing there is nothing else to remember.
-        if index.directory in kept and (owner := _owner(index.directory, {*known, *files, *named})) is not None:
-            _ = files[owner][index.directory.removeprefix(f"{owner}/"), index.dispatcher]
+        if directory in kept:
+            parts = directory.split("/")
+            above = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
+            if (owner := next(filter({*known, *files, *named}.__contains__, above), None)) is not None:
+                _ = files[owner][directory.removeprefix(f"{owner}/"), dispatcher]
     tables: list[KnownTable] = []
     for directory in sorted({*known, *files, *named}):
         table = known.get(directory) or KnownTable(directory, 0, 0, False, (), ())
-        table = _with_new_files(table, files[directory], indexes, older)
-        table = replace(table, irregular=table.irregular or directory in irregular)
-        table = replace(table, oldest_version=max(table.oldest_version, ddl.get(directory, 0)))
-        tables.append(_without_closed_places(table, kept, oldest_date))
-    whole_at = now if older is None else older.whole_at
-    return Frontier(tuple(tables), oldest_date, settings, whole_at, unclear)
+        is_irregular = table.irregular or directory in irregular
+        table = replace(table, irregular=is_irregular, oldest_version=max(table.oldest_version, ddl.get(directory, 0)))
+        tables.append(_with_new_files(table, files[directory], etags, older, kept, oldest_date))
+    return Frontier(tuple(tables), oldest_date, settings, older.whole_at, unclear)
 
 
 def _place_and_name(file: DataFile) -> tuple[str, str]:
@@ -207,62 +208,46 @@ def _place_and_name(file: DataFile) -> tuple[str, str]:
     return place, name
 
 
-def _owner(directory: str, tables: Collection[str]) -> str | None:
-    parts = directory.split("/")
-    found = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
-    return next((table for table in found if table in tables), None)
-
-
 def _with_new_files(
     table: KnownTable,
     files: Mapping[tuple[str, str | None], list[DataFile]],
-    indexes: Mapping[tuple[str, str | None], IndexFile],
-    older: Frontier | None,
+    indexes: Mapping[tuple[str, str | None], str],
+    older: Frontier,
+    kept: frozenset[str],
+    oldest_date: str | None,
 ) -> KnownTable:
+    """Return the table with the listed files, and without the directories that gain no more. `indexes` are etags of
+    index files."""
     sequences = {(sequence.place, sequence.dispatcher): sequence for sequence in table.sequences}
     places = set(table.places)
     count = table.files
     for (place, dispatcher), listed in files.items():
         before = sequences.get((place, dispatcher)) or FileSequence(place, dispatcher, 0, "", "", "", None)
-        after = _extended(before, listed, indexes.get((f"{table.directory}/{place}", dispatcher)))
-        sequences[place, dispatcher] = after
+        etags = {_place_and_name(file)[1]: file.etag for file in listed}
+        names, number = set(etags), len(etags)
+        if before.last in names:
+            names |= {before.previous} - {""}
+            number = max(number, before.files + sum(name > before.last for name in names))
+        # Else the directory was listed completely, because its last file no longer exists.
+        *_, previous, last = ["", "", *sorted(names)]
+        index = indexes.get((f"{table.directory}/{place}", dispatcher), before.index_etag)
+        sequences[place, dispatcher] = FileSequence(
+            place, dispatcher, number, last, previous, etags.get(last, ""), index
+        )
         # Files of places that were dropped from the frontier are counted already.
-        if older is None or before.files or not listed or older.is_new(listed[0]):
-            count += after.files - before.files
+        if before.files or not listed or older.is_new(listed[0]):
+            count += number - before.files
         places.add(place.partition("/")[0])
         if listed and listed[0].physical_partition is not None:
             places.add("/".join(place.split("/")[:2]))
-    in_order = sorted(sequences.values(), key=lambda sequence: (sequence.place, sequence.dispatcher or ""))
-    return replace(table, files=max(count, 0), places=tuple(sorted(places)), sequences=tuple(in_order))
-
-
-def _extended(before: FileSequence, listed: Iterable[DataFile], index: IndexFile | None) -> FileSequence:
-    etags = {_place_and_name(file)[1]: file.etag for file in listed}
-    names = set(etags)
-    files = len(names)
-    if before.last in names:
-        names |= {before.previous} - {""}
-        files = max(files, before.files + sum(name > before.last for name in names))
-    # Else the directory was listed completely, because its last file no longer exists.
-    *_, previous, last = ["", "", *sorted(names)]
-    index_etag = before.index_etag if index is None else index.etag
-    return FileSequence(before.place, before.dispatcher, files, last, previous, etags.get(last, ""), index_etag)
-
-
-def _without_closed_places(table: KnownTable, kept: frozenset[str], oldest_date: str | None) -> KnownTable:
-    """Return the table without the directories that gain no more files."""
-
-    def stays(sequence: FileSequence) -> bool:
-        if f"{table.directory}/{sequence.place}" in kept:
-            return True
-        version, date = sequence.place.partition("/")[0], sequence.place.rpartition("/")[2]
-        return not ((oldest_date is not None and date < oldest_date) or table.is_closed_version(version))
-
-    sequences = tuple(filter(stays, table.sequences))
-    versions = {sequence.place.partition("/")[0] for sequence in sequences}
-    places = [(place, place.partition("/")[0]) for place in table.places]
-    stay = tuple(place for place, version in places if version in versions or not table.is_closed_version(version))
-    return replace(table, places=stay, sequences=sequences)
+    stay: list[FileSequence] = []
+    for (place, _), sequence in sorted(sequences.items(), key=lambda item: (item[0][0], item[0][1] or "")):
+        is_past = oldest_date is not None and place.rpartition("/")[2] < oldest_date
+        if f"{table.directory}/{place}" in kept or not (is_past or table.is_closed_version(place.partition("/")[0])):
+            stay.append(sequence)
+    versions = {sequence.place.partition("/")[0] for sequence in stay}
+    places = {each for each in places if (of := each.partition("/")[0]) in versions or not table.is_closed_version(of)}
+    return replace(table, files=max(count, 0), places=tuple(sorted(places)), sequences=tuple(stay))
 
 
 def _oldest_date(files: Iterable[DataFile], separator: DateSeparator, now: datetime.datetime) -> str | None:
@@ -296,25 +281,13 @@ AT_ONCE: Final = 16
 REQUEST: Final = 50
 """The number of objects that may be listed to save one request."""
 
-_DATES: Final = {
-    "none": re.compile(r"(?!)"), "year": re.compile(r"\d{4}"), "month": re.compile(r"\d{4}-\d{2}"),
-    "day": re.compile(r"\d{4}-\d{2}-\d{2}"),
-}  # fmt: skip
 _AFTER_DIGITS: Final = ":"
 
 _Found = list[StoredObject | UnreadableDirectory]
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """The objects that a step found, and the steps that follow from it."""
-
-    found: _Found
-    steps: Sequence[Callable[[], _Result]] = ()
-
-
-_Step = Callable[[], _Result]
-"""A step makes one request, rarely two."""
+_Result = tuple[_Found, Sequence[Callable[[], Any]]]
+"""The objects that a step found, and the steps that follow from it. A step makes one request, rarely two."""
 
 
 def list_new(store: ObjectStore, source: StorageSinkSource, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
@@ -325,19 +298,16 @@ def list_new(store: ObjectStore, source: StorageSinkSource, frontier: Frontier, 
     layout.
     """
     walk = _Walk(store, source, frontier)
-    steps: list[_Step] = [partial(walk.above_tables, ""), *(partial(walk.whole, f"{path}/") for path in set(watched))]
+    steps: list[Callable[[], Any]] = [partial(walk.above_tables, "")]
+    steps += (partial(walk.whole, f"{path}/") for path in set(watched))
     objects: dict[str, StoredObject | UnreadableDirectory] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # One level after the other: the directories are only a few levels deep.
         while steps:
-            results = list(pool.map(_take, steps))
-            steps = [step for result in results for step in result.steps]
-            objects.update((found.path, found) for result in results for found in result.found)
+            results: list[_Result] = list(pool.map(operator.call, steps))
+            steps = [step for _, following in results for step in following]
+            objects.update((each.path, each) for found, _ in results for each in found)
     return classify(objects.values(), source, frontier.by_directory)
-
-
-def _take(step: _Step) -> _Result:
-    return step()
 
 
 class _Walk:
@@ -355,26 +325,33 @@ class _Walk:
         }
 
     def whole(self, prefix: str, after: str | None = None) -> _Result:
-        return _Result(list(self._store.list(prefix, after)))
+        return list(self._store.list(prefix, after)), []
 
     def above_tables(self, prefix: str) -> _Result:
         """List the root, a database, or a part of the name of a table such as `a/b`."""
         names, unreadable = self._names(prefix)
-        return _Result(unreadable, [self._child(f"{prefix}{name}") for name in names])
-
-    def _child(self, path: str) -> _Step:
-        table = self._frontier.by_directory.get(path)
-        if table is None and path in self._above:
-            return partial(self.above_tables, f"{path}/")
-        # Tables that lie below another one (`t/7` below `t`) are not known there, and are therefore listed completely.
-        if table is None or table.irregular or _is_small(table):
-            return partial(self.whole, f"{path}/")
-        return partial(self.table, table)
+        steps: list[Callable[[], _Result]] = []
+        for path in (f"{prefix}{name}" for name in names):
+            table = self._frontier.by_directory.get(path)
+            if table is None and path in self._above:
+                steps.append(partial(self.above_tables, f"{path}/"))
+            elif (
+                table is None
+                or table.irregular
+                or table.files
+                <= REQUEST * (1 + len(table.places) + len({sequence.place for sequence in table.sequences}))
+            ):
+                # The whole table costs no more than the requests that look for what is new in it. Tables that lie below
+                # another one (`t/7` below `t`) are not known there, and are therefore listed completely.
+                steps.append(partial(self.whole, f"{path}/"))
+            else:
+                steps.append(partial(self.table, table))
+        return unreadable, steps
 
     def table(self, table: KnownTable) -> _Result:
         prefix = f"{table.directory}/"
         names, unreadable = self._names(prefix)
-        steps: list[_Step] = []
+        steps: list[Callable[[], _Result]] = []
         if table.directory.endswith("/meta") or table.directory == "meta":
             # The schema files of the table's database are next to the table's own directories.
             steps.append(partial(self.whole, prefix, f"{prefix}{_AFTER_DIGITS}"))
@@ -384,38 +361,47 @@ class _Walk:
                 steps.append(partial(self.place, table, name))
             elif not table.is_closed_version(name):
                 steps.append(partial(self.whole, f"{prefix}{name}/"))
-        return _Result(unreadable, steps)
+        return unreadable, steps
 
     def place(self, table: KnownTable, place: str) -> _Result:
         """List a version, or a partition of one."""
         below = [known for known in table.places if known.startswith(f"{place}/")]
-        if self._source.date_separator == "none" and _sequences(table, place):
-            return _Result(self.data(table, place).found, [partial(self.place, table, path) for path in below])
-        names, unreadable = self._names(f"{table.directory}/{place}/")
+        files: Counter[str] = Counter()
+        for sequence in table.sequences:
+            files[sequence.place] += sequence.files
+        if self._source.date_separator == "none" and place in files:
+            return self.data(table, place)[0], [partial(self.place, table, path) for path in below]
+        prefix = f"{table.directory}/{place}/"
+        names, unreadable = self._names(prefix)
         dates: list[str] = []
-        steps: list[_Step] = []
+        steps: list[Callable[[], _Result]] = []
         for name in names:
             path = f"{place}/{name}"
             if path in below:
                 steps.append(partial(self.place, table, path))
-            elif not _DATES[self._source.date_separator].fullmatch(name):
-                steps.append(partial(self.whole, f"{table.directory}/{path}/"))
-            elif not self._frontier.is_closed_date(name) or _sequences(table, path):
+            elif not re.fullmatch(DATES[self._source.date_separator], name):
+                steps.append(partial(self.whole, f"{prefix}{name}/"))
+            elif not self._frontier.is_closed_date(name) or path in files:
                 dates.append(path)
-        known = sum(sequence.files for sequence in table.sequences if sequence.place in set(dates))
-        if dates and not below and known <= REQUEST * (len(dates) - 1):
-            prefix = f"{table.directory}/{place}/"
-            return _Result(unreadable, [*steps, partial(self.whole, prefix, f"{table.directory}/{min(dates)}")])
-        return _Result(unreadable, [*steps, *(partial(self.data, table, date) for date in dates)])
+        if dates and not below and sum(files[date] for date in dates) <= REQUEST * (len(dates) - 1):
+            return unreadable, [*steps, partial(self.whole, prefix, f"{table.directory}/{min(dates)}")]
+        return unreadable, [*steps, *(partial(self.data, table, date) for date in dates)]
 
     def data(self, table: KnownTable, place: str) -> _Result:
-        """List a directory of data files and their index files."""
+        """List a directory of data files and their index files: from the last but one file on, unless that is
+        inconclusive about earlier ones."""
         prefix = f"{table.directory}/{place}/"
-        known = _sequences(table, place)
+        known = [sequence for sequence in table.sequences if sequence.place == place]
         if len(known) != 1 or known[0].dispatcher is not None or not known[0].previous:
             return self.whole(prefix)
         found = list(self._store.list(prefix, f"{prefix}{known[0].previous}"))
-        return self.whole(prefix) if _is_doubtful(found, prefix, known[0]) else _Result(found)
+        etags = {listed.path: listed.etag for listed in found if isinstance(listed, StoredObject)}
+        last, index, index_etag = f"{prefix}{known[0].last}", f"{prefix}meta/", known[0].index_etag
+        if last not in etags:
+            return self.whole(prefix)
+        changed = etags.get(f"{index}CDC.index", index_etag) != index_etag
+        newer = etags[last] != known[0].etag or any(path > last and not path.startswith(index) for path in etags)
+        return self.whole(prefix) if changed and not newer else (found, [])
 
     def _names(self, prefix: str) -> tuple[list[str], _Found]:
         try:
@@ -426,26 +412,3 @@ class _Walk:
             if error.segment is None:
                 raise  # Of the store, not of a directory.
             return [], [UnreadableDirectory(prefix.rstrip("/"), error.message)]
-
-
-def _sequences(table: KnownTable, place: str) -> list[FileSequence]:
-    return [sequence for sequence in table.sequences if sequence.place == place]
-
-
-def _is_small(table: KnownTable) -> bool:
-    """Whether listing the whole table costs no more than the requests that look for what is new in it."""
-    requests = 2 + len(table.places) + len({sequence.place for sequence in table.sequences})
-    return table.files <= REQUEST * (requests - 1)
-
-
-def _is_doubtful(found: _Found, prefix: str, known: FileSequence) -> bool:
-    """Whether a directory's listing from the last but one file on is inconclusive about earlier files: then a listing
-    of the whole directory is due."""
-    etags = {listed.path: listed.etag for listed in found if isinstance(listed, StoredObject)}
-    last = f"{prefix}{known.last}"
-    if last not in etags:
-        return True
-    index = f"{prefix}meta/"
-    changed = etags.get(f"{index}CDC.index", known.index_etag) != known.index_etag
-    newer = etags[last] != known.etag or any(path > last and not path.startswith(index) for path in etags)
-    return changed and not newer

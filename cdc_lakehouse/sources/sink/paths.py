@@ -51,15 +51,16 @@ INDEX_LIMIT: Final = 4 * 1024
 _SCHEMA_FILE: Final = re.compile(r"(?P<directory>.+)/meta/schema_(?P<version>\d{1,20})_(?P<checksum>\d{10})\.json")
 _OLD_SCHEMA_FILE: Final = re.compile(r"(?P<directory>.+)/(?P<version>\d{1,20})/schema\.json")
 _INDEX_FILE: Final = re.compile(r"(?P<directory>.+)/meta/CDC(?:_(?P<dispatcher>\d+))?\.index")
-_DATES: Final[dict[DateSeparator, str]] = {
-    "none": "", "year": r"(?P<date>\d{4})/", "month": r"(?P<date>\d{4}-\d{2})/", "day": r"(?P<date>\d{4}-\d{2}-\d{2})/",
+DATES: Final[dict[DateSeparator, str]] = {
+    "none": "", "year": r"\d{4}", "month": r"\d{4}-\d{2}", "day": r"\d{4}-\d{2}-\d{2}",
 }  # fmt: skip
+"""The form of a date directory's name."""
 _BELOW_TABLE: Final = {
     separator: re.compile(
-        rf"(?P<version>\d{{1,20}})/(?:(?P<partition>\d{{1,20}})/)?{date}"
+        rf"(?P<version>\d{{1,20}})/(?:(?P<partition>\d{{1,20}})/)?{date and f'(?P<date>{date})/'}"
         r"CDC(?:_(?P<dispatcher>\d+)_)?(?P<index>\d{6,20})\.(?P<extension>\w+)"
     )
-    for separator, date in _DATES.items()
+    for separator, date in DATES.items()
 }
 _LARGEST: Final = (1 << 63) - 1
 # Whatever the options are. A year may be mistaken for a physical partition: what can be a date is one.
@@ -175,12 +176,22 @@ def classify(
     listing = Listing()
     data: list[StoredObject] = []
     for found in objects:
-        shown = _utf8(found.path)
+        path = found.path
+        # A local path that is not UTF-8 is shown with its bytes escaped, which no valid name equals.
+        shown = path if path.isascii() else path.encode(errors="surrogateescape").decode(errors="backslashreplace")
         if isinstance(found, UnreadableDirectory):
             listing.unreadable.append(replace(found, path=shown))
-        elif shown != found.path:
+        elif shown != path:
             listing.unknown.append(shown)
-        elif not _take(found, listing):
+        elif path == METADATA or ".tmp." in path.rpartition("/")[2]:
+            continue
+        elif match := _schema_match(path):
+            checksum: str | None = match.groupdict().get("checksum")
+            checked = None if checksum is None else int(checksum)
+            listing.schemas.append(SchemaFilePath(path, match["directory"], int(match["version"]), checked, found.etag))
+        elif match := _INDEX_FILE.fullmatch(path):
+            listing.indexes.append(IndexFile(path, match["directory"], match["dispatcher"], found.etag, found.modified))
+        else:
             data.append(found)
     known = {*tables, *(s.directory for s in listing.schemas if may_be_table(s.directory, source))}
     for found in data:
@@ -191,11 +202,6 @@ def classify(
         else:
             listing.data.append(file)
     return listing
-
-
-def _utf8(path: str) -> str:
-    """Return the path; where a local path is not UTF-8, with its bytes escaped, which no valid name equals."""
-    return path if path.isascii() else path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def read_index(store: ObjectStore, index: IndexFile) -> str:
@@ -210,26 +216,6 @@ def read_index(store: ObjectStore, index: IndexFile) -> str:
             advice="restore the file as TiCDC wrote it",
         )
     return f"{index.directory}/{name}"
-
-
-def _take(found: StoredObject, listing: Listing) -> bool:
-    """Sort an object that is not a data file into the listing; return False where it may be a data file."""
-    name = found.path.rpartition("/")[2]
-    if found.path == METADATA or ".tmp." in name:
-        return True
-    if match := _schema_match(found.path):
-        checksum: str | None = match.groupdict().get("checksum")
-        checked = None if checksum is None else int(checksum)
-        listing.schemas.append(
-            SchemaFilePath(found.path, match["directory"], int(match["version"]), checked, found.etag)
-        )
-        return True
-    if match := _INDEX_FILE.fullmatch(found.path):
-        listing.indexes.append(
-            IndexFile(found.path, match["directory"], match["dispatcher"], found.etag, found.modified)
-        )
-        return True
-    return False
 
 
 def _schema_match(path: str) -> re.Match[str] | None:
@@ -265,34 +251,28 @@ def _data_file(found: StoredObject, tables: set[str], source: StorageSinkSource)
     for depth in range(len(parts) - 2, 0, -1):
         directory = "/".join(parts[:depth])
         if directory in tables and (match := below_table.fullmatch("/".join(parts[depth:]))):
-            return _as_data_file(found, directory, match, source)
-    # It has no schema file (yet): take the shortest plausible table name, so that the file is still landed.
-    if match := _ANY_DATA_FILE.fullmatch(found.path):
-        below = below_table.fullmatch(match["below"])
-        if below and ("/" in match["table"]) != source.use_table_id_as_path:
-            return _as_data_file(found, match["table"], below, source)
-    return None
-
-
-def _as_data_file(
-    found: StoredObject, directory: str, match: re.Match[str], source: StorageSinkSource
-) -> DataFile | None:
+            break
+    else:
+        # It has no schema file (yet): take the shortest plausible table name, so that the file is still landed.
+        anywhere = _ANY_DATA_FILE.fullmatch(found.path)
+        if anywhere is None or not may_be_table(directory := anywhere["table"], source):
+            return None
+        match = below_table.fullmatch(anywhere["below"])
+    if match is None or match["extension"] != EXTENSIONS[source.protocol]:
+        return None
+    if any(int(match[name] or 0) > _LARGEST for name in ("version", "partition", "index")):
+        return None
     database, _, table = ("", "", "") if source.use_table_id_as_path else directory.partition("/")
-    parts = match.groupdict()
-    if parts["extension"] != EXTENSIONS[source.protocol]:
-        return None
-    if any(int(parts[name] or 0) > _LARGEST for name in ("version", "partition", "index")):
-        return None
     return DataFile(
         path=found.path,
         directory=directory,
         database=database,
         table=table,
-        version=int(parts["version"]),
-        physical_partition=None if parts["partition"] is None else int(parts["partition"]),
-        feed_date=parts.get("date"),
-        dispatcher=parts["dispatcher"],
-        index=int(parts["index"]),
+        version=int(match["version"]),
+        physical_partition=None if match["partition"] is None else int(match["partition"]),
+        feed_date=match.groupdict().get("date"),
+        dispatcher=match["dispatcher"],
+        index=int(match["index"]),
         size=found.size,
         etag=found.etag,
         modified=found.modified,
@@ -415,19 +395,35 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
     Raises `SchemaFileError` when the content is invalid, and as `ObjectStore.read` does.
     """
     content = store.read(file.path, limit=SCHEMA_FILE_LIMIT)
-    table = read_json(content, "the schema file", partial(SchemaFileError, segment=file.path))
+    fault = partial(SchemaFileError, segment=file.path)
+    table = read_json(content, "the schema file", fault)
     try:
-        if file.checksum is not None and not _checksum_matches(content, file.checksum):
-            raise SchemaFileError(
-                "the schema file's content does not match the checksum in its name", segment=file.path
-            )
-        return _change(table, file)
+        if file.checksum is not None:
+            marked = _ESCAPE.sub(lambda found: rb"\udcff" if found[1] == b"ufffd" else found[0], content)
+            text = checked_text(json.loads(marked))
+            # Go before 1.22 has no short escape for backspace and form feed.
+            older = text.replace("\\b", "\\u0008").replace("\\f", "\\u000c")
+            if file.checksum not in (zlib.crc32(text.encode()), zlib.crc32(older.encode())):
+                raise fault("the schema file's content does not match the checksum in its name")
+        version, action = int(table["TableVersion"]), int(table["Type"])
+        if version != file.version:
+            raise ValueError(f"TableVersion {version} is not the version in the file's name")
+        if table["Table"] and not table["Schema"]:
+            raise ValueError("Schema is empty, which is the table's database")
+        return SchemaChange(
+            commit_ts=version,
+            database=str(table["Schema"]),
+            table=str(table["Table"]),
+            action=action,
+            query=str(table["Query"]),
+            columns=tuple(_column(column) for column in table["TableColumns"] or ()),
+            origin=file.path,
+            kind="columns" if action == versions.SEEN else "statement",
+        )
     except KeyError as error:
-        raise SchemaFileError(f"the schema file lacks {error.args[0]}", segment=file.path) from None
+        raise fault(f"the schema file lacks {error.args[0]}") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise SchemaFileError(
-            f"a value of the schema file is not what TiCDC writes there: {in_one_line(error)}", segment=file.path
-        ) from None
+        raise fault(f"a value of the schema file is not what TiCDC writes there: {in_one_line(error)}") from None
 
 
 def checked_text(document: Mapping[str, Any]) -> str:
@@ -447,34 +443,6 @@ def go_json(value: Any, indent: int | None = None) -> str:
     """Format JSON as Go's encoding/json does; bytes that are not UTF-8 are given as Python's surrogateescape does."""
     separators = (",", ":") if indent is None else None
     return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).translate(_GO_ESCAPES)
-
-
-def _checksum_matches(content: bytes, checksum: int) -> bool:
-    marked = _ESCAPE.sub(lambda found: rb"\udcff" if found[1] == b"ufffd" else found[0], content)
-    text = checked_text(json.loads(marked))
-    # Go before 1.22 has no short escape for backspace and form feed.
-    older = text.replace("\\b", "\\u0008").replace("\\f", "\\u000c")
-    return checksum in (zlib.crc32(text.encode()), zlib.crc32(older.encode()))
-
-
-def _change(table: dict[str, Any], file: SchemaFilePath) -> SchemaChange:
-    version = int(table["TableVersion"])
-    if version != file.version:
-        raise ValueError(f"TableVersion {version} is not the version in the file's name")
-    if table["Table"] and not table["Schema"]:
-        raise ValueError("Schema is empty, which is the table's database")
-    columns = tuple(_column(column) for column in table["TableColumns"] or ())
-    action = int(table["Type"])
-    return SchemaChange(
-        commit_ts=version,
-        database=str(table["Schema"]),
-        table=str(table["Table"]),
-        action=action,
-        query=str(table["Query"]),
-        columns=columns,
-        origin=file.path,
-        kind="columns" if action == versions.SEEN else "statement",
-    )
 
 
 def _column(column: dict[str, Any]) -> SourceColumn:
