@@ -18,7 +18,7 @@ import struct
 import uuid
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -67,8 +67,6 @@ from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 if TYPE_CHECKING:
     from cdc_lakehouse.lake.catalog import Lake
 
-# A file of a table as JSON for Iceberg's `ContentFileParser`: so it goes from where it was written to the commit.
-
 FIRST_SPEC: Final = 0
 """The partition spec of every table that the project makes; no other spec is ever added."""
 
@@ -80,15 +78,15 @@ def content_file_json(
     file_size: int,
     rows: int,
     deletes_of: str | None = None,
-    spec_id: int = FIRST_SPEC,
     partition: Sequence[str | None] = (),
     others: Mapping[str, Any] | None = None,
 ) -> str:
-    """A data file, or a file of positions that are deleted of another one (`deletes_of`). `file_size` is in bytes.
-    `others` are further fields, by their names there."""
+    """A data file, or a file of positions that are deleted of another one (`deletes_of`), as JSON for Iceberg's
+    `ContentFileParser`: so it goes from where it was written to the commit. `file_size` is in bytes. `others` are
+    further fields, by their names there."""
     deletes = {} if deletes_of is None else {"content": "position-deletes", "referenced-data-file": deletes_of}
     file = {
-        "spec-id": spec_id,
+        "spec-id": FIRST_SPEC,
         "content": "data",
         "file-path": path,
         "file-format": file_format,
@@ -128,40 +126,35 @@ class StoredDeletes:
 def read_deletes(io: FileIO, stored: StoredDeletes, data_file: str) -> BitMap64:
     """Return the positions of the data file's deleted rows, from 0; of a vector only its own bytes are read. Raises
     StoredFormError when they cannot be read, or are damaged."""
-    found = _read_positions(io, stored, data_file) if stored.place is None else _read_vector(io, stored, *stored.place)
+    found = BitMap64()
+    if stored.place is None:
+        names = [DATA_FILE.name, POSITION_FIELD.name]
+        try:
+            with io.new_input(stored.path).open() as stream, pq.ParquetFile(stream) as parquet:
+                for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+                    own = batch.filter(pc.field(DATA_FILE.name) == data_file)
+                    found.update(own.column(POSITION_FIELD.name).to_pylist())
+        except (pa.ArrowInvalid, KeyError) as error:
+            raise _damaged(stored, str(error)) from error
+    else:
+        offset, size = stored.place
+        with io.new_input(stored.path).open() as file:
+            file.seek(offset)
+            blob = file.read(size)
+        length = int.from_bytes(blob[:_LENGTH_BYTES], "big")
+        if len(blob) != size or len(blob) != _LENGTH_BYTES + length + _CRC_BYTES:
+            raise _damaged(stored, "its length is another")
+        body, crc = blob[_LENGTH_BYTES:-_CRC_BYTES], blob[-_CRC_BYTES:]
+        if not body.startswith(_BLOB_MAGIC):
+            raise _damaged(stored, "it is no deletion vector")
+        if zlib.crc32(body).to_bytes(_CRC_BYTES, "big") != crc:
+            raise _damaged(stored, "its checksum is another")
+        try:
+            found = BitMap64.deserialize(body[len(_BLOB_MAGIC) :])
+        except ValueError as error:
+            raise _damaged(stored, "its bitmap cannot be read") from error
     if len(found) != stored.cardinality:
         raise _damaged(stored, f"it has {len(found)} rows of {data_file}, not {stored.cardinality}")
-    return found
-
-
-def _read_vector(io: FileIO, stored: StoredDeletes, offset: int, size: int) -> BitMap64:
-    with io.new_input(stored.path).open() as file:
-        file.seek(offset)
-        blob = file.read(size)
-    length = int.from_bytes(blob[:_LENGTH_BYTES], "big")
-    if len(blob) != size or len(blob) != _LENGTH_BYTES + length + _CRC_BYTES:
-        raise _damaged(stored, "its length is another")
-    body, crc = blob[_LENGTH_BYTES:-_CRC_BYTES], blob[-_CRC_BYTES:]
-    if not body.startswith(_BLOB_MAGIC):
-        raise _damaged(stored, "it is no deletion vector")
-    if zlib.crc32(body).to_bytes(_CRC_BYTES, "big") != crc:
-        raise _damaged(stored, "its checksum is another")
-    try:
-        return BitMap64.deserialize(body[len(_BLOB_MAGIC) :])
-    except ValueError as error:
-        raise _damaged(stored, "its bitmap cannot be read") from error
-
-
-def _read_positions(io: FileIO, stored: StoredDeletes, data_file: str) -> BitMap64:
-    found = BitMap64()
-    names = [DATA_FILE.name, POSITION_FIELD.name]
-    try:
-        with io.new_input(stored.path).open() as stream, pq.ParquetFile(stream) as parquet:
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
-                own = batch.filter(pc.field(DATA_FILE.name) == data_file)
-                found.update(own.column(POSITION_FIELD.name).to_pylist())
-    except (pa.ArrowInvalid, KeyError) as error:
-        raise _damaged(stored, str(error)) from error
     return found
 
 
@@ -190,10 +183,22 @@ def write_vectors(
     content = bytearray(MAGIC_BYTES)
     blobs: list[dict[str, Any]] = []
     for data_file, positions in vectors.items():
-        blob = _encode(positions)
-        blobs.append(_blob_metadata(data_file, len(positions), offset=len(content), size=len(blob)))
+        compact = positions.copy()
+        compact.run_optimize()
+        body = _BLOB_MAGIC + compact.serialize()
+        blob = len(body).to_bytes(_LENGTH_BYTES, "big") + body + zlib.crc32(body).to_bytes(_CRC_BYTES, "big")
+        blobs.append({
+            "type": _BLOB_TYPE,
+            "fields": [_POSITION_FIELD_ID],
+            "snapshot-id": _INHERITED,
+            "sequence-number": _INHERITED,
+            "offset": len(content),
+            "length": len(blob),
+            "properties": {"referenced-data-file": data_file, "cardinality": str(len(positions))},
+        })  # fmt: skip
         content += blob
-    content += _footer(blobs)
+    footer = json.dumps({"blobs": blobs, "properties": {"created-by": "cdc_lakehouse"}}).encode()
+    content += MAGIC_BYTES + footer + len(footer).to_bytes(4, "little") + _NO_FLAGS + MAGIC_BYTES
     with io.new_output(path).create(overwrite=True) as file:
         file.write(bytes(content))
     return [
@@ -204,46 +209,15 @@ def write_vectors(
             rows=len(positions),
             deletes_of=data_file,
             partition=(partitions or {}).get(data_file, ()),
-            others=place_in_file(blob["offset"], blob["length"]),
+            others={"content-offset": blob["offset"], "content-size-in-bytes": blob["length"]},
         )
         for (data_file, positions), blob in zip(vectors.items(), blobs, strict=True)
     ]
 
 
-def place_in_file(offset: int, size: int) -> dict[str, int]:
-    """Return the place of a vector in its file, as fields of its JSON."""
-    return {"content-offset": offset, "content-size-in-bytes": size}
-
-
-def _encode(positions: BitMap64) -> bytes:
-    compact = positions.copy()
-    compact.run_optimize()
-    body = _BLOB_MAGIC + compact.serialize()
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body + zlib.crc32(body).to_bytes(_CRC_BYTES, "big")
-
-
-def _blob_metadata(data_file: str, cardinality: int, *, offset: int, size: int) -> dict[str, Any]:
-    return {
-        "type": _BLOB_TYPE,
-        "fields": [_POSITION_FIELD_ID],
-        "snapshot-id": _INHERITED,
-        "sequence-number": _INHERITED,
-        "offset": offset,
-        "length": size,
-        "properties": {"referenced-data-file": data_file, "cardinality": str(cardinality)},
-    }
-
-
-def _footer(blobs: list[dict[str, Any]]) -> bytes:
-    payload = json.dumps({"blobs": blobs, "properties": {"created-by": "cdc_lakehouse"}}).encode()
-    return MAGIC_BYTES + payload + len(payload).to_bytes(4, "little") + _NO_FLAGS + MAGIC_BYTES
-
-
 DATA_FILE: Final = NestedField(2147483546, "file_path", StringType(), required=True)
 POSITION_FIELD: Final = NestedField(2147483545, "pos", LongType(), required=True)
-POSITION_DELETE_COLUMNS: Final = Schema(DATA_FILE, POSITION_FIELD)
-"""Iceberg's reserved fields; rows are sorted by both."""
-
+"""Iceberg's reserved fields of a file of positions; rows are sorted by both."""
 
 POSITION: Final = "position"
 """The column of `read_rows` that holds a row's position in its file, from 0."""
@@ -333,48 +307,41 @@ def _files_and_dangling(
 ) -> tuple[list[StoredFile], list[str]]:
     if snapshot is None:
         return [], []
-    manifests = [each for each in read_avro(table.io, snapshot.manifest_list) if _has_live_files(each)]
-    for manifest in manifests:
-        if manifest["partition_spec_id"] != FIRST_SPEC:
-            raise _foreign(table, "its files are partitioned")
+    manifests = [
+        each
+        for each in read_avro(table.io, snapshot.manifest_list)
+        if any(each.get(name) != 0 for name in ("added_files_count", "existing_files_count"))
+    ]
+    if any(each["partition_spec_id"] != FIRST_SPEC for each in manifests):
+        raise _foreign(table, "its files are partitioned")
+    # One is read without threads.
+    read = map if len(manifests) < 2 else ExecutorFactory.get_or_create().map
+    found = read(lambda each: live_entries(table.io, each["manifest_path"]), manifests)
     data: list[tuple[_Entry, bool]] = []
     deletes: dict[str, list[StoredDeletes]] = defaultdict(list)
-    for manifest, entries in zip(manifests, _read_manifests(table.io, manifests), strict=True):
+    for manifest, entries in zip(manifests, found, strict=True):
         for status, entry in entries:
             if not entry.get("content"):
                 added = status == _ADDED and manifest["added_snapshot_id"]
                 data.append((entry, added_by is None or added in added_by))
             else:
-                path, stored = _deletes_of(entry, FIRST_SPEC, table)
+                path, stored = _deletes_of(entry, table)
                 deletes[path].append(stored)
     files: list[StoredFile] = []
     for entry, is_wanted in data:
-        own = _in_force(deletes.pop(entry["file_path"], []), table)
+        path, count, size = entry["file_path"], entry["record_count"], entry["file_size_in_bytes"]
+        own = deletes.pop(path, [])
+        vectors = [each for each in own if each.place is not None]
+        if vectors and len(own) > 1:
+            raise _foreign(table, f"a data file has a deletion vector and other deletes ({vectors[0].path})")
         if is_wanted:
-            files.append(_stored_file(entry, own, bounds_of))
+            lower, upper = _entry_bounds(entry)
+            wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
+            bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
+            nulls = {each["key"]: each["value"] for each in entry.get("null_value_counts") or ()}
+            filled = frozenset(id for id in bounds if nulls.get(id) == 0)
+            files.append(StoredFile(path, size, count, bounds, tuple(own), (*entry["partition"].values(),), filled))
     return files, [each.content_file for left in deletes.values() for each in left]
-
-
-def _in_force(deletes: Sequence[StoredDeletes], table: Table) -> tuple[StoredDeletes, ...]:
-    vectors = [each for each in deletes if each.place is not None]
-    if len(vectors) > 1 or (vectors and len(deletes) > 1):
-        raise _foreign(table, f"a data file has a deletion vector and other deletes ({vectors[0].path})")
-    return tuple(deletes)
-
-
-def _has_live_files(manifest: _Entry) -> bool:
-    return any(manifest.get(name) != 0 for name in ("added_files_count", "existing_files_count"))
-
-
-def _read_manifests(io: FileIO, manifests: Sequence[_Entry]) -> Iterable[list[tuple[int, _Entry]]]:
-    """Yield for each manifest the status and the data file of its live entries."""
-
-    def read(manifest: _Entry) -> list[tuple[int, _Entry]]:
-        return live_entries(io, manifest["manifest_path"])
-
-    if len(manifests) < 2:
-        return [read(manifest) for manifest in manifests]
-    return ExecutorFactory.get_or_create().map(read, manifests)
 
 
 def live_entries(io: FileIO, manifest: str) -> list[tuple[int, _Entry]]:
@@ -391,23 +358,13 @@ def read_avro(io: FileIO, path: str) -> list[Any]:
         return [*fastavro.reader(BytesIO(stream.read()))]
 
 
-def _stored_file(entry: _Entry, deletes: tuple[StoredDeletes, ...], bounds_of: Collection[int] | None) -> StoredFile:
-    lower, upper = _entry_bounds(entry)
-    wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
-    bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
-    size, partition = entry["file_size_in_bytes"], (*entry["partition"].values(),)
-    nulls = {each["key"]: each["value"] for each in entry.get("null_value_counts") or ()}
-    filled = frozenset(id for id in bounds if nulls.get(id) == 0)
-    return StoredFile(entry["file_path"], size, entry["record_count"], bounds, deletes, partition, filled)
-
-
 def _entry_bounds(entry: _Entry) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """Return the lower and the upper bounds by field id."""
     lower, upper = (entry.get(name) or () for name in ("lower_bounds", "upper_bounds"))
     return {each["key"]: each["value"] for each in lower}, {each["key"]: each["value"] for each in upper}
 
 
-def _deletes_of(entry: _Entry, spec_id: int, table: Table) -> tuple[str, StoredDeletes]:
+def _deletes_of(entry: _Entry, table: Table) -> tuple[str, StoredDeletes]:
     """Return the path of the data file to which a delete file applies, and the deletes."""
     path, cardinality, data_file = entry["file_path"], entry["record_count"], entry.get("referenced_data_file")
     kind = entry["file_format"].upper() if entry["content"] == _POSITION_DELETES else "others"
@@ -426,9 +383,8 @@ def _deletes_of(entry: _Entry, spec_id: int, table: Table) -> tuple[str, StoredD
         file_size=entry["file_size_in_bytes"],
         rows=cardinality,
         deletes_of=data_file,
-        spec_id=spec_id,
         partition=(*entry["partition"].values(),),
-        others=place_in_file(offset, size) if kind == _PUFFIN else {},
+        others={"content-offset": offset, "content-size-in-bytes": size} if kind == _PUFFIN else {},
     )
     return data_file, StoredDeletes(path, cardinality, text, (offset, size) if kind == _PUFFIN else None)
 
@@ -520,11 +476,16 @@ def read_rows(
         io.new_input(file.path).open() as stream,
         pq.ParquetFile(stream, pre_buffer=True, read_dictionary=dictionaries) as parquet,
     ):
-        columns = _columns_by_id(parquet)
+        columns: dict[int, tuple[str, int]] = {}  # By field id the name and the first leaf column.
+        leaf = 0
+        for each in parquet.schema_arrow:
+            if (id := _field_id(each)) is not None:
+                columns[id] = each.name, leaf
+            leaf += _leaves(each.type)
         wanted = [columns[id] for id in field_ids if id in columns]
-        names = [each.name for each in wanted]
+        names = [name for name, _ in wanted]
         ranges = [
-            (columns[id].leaf, top_level[id].field_type, ends) for id, ends in (between or {}).items() if id in columns
+            (columns[id][1], top_level[id].field_type, ends) for id, ends in (between or {}).items() if id in columns
         ]
         start = 0
         for number in range(parquet.num_row_groups):
@@ -532,10 +493,16 @@ def read_rows(
             position, start = start, start + group.num_rows
             if not all(_group_may_contain(group.column(leaf), type, ends) for leaf, type, ends in ranges):
                 continue
-            size = sum(group.column(each.leaf).total_uncompressed_size for each in wanted)
+            size = sum(group.column(leaf).total_uncompressed_size for _, leaf in wanted)
             most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, size)))
             for batch in parquet.iter_batches(most, row_groups=[number], columns=names, use_threads=False):
-                yield _without(_typed(batch, fields, position, as_dictionaries), deleted, position)
+                rows = _typed(batch, fields, position, as_dictionaries)
+                first, last = np.searchsorted(deleted, (position, position + rows.num_rows))
+                if first < last:
+                    live = np.ones(rows.num_rows, dtype=np.bool_)
+                    live[deleted[first:last] - position] = False
+                    rows = rows.filter(pa.array(live))
+                yield rows
                 position += batch.num_rows
 
 
@@ -564,24 +531,20 @@ def read_columns(
         yield rows.rename_columns([*names, POSITION])
 
 
-def rows_between(table: Table, names: Sequence[str], between: Mapping[str, Range]) -> Iterator[pa.Table]:
-    """Read columns of the table's current rows whose values are in all of the ranges, by the names of columns."""
+def rows_between(table: Table, names: Sequence[str], between: Mapping[str, Range | None]) -> Iterator[pa.Table]:
+    """Read columns of the table's current rows whose values are in all of the ranges, by the names of columns; a range
+    of None holds NULL alone."""
     schema, columns = table.schema(), list(dict.fromkeys([*names, *between]))
-    for file in live_files(table, [schema.find_field(name).field_id for name in between]):
-        for rows in read_columns(table.io, file, schema, columns, between):
-            for name, (least, greatest) in between.items():
-                rows = rows.filter((pc.field(name) >= least) & (pc.field(name) <= greatest))
+    ids = {name: schema.find_field(name).field_id for name in between}
+    ranges = {name: ends for name, ends in between.items() if ends is not None}
+    for file in live_files(table, list(ids.values())):
+        if any(ids[name] in file.filled for name in between.keys() - ranges.keys()):
+            continue
+        for rows in read_columns(table.io, file, schema, columns, ranges):
+            for name, ends in between.items():
+                value = pc.field(name)
+                rows = rows.filter(value.is_null() if ends is None else (value >= ends[0]) & (value <= ends[1]))
             yield rows.select(names)
-
-
-def rows_without(table: Table, names: Sequence[str], column: str) -> Iterator[pa.Table]:
-    """Read columns of the table's current rows that have NULL in `column`, of the files that can have such rows."""
-    schema = table.schema()
-    id = schema.find_field(column).field_id
-    for file in live_files(table, [id]):
-        if id not in file.filled:
-            for rows in read_columns(table.io, file, schema, [*names, column]):
-                yield rows.filter(pc.field(column).is_null()).select(names)
 
 
 def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
@@ -589,26 +552,6 @@ def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
     found = BitMap64()
     for each in file.deletes:
         found |= read_deletes(io, each, file.path)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _FileColumn:
-    """A column of a Parquet file; `leaf` is its index among the leaf columns (for a nested column, of its first
-    leaf)."""
-
-    name: str
-    leaf: int
-
-
-def _columns_by_id(parquet: pq.ParquetFile) -> dict[int, _FileColumn]:
-    found: dict[int, _FileColumn] = {}
-    leaf = 0
-    for each in parquet.schema_arrow:
-        field_id = _field_id(each)
-        if field_id is not None:
-            found[field_id] = _FileColumn(each.name, leaf)
-        leaf += _leaves(each.type)
     return found
 
 
@@ -649,7 +592,7 @@ def _typed(
     by_id = {_field_id(each): batch.column(number) for number, each in enumerate(batch.schema)}
     columns: dict[str, pa.Array] = {}
     for each in fields:
-        type = _arrow_type(each.field_type)
+        type = schema_to_pyarrow(each.field_type, include_field_ids=False)
         stored = by_id.get(each.field_id)
         if stored is not None:
             as_it_is = stored.type == type or each.field_id in as_dictionaries
@@ -660,21 +603,6 @@ def _typed(
             columns[column(each.field_id)] = pa.repeat(pa.scalar(each.initial_default, type), batch.num_rows)
     columns[POSITION] = pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
     return pa.table(columns)
-
-
-def _arrow_type(type: IcebergType) -> pa.DataType:
-    return schema_to_pyarrow(type, include_field_ids=False)
-
-
-def _without(rows: pa.Table, deleted: np.ndarray[Any, Any], position: int) -> pa.Table:
-    """Return the rows that are not deleted; `position` is that of the first row, `deleted` holds the sorted
-    positions."""
-    first, last = np.searchsorted(deleted, (position, position + rows.num_rows))
-    if first == last:
-        return rows
-    live = np.ones(rows.num_rows, dtype=np.bool_)
-    live[deleted[first:last] - position] = False
-    return rows.filter(pa.array(live))
 
 
 # --- Writing ---
@@ -705,6 +633,8 @@ class DataFileWriter:
             for each, field in zip(schema.fields, schema_to_pyarrow(self._file_schema), strict=True)
         )
         encoded: Any = [name for name in self._target.names if name not in plain] if plain else True
+        codec = properties.get(TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT)
+        level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
         self._added: list[pa.Table] = []
         self.waiting = self.written = 0
         self._stream = io.new_output(path).create(overwrite=True)
@@ -715,15 +645,20 @@ class DataFileWriter:
             # Iceberg writes decimals like this, and a reader may rely on it.
             store_decimal_as_integer=True,
             store_schema=False,
-            **_compression(properties),
+            compression="none" if codec == "uncompressed" else codec,
+            compression_level=None if level is None else int(level),
         )
 
     def write(self, rows: pa.Table) -> None:
         """Write rows. Their columns have names of the schema's fields and are cast to the fields' types; a field
         without a column is written as NULL. Raises ValueError for a column that the schema lacks, pyarrow.ArrowInvalid
         for a value that does not fit."""
-        table = _complete(rows, self._schema, self._target)
-        self._writer.write_table(table, row_group_size=_rows_per_group(rows, self._properties))
+        own, table = TableProperties, _complete(rows, self._schema, self._target)
+        # By count, and by size before encoding.
+        most = int(self._properties.get(own.PARQUET_ROW_GROUP_LIMIT, own.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
+        size = int(self._properties.get(own.PARQUET_ROW_GROUP_SIZE_BYTES, own.PARQUET_ROW_GROUP_SIZE_BYTES_DEFAULT))
+        group = max(1, min(most, size * rows.num_rows // max(1, rows.nbytes)))
+        self._writer.write_table(table, row_group_size=group)
 
     def add(self, rows: pa.Table) -> int:
         """Keep rows until the next `flush`; return their size in bytes."""
@@ -747,7 +682,12 @@ class DataFileWriter:
         metadata: pq.FileMetaData = self._writer.writer.metadata
         size = self._stream.tell()
         self._stream.close()
-        metrics = _metrics_properties(self._schema, self._file_schema, self._properties)
+        # The metrics modes of single columns are wanted by the names that the file uses.
+        prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+        metrics = {key: value for key, value in self._properties.items() if not key.startswith(prefix)}
+        for each, written in zip(self._schema.fields, self._file_schema.fields, strict=True):
+            if (mode := self._properties.get(f"{prefix}.{each.name}")) is not None:
+                metrics[f"{prefix}.{written.name}"] = mode
         return content_file_json(
             self._path,
             "parquet",
@@ -771,23 +711,19 @@ class DatedFiles:
 
     def __init__(
         self,
-        io: FileIO,
-        location: str,
-        schema: Schema,
-        properties: Mapping[str, str],
-        *,
-        plain: Collection[str] = (),
-        repeated: Collection[str] = (),
+        table: TableFiles,
+        plain: Collection[str],
+        repeated: Collection[str],
         most_open: int | None = None,
         name: str | None = None,
     ) -> None:
         """`plain` and `repeated` are as in `DataFileWriter`. Of `most_open` files the one that was opened first is
         closed: dates come in order. Files have the `name`, and numbers in the order in which they were opened."""
         self.written: list[str] = []
-        self._io, self._schema, self._properties = io, schema, properties
+        self._table, self._io = table, table.open()
         self._columns = (plain, repeated)
         self._most_open = most_open
-        self._locations = load_location_provider(location, dict(properties))
+        self._locations = load_location_provider(table.location, dict(table.properties))
         self._name = name or str(uuid.uuid4())
         self._paths: list[str] = []
         self._open: dict[str | None, DataFileWriter] = {}
@@ -801,7 +737,10 @@ class DatedFiles:
         if file is None:
             if len(self._open) == self._most_open:
                 self._close(next(iter(self._open)))
-            file = self._open[date] = self._new(date)
+            path = self._locations.new_data_location(f"{self._name}-{len(self._paths):05d}.parquet")
+            self._paths.append(path)
+            file = DataFileWriter(self._io, path, self._table.schema, self._table.properties, (date,), *self._columns)
+            self._open[date] = file
         self._waiting += file.add(rows)
         if file.waiting >= ROW_GROUP_BYTES:
             self._waiting -= file.flush()
@@ -829,11 +768,6 @@ class DatedFiles:
         for path in self._paths:
             with contextlib.suppress(Exception):
                 self._io.delete(path)
-
-    def _new(self, date: str | None) -> DataFileWriter:
-        path = self._locations.new_data_location(f"{self._name}-{len(self._paths):05d}.parquet")
-        self._paths.append(path)
-        return DataFileWriter(self._io, path, self._schema, self._properties, (date,), *self._columns)
 
     def _close(self, date: str | None) -> None:
         file = self._open[date]
@@ -871,15 +805,6 @@ class TableFiles:
             with contextlib.suppress(ConfigurationError):
                 now = pyiceberg_file_io(self.warehouse, self.storage).pyiceberg
         return load_file_io({**self.io, **now}, self.location)
-
-    def dated(
-        self, plain: Collection[str], repeated: Collection[str], most_open: int | None = None, name: str | None = None
-    ) -> DatedFiles:
-        """Return new files, as `DatedFiles` takes them."""
-        return DatedFiles(
-            self.open(), self.location, self.schema, self.properties,
-            plain=plain, repeated=repeated, most_open=most_open, name=name,
-        )  # fmt: skip
 
 
 def stored_data_file(file: StoredFile) -> DataFile:
@@ -971,48 +896,12 @@ def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
         if values is None:
             columns.append(pa.nulls(rows.num_rows, written.type))
         elif written.type == _TEXTS:
-            columns.append(_dictionary(values))
+            if not pa.types.is_dictionary(values.type):
+                values = values.cast(pa.string()).dictionary_encode()
+            columns.append(values.cast(_TEXTS).unify_dictionaries())
         else:
             columns.append(values if values.type == written.type else values.cast(written.type))
     return pa.Table.from_arrays(columns, schema=target)
-
-
-def _dictionary(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Encode strings as indices of one dictionary."""
-    if not pa.types.is_dictionary(texts.type):
-        texts = texts.cast(pa.string()).dictionary_encode()
-    return texts.cast(_TEXTS).unify_dictionaries()
-
-
-def _compression(properties: Mapping[str, str]) -> dict[str, Any]:
-    codec = properties.get(TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT)
-    level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
-    return {
-        "compression": "none" if codec == "uncompressed" else codec,
-        "compression_level": None if level is None else int(level),
-    }
-
-
-def _rows_per_group(rows: pa.Table, properties: Mapping[str, str]) -> int:
-    """Return the rows per row group that the properties allow, by count and by size before encoding."""
-    most = int(properties.get(TableProperties.PARQUET_ROW_GROUP_LIMIT, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
-    group_bytes = int(
-        properties.get(
-            TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES_DEFAULT
-        )
-    )
-    return max(1, min(most, group_bytes * rows.num_rows // max(1, rows.nbytes)))
-
-
-def _metrics_properties(schema: Schema, file_schema: Schema, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties, with the metrics modes of single columns under the names that the file uses."""
-    prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
-    renamed = {
-        f"{prefix}.{written.name}": mode
-        for each, written in zip(schema.fields, file_schema.fields, strict=True)
-        if (mode := properties.get(f"{prefix}.{each.name}")) is not None
-    }
-    return {**{key: value for key, value in properties.items() if not key.startswith(prefix)}, **renamed}
 
 
 def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -1046,18 +935,15 @@ def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str,
         "null-value-counts": _json_map(nulls),
         "lower-bounds": _json_map({id: lower for id, (lower, _) in bounds.items() if lower is not None}),
         "upper-bounds": _json_map({id: upper for id, (_, upper) in bounds.items() if upper is not None}),
-        "split-offsets": sorted(_first_page(group.column(0)) for group in groups),
+        "split-offsets": sorted(
+            min(filter(None, (first.dictionary_page_offset, first.data_page_offset)))
+            for first in (group.column(0) for group in groups)
+        ),
     }
 
 
 def _json_map(values: Mapping[int, Any]) -> dict[str, list[Any]]:
     return {"keys": list(values), "values": list(values.values())}
-
-
-def _first_page(chunk: pq.ColumnChunkMetaData) -> int:
-    if chunk.has_dictionary_page:
-        return min(chunk.dictionary_page_offset, chunk.data_page_offset)
-    return chunk.data_page_offset
 
 
 def _bounds(chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsCollector) -> tuple[str | None, str | None]:
@@ -1134,22 +1020,19 @@ def delete_rows(
         path = new_path(location, properties, "-deletes.puffin")
         return write_vectors(io, path, positions, {file.path: file.partition for file in touched}), replaced
 
-    def write(file: StoredFile) -> str:
-        path = new_path(location, properties, "-deletes.parquet")
-        return write_positions(io, path, file, positions[file.path], properties)
-
-    return list(pool.map(write, touched)), replaced
-
-
-def write_positions(io: FileIO, path: str, file: StoredFile, positions: BitMap64, properties: Mapping[str, str]) -> str:
-    """Write one file with the positions of a data file's deleted rows; `properties` are the table's. Returns the delete
-    file as JSON for Iceberg's `ContentFileParser`."""
     # Readers match the deletes of a data file by whole paths, so the bounds must not be truncated.
     own = {name: value for name, value in properties.items() if name.startswith("write.parquet.")}
     own[TableProperties.DEFAULT_WRITE_METRICS_MODE] = "full"
-    writer = DataFileWriter(io, path, POSITION_DELETE_COLUMNS, own, file.partition)
-    numbers = np.frombuffer(positions.to_array(), np.uint64).astype(np.int64)
-    for start in range(0, len(numbers), _BATCH_ROWS):
-        part = numbers[start : start + _BATCH_ROWS]
-        writer.write(pa.table({DATA_FILE.name: pa.repeat(file.path, len(part)), POSITION_FIELD.name: pa.array(part)}))
-    return writer.close(deletes_of=file.path)
+    schema = Schema(DATA_FILE, POSITION_FIELD)
+
+    def write(file: StoredFile) -> str:
+        path = new_path(location, properties, "-deletes.parquet")
+        writer = DataFileWriter(io, path, schema, own, file.partition)
+        numbers = np.frombuffer(positions[file.path].to_array(), np.uint64).astype(np.int64)
+        for start in range(0, len(numbers), _BATCH_ROWS):
+            part = numbers[start : start + _BATCH_ROWS]
+            columns = {DATA_FILE.name: pa.repeat(file.path, len(part)), POSITION_FIELD.name: pa.array(part)}
+            writer.write(pa.table(columns))
+        return writer.close(deletes_of=file.path)
+
+    return list(pool.map(write, touched)), replaced

@@ -57,7 +57,6 @@ from cdc_lakehouse.lake.files import (
     read_deletes,
     read_rows,
     write_file,
-    write_positions,
     write_vectors,
 )
 
@@ -246,13 +245,14 @@ def test_damaged_vector_is_seen(tmp_path: Path) -> None:
 
 
 def test_damaged_positions_are_seen(tmp_path: Path) -> None:
-    path = tmp_path / "d.parquet"
-    positions = stored_deletes(write_positions(IO, str(path), StoredFile("a", 1, 9), BitMap64([1, 5]), {}))
+    (added,), _ = delete_rows(IO, f"{tmp_path}", {}, 2, [StoredFile("a", 1, 9)], {"a": BitMap64([1, 5])})
+    positions = stored_deletes(added)
+    path = Path(positions.path)
     with pytest.raises(StoredFormError, match="0 rows of b, not 2"):
         read_deletes(IO, positions, "b")
     pq.write_table(pa.table({"file_path": ["a", "a"]}), path)
     for _ in range(2):
-        with pytest.raises(StoredFormError, match=r"d\.parquet"):
+        with pytest.raises(StoredFormError, match=r"-deletes\.parquet"):
             read_deletes(IO, positions, "a")
         path.write_bytes(path.read_bytes()[:-1])
 

@@ -8,7 +8,6 @@ a round are found by reading the keys of records with these times."""
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from cdc_lakehouse.decoders.formats.canal_entries import decode_entry
 from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.files import Range, TableFiles, rows_between, rows_without
+from cdc_lakehouse.lake.files import Range, TableFiles, rows_between
 from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.records import (
     ARROW_SCHEMA,
@@ -288,13 +287,12 @@ def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes
         return
     times_ms = [entry.time_ms for entry in entries]
     times = [time for time in times_ms if time is not None and 0 <= time < LAST_SECOND * 1000]
-    found: list[Iterator[pa.Table]] = []
-    if times:
-        found.append(rows_between(table, ["key"], {"timestamp": (_moment(min(times)), _moment(max(times)))}))
+    wanted: list[Range | None] = [(_moment(min(times)), _moment(max(times)))] if times else []
     if len(times) < len(times_ms):
-        found.append(rows_without(table, ["key"], "timestamp"))
-    for rows in itertools.chain(*found):
-        yield from rows.column("key").to_pylist()
+        wanted.append(None)
+    for ends in wanted:
+        for rows in rows_between(table, ["key"], {"timestamp": ends}):
+            yield from rows.column("key").to_pylist()
 
 
 def _moment(time_ms: int) -> datetime.datetime:

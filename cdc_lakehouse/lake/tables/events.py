@@ -33,6 +33,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import (
     POSITION,
+    DatedFiles,
     StoredFile,
     TableFiles,
     delete_rows,
@@ -69,7 +70,7 @@ class EventWriter:
     def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
         """Write events (columns of `NEW_EVENTS`, and `synthetic` if present) to data files of one feed date each;
         return the files as JSON for Iceberg's `ContentFileParser`."""
-        with self.table.dated(_PLAIN, _REPEATED) as files:
+        with DatedFiles(self.table, _PLAIN, _REPEATED) as files:
             for batch in events:
                 for date, rows in _by_date(batch):
                     files.add(date, rows)

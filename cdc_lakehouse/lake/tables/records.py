@@ -308,7 +308,7 @@ _DATES_AT_ONCE: Final = 8
 def record_files(table: TableFiles, name: str) -> DatedFiles:
     """Return new files of records. `name` is part of their names and must be unique to the attempt of a task."""
     plain, repeated = ("offset", "key", "value"), ("feed_date", "topic", "timestamp_type", "segment")
-    return table.dated(plain, repeated, _DATES_AT_ONCE, name)
+    return DatedFiles(table, plain, repeated, _DATES_AT_ONCE, name)
 
 
 def _delete(io: FileIO, files: Iterable[str]) -> None:
