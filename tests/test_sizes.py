@@ -19,7 +19,7 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_908, 18),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (6_147, 22),
-    "cdc_lakehouse/lake": (11_284, 31),
+    "cdc_lakehouse/lake": (11_166, 31),
     "cdc_lakehouse/operate": (2_531, 8),
     "cdc_lakehouse/pipeline": (6_064, 17),
     "cdc_lakehouse/sample": (701, 3),
