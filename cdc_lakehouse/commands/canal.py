@@ -17,8 +17,7 @@ from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange
 from cdc_lakehouse.commands.common import DONE, HELD, exits, say
 from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.decoders.formats import canal_entries
-from cdc_lakehouse.sources.canal.client import Batch, CanalClient
-from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
+from cdc_lakehouse.sources.canal.client import Batch, CanalClient, CanalRedeliveryError
 
 _PASSWORD: Final = "CDC_LAKEHOUSE_CANAL_PASSWORD"
 _KINDS: Final = {RowChange: "row", Ddl: "ddl", TransactionEnd: "end", Watermark: "watermark"}

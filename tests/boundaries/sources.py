@@ -3,16 +3,15 @@
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import FORMAT as TICDC_CANAL_JSON
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.sources.canal.client import Batch, CanalClient
-from cdc_lakehouse.sources.canal.connection import CanalProtocolError, CanalRedeliveryError, CanalRefusedError, Timeouts
-from cdc_lakehouse.sources.canal.positions import (
-    BinlogPosition,
-    BinlogSearch,
-    EntryStream,
-    KnownEntries,
-    contradiction,
-    placed,
+from cdc_lakehouse.sources.canal.client import (
+    Batch,
+    CanalClient,
+    CanalProtocolError,
+    CanalRedeliveryError,
+    CanalRefusedError,
+    Timeouts,
 )
+from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, EntryStream, contradiction, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 from cdc_lakehouse.sources.database.client import begin_statements, end_statements, session_statements
 from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition, position_of, ranges_of, wait_for_commits

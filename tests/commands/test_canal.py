@@ -14,7 +14,7 @@ from click.testing import Result
 from cdc_lakehouse.assets.sensors import poll_source
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.lake.tables.lease import last_holder
-from cdc_lakehouse.sources.canal.connection import Connection, scrambled
+from cdc_lakehouse.sources.canal.client import Connection, scrambled
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import capture
 from tests.commands import call

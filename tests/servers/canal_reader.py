@@ -13,8 +13,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
 from cdc_lakehouse.decoders.formats import canal_entries
-from cdc_lakehouse.sources.canal.client import Batch, CanalClient
-from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
+from cdc_lakehouse.sources.canal.client import Batch, CanalClient, CanalRedeliveryError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_truth import differences
 from tests.servers.mysql import MySqlServer

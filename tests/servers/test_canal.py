@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError, CanalRefusedError
+from cdc_lakehouse.sources.canal.client import CanalClient, CanalRedeliveryError, CanalRefusedError
 from tests.kit.case_files import Case, read_cases
 from tests.servers.canal import CanalServer, StartCanal, binlog_end, canal_server, executed
 from tests.servers.canal_reader import Reader, Writer

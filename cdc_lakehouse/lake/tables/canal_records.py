@@ -39,14 +39,7 @@ from cdc_lakehouse.lake.tables.records import (
     state_of,
 )
 from cdc_lakehouse.sources.canal.client import Round
-from cdc_lakehouse.sources.canal.positions import (
-    BinlogPosition,
-    BinlogSearch,
-    EntryStream,
-    KnownEntries,
-    PlacedEntry,
-    ends_at,
-)
+from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, EntryStream, PlacedEntry, ends_at
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange, Pending
 
 _AT_ONCE: Final = 500_000
@@ -212,8 +205,7 @@ class EntryRecords:
         table = self._commits.load()
         if state_of(table) != self._state:
             raise self._commits.too_late()
-        known = KnownEntries.of(_keys(table, taken.entries))
-        new = list(self._stream.new(taken.connection, taken.entries, known))
+        new = list(self._stream.new(taken.connection, taken.entries, _keys(table, taken.entries)))
         if not new:
             if table is not None and taken.entries and taken.batches:
                 self._count_repeat(table, taken.entries[-1])

@@ -10,41 +10,339 @@ Delivery is at least once: a batch whose acknowledgement did not arrive is sent 
 entries may be grouped differently. Entries have their position in the binlog. A destination has one consumer: a second
 one takes its batches away.
 
-The reading of a Canal server by one run, in rounds: batches are received, stored by the caller, and only then
-acknowledged.
+A connection from the handshake on:
 
-A server holds what it has read of the binlog in a ring buffer, and reads no further while nothing in it is
-acknowledged. So a round ends where the server sends no more for now; after its acknowledgement the next one shows
-whether there is more.
+    server: HANDSHAKE(seed)      client: CLIENT_AUTHENTICATION       server: ACK
+    client: SUBSCRIPTION         server: ACK                         client: CLIENT_ROLLBACK
+    client: GET                  server: MESSAGES                    client: CLIENT_ACK …
+
+A server responds to an acknowledgement or a rollback only when it fails, with an ACK in the place of the response to
+the next request. So a response of an unexpected kind ends the connection, and so does a request that is not completed:
+the two sides are never a packet apart. Facts: captured sessions with servers 1.1.7.
+
+A packet is its length in four bytes, the most significant first, and a Packet. A packet takes no memory before its
+bytes arrive, whatever length it announces. Every wait ends: a packet must begin within its timeout, and then arrive at
+a rate that is slow for any network.
+
+A run reads in rounds: batches are received, stored by the caller, and only then acknowledged. A server holds what it
+has read of the binlog in a ring buffer, and reads no further while nothing in it is acknowledged. So a round ends where
+the server sends no more for now; after its acknowledgement the next one shows whether there is more.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
+import random
+import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
+from google.protobuf.message import DecodeError, Message
 
 from cdc_lakehouse.config import Address, CanalSource
-from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.canal.connection import (
-    CanalProtocolError,
-    CanalRedeliveryError,
-    CanalRefusedError,
-    Connection,
-    Timeouts,
-)
+from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError, TransientError
 from cdc_lakehouse.sources.canal.positions import PlacedEntry, placed
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _FIRST_WAIT: Final = 0.2
 _LONGEST_WAIT: Final = 5.0
 _Result = TypeVar("_Result")
+
+
+class CanalProtocolError(SourceError):
+    """The received data is not Canal's protocol."""
+
+
+class CanalRefusedError(SourceError):
+    """The server answers a request with an error."""
+
+
+class CanalRedeliveryError(TransientError):
+    """The connection is lost, and with it the numbers of the batches that were not acknowledged: their entries are sent
+    again, in batches with other numbers. So may be those of the batch that was acknowledged last."""
+
+
+MAX_PACKET: Final = 256 * 1024 * 1024
+"""In bytes. Canal's buffer of a destination has 16 MiB unless it is set to more; a larger entry is sent as a whole."""
+
+_LENGTH: Final = 4
+_CHUNK: Final = 64 * 1024
+_SLOWEST: Final = 64 * 1024  # bytes a second
+_MAGIC: Final = (0, 17)
+_VERSIONS: Final = (0, 1)
+_NOT_COMPRESSED: Final = (0, 1)
+_NOT_CANAL: Final = "see whether it is the TCP port of a Canal server of version 1.1, 11111 by default"
+
+
+def _unreachable(address: Address, what: str) -> SourceUnreachableError:
+    return SourceUnreachableError(
+        f"the Canal server {address} {what}", advice="see whether it runs there and the network lets it through"
+    )
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no connection in time"
+    return error.strerror or type(error).__name__
+
+
+def scrambled(password: str, seed: bytes) -> bytes:
+    """Return `SHA1(password) XOR SHA1(seed + SHA1(SHA1(password)))` in 40 lower-case hexadecimal digits.
+
+    Source: captured sessions. A real server takes it in tests/servers/test_canal.py.
+    """
+    once = hashlib.sha1(password.encode("utf-8")).digest()
+    mask = hashlib.sha1(seed + hashlib.sha1(once).digest()).digest()
+    return bytes(left ^ right for left, right in zip(once, mask, strict=True)).hex().encode("ascii")
+
+
+# A destination has one client, and all of Canal's own clients use this id.
+_CLIENT: Final = "1001"
+_IDLE: Final = 3_600_000  # milliseconds after which the server may drop a silent client
+_MILLISECONDS: Final = 2
+_AT_ONCE: Final = -1  # 0 would wait for ever
+_GREATEST_HANDSHAKE: Final = 4096
+_SHOWN: Final = 300
+
+_Body = TypeVar("_Body", bound=Message)
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Timeouts in seconds."""
+
+    connect: float = 10
+    reply: float = 30
+    """The time for a response to begin; for a GET in addition to the time that the server may wait."""
+
+
+class Connection:
+    """A client that is logged in, over one TCP connection.
+
+    Raises `SourceUnreachableError` when the connection fails or nothing comes in time, `CanalProtocolError` when
+    something other than a packet comes, and `CanalRefusedError` for an error that the server reports; after any of them
+    it is closed.
+    """
+
+    def __init__(self, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
+        try:
+            self._socket = socket.create_connection(address, timeouts.connect)
+        except OSError as error:
+            raise _unreachable(address, f"cannot be reached: {_reason(error)}") from error
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._address = address
+        self._destination = source.destination
+        self._timeouts = timeouts
+        self._last_batch: int | None = None
+        self.closed = False
+
+    @classmethod
+    def open(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> Connection:
+        """Open a connection that is subscribed to the source's destination. Entries that were not acknowledged before
+        are sent again."""
+        connection = cls(address, source, timeouts)
+        with connection._closed_unless_done():
+            connection._authenticate(source)
+            request = wire.Sub(destination=source.destination, client_id=_CLIENT)
+            if source.filter is not None:
+                request.filter = source.filter
+            connection._send(wire.SUBSCRIPTION, request)
+            refusal = f"refuses the destination {source.destination}"
+            connection._answer(wire.ACK, wire.Ack(), refusal, "check its name, and whether it runs on that server")
+        # Not before the subscription, as in Canal's own client: its failure would be read as the response to that.
+        connection.rollback()
+        return connection
+
+    @classmethod
+    def check(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
+        """Raise an error when the server does not accept the user. The destination is not used, so no other client is
+        disturbed."""
+        connection = cls(address, source, timeouts)
+        try:
+            connection._authenticate(source)
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the connection. Entries that are not acknowledged are sent again to the next client."""
+        self.closed = True
+        self._socket.close()
+
+    def get(self, batch_size: int, wait_seconds: float) -> wire.Messages:
+        """Request a batch of at most `batch_size` KiB. The server waits until it is full or the time is over, then
+        sends what it has; with 0 at once.
+
+        Raises `SourceUnreachableError` when another client has taken a batch meanwhile: what follows that one must not
+        be stored before it."""
+        with self._closed_unless_done():
+            batch = self._batch(batch_size, wait_seconds)
+            if batch.batch_id > 0 and self._last_batch is None:
+                # Whether another client has taken what is before it since the connection was opened, nothing shows. Of
+                # the batch with the next number after a rollback it is known: it begins with what is not acknowledged.
+                self._last_batch = batch.batch_id
+                self.rollback()
+                batch = self._batch(batch_size, 0)
+            if batch.batch_id > 0:
+                if batch.batch_id - 1 != self._last_batch:
+                    raise SourceUnreachableError(
+                        f"another client of the Canal server {self._address} takes entries of {self._destination}",
+                        advice="end it: a destination has one consumer",
+                    )
+                self._last_batch = batch.batch_id
+            return batch
+
+    def _batch(self, size: int, wait_seconds: float) -> wire.Messages:
+        request = wire.Get(
+            destination=self._destination,
+            client_id=_CLIENT,
+            fetch_size=size,
+            timeout=_AT_ONCE if wait_seconds <= 0 else max(1, round(wait_seconds * 1000)),
+            unit=_MILLISECONDS,
+            auto_ack=False,
+        )
+        self._send(wire.GET, request)
+        batch = self._answer(wire.MESSAGES, wire.Messages(), "refuses a request", wait_seconds=wait_seconds)
+        if batch.messages and batch.batch_id <= 0:
+            raise self._strange(f"sends entries in a batch of number {batch.batch_id}")
+        return batch
+
+    def ack(self, batch_id: int) -> None:
+        """Acknowledge a batch. The server answers only when it refuses, at the next request."""
+        with self._closed_unless_done():
+            body = wire.ClientAck(destination=self._destination, client_id=_CLIENT, batch_id=batch_id)
+            self._send(wire.CLIENT_ACK, body)
+
+    def rollback(self) -> None:
+        """Make the server send all unacknowledged batches again."""
+        with self._closed_unless_done():
+            self._send(wire.CLIENT_ROLLBACK, wire.ClientRollback(destination=self._destination, client_id=_CLIENT))
+
+    def _authenticate(self, source: CanalSource) -> None:
+        handshake = self._answer(wire.HANDSHAKE, wire.Handshake(), "refuses the connection", limit=_GREATEST_HANDSHAKE)
+        password = source.password or ""
+        if password and not handshake.seeds:
+            raise self._strange("gives no seed to scramble the password with, and it is not sent in plain text")
+        request = wire.ClientAuth(
+            username=source.user or "",
+            password=scrambled(password, handshake.seeds) if password else b"",
+            net_read_timeout=_IDLE,
+            net_write_timeout=_IDLE,
+        )
+        self._send(wire.CLIENT_AUTHENTICATION, request)
+        # After a refusal Canal 1.1.7 sends a second, empty ACK: only the first one matters.
+        self._answer(
+            wire.ACK,
+            wire.Ack(),
+            "refuses the user",
+            "check source.user and source.password (in init: canal://USER:PASSWORD@host:port/…): Canal's own, not "
+            "the database's",
+        )
+
+    def _send(self, kind: wire.PacketType, body: Message) -> None:
+        packet = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
+        try:
+            self._socket.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                self._socket.recv(1, socket.MSG_PEEK)
+                # Without a request this means: an acknowledgement or a rollback failed, or the server has closed the
+                # connection.
+                raise self._unasked(self._received(self._timeouts.reply, MAX_PACKET, "refuses what was sent before"))
+            self._socket.settimeout(self._timeouts.reply)
+            self._socket.sendall(len(packet).to_bytes(_LENGTH, "big") + packet)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _answer(
+        self,
+        kind: wire.PacketType,
+        body: _Body,
+        refusal: str,
+        advice: str | None = None,
+        *,
+        wait_seconds: float = 0,
+        limit: int = MAX_PACKET,
+    ) -> _Body:
+        packet = self._received(self._timeouts.reply + max(0.0, wait_seconds), limit, refusal, advice)
+        if packet.type != kind:
+            raise self._unasked(packet)
+        return self._filled(body, packet)
+
+    def _received(self, seconds: float, limit: int, refusal: str, advice: str | None = None) -> wire.Packet:
+        """Return the next packet that is no heartbeat, with a known magic number, version and compression. It must
+        begin within `seconds`, and announce at most `limit` bytes. Raise `CanalRefusedError` where it is an error."""
+        deadline = time.monotonic() + seconds
+        while True:
+            length = int.from_bytes(self._read(_LENGTH, deadline), "big")
+            if length > limit:
+                raise self._strange(f"announces a packet of {length} bytes, where {limit} are the most")
+            try:
+                packet = wire.Packet.FromString(self._read(length, deadline + length / _SLOWEST))
+            except DecodeError:
+                raise self._strange("sends what is no packet of Canal") from None
+            if packet.magic_number not in _MAGIC or packet.version not in _VERSIONS:
+                raise self._strange(f"sends a packet of number {packet.magic_number} and version {packet.version}")
+            if packet.compression not in _NOT_COMPRESSED:
+                raise self._strange(f"sends a packet with compression {packet.compression}, of which none is known")
+            if packet.type != wire.HEARTBEAT_PACKET:
+                break
+        if packet.type == wire.ACK:
+            ack = self._filled(wire.Ack(), packet)
+            if ack.error_code:
+                # Without the stack trace that follows.
+                line = (ack.error_message.splitlines() or [""])[0].strip()[:_SHOWN]
+                said = f"error {ack.error_code}, {line}" if line else f"error {ack.error_code}"
+                raise CanalRefusedError(f"the Canal server {self._address} {refusal}: {said}", advice=advice)
+        return packet
+
+    def _read(self, length: int, deadline: float) -> bytes:
+        content = bytearray()
+        while len(content) < length:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise _unreachable(self._address, "does not answer in time")
+            try:
+                self._socket.settimeout(remaining)
+                chunk = self._socket.recv(min(_CHUNK, length - len(content)))
+            except OSError as error:
+                raise self._lost(error) from error
+            if not chunk:
+                raise _unreachable(self._address, "has closed the connection")
+            content += chunk
+        return bytes(content)
+
+    def _lost(self, error: OSError) -> SourceUnreachableError:
+        if isinstance(error, TimeoutError):
+            return _unreachable(self._address, "does not answer in time")
+        return _unreachable(self._address, f"is gone: {_reason(error)}")
+
+    def _filled(self, body: _Body, packet: wire.Packet) -> _Body:
+        try:
+            body.ParseFromString(packet.body)
+        except DecodeError:
+            raise self._strange(f"sends a packet of type {packet.type} with a body that is none of it") from None
+        return body
+
+    def _unasked(self, packet: wire.Packet) -> CanalProtocolError:
+        return self._strange(f"sends a packet of type {packet.type} that was not asked for")
+
+    def _strange(self, what: str) -> CanalProtocolError:
+        return CanalProtocolError(f"{self._address} {what}", advice=_NOT_CANAL)
+
+    @contextlib.contextmanager
+    def _closed_unless_done(self) -> Generator[None]:
+        """Close the connection when an exchange is not completed: the two sides are out of step then."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +404,21 @@ class CanalClient:
         be; the next call continues. When nothing can be sent again, it reconnects by itself.
         """
         size = self._source.batch_size if batch_size is None else batch_size
-        ends = list[float]()
-
-        def is_over(_: RetryCallState) -> bool:
-            # The first attempt, which may have hung for long, does not count.
-            ends.append(time.monotonic())
-            return len(ends) > 1 and ends[-1] - ends[0] >= self._patience
-
-        patiently = Retrying(
-            retry=retry_if_exception(self._may_pass),
-            stop=is_over,
-            wait=wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
-            before_sleep=_log_retry,
-            reraise=True,
-        )
-        return patiently(self._get, size, wait_seconds)
+        since: float | None = None  # The first attempt, which may have hung for long, does not count.
+        longest = _FIRST_WAIT
+        while True:
+            try:
+                return self._get(size, wait_seconds)
+            except (SourceUnreachableError, CanalRefusedError) as error:
+                # A destination that was served before may only be moving to another server.
+                may_pass = isinstance(error, SourceUnreachableError) or self._connections > 0
+                now = time.monotonic()
+                if not may_pass or (since is not None and now - since >= self._patience):
+                    raise
+                since, pause = since or now, random.uniform(0, longest)
+                _LOG.warning("%s; trying again in %.1f s", error, pause)
+                time.sleep(pause)
+                longest = min(2 * longest, _LONGEST_WAIT)
 
     def ack(self, batch: Batch) -> None:
         """Tell the server that the batch need not be sent again. It must be the oldest open one, else `ValueError` is
@@ -140,9 +438,16 @@ class CanalClient:
         self._acked.append(self._open.popleft())
 
     def _get(self, size: int, wait_seconds: float) -> Batch | None:
-        connection = self._connected()
+        if self._connection is not None and self._connection.closed:
+            # A request was interrupted.
+            self._lose(None)
+        if self._connection is None:
+            self._connection = self._with_some_server(
+                lambda address: Connection.open(address, self._source, self._timeouts)
+            )
+            self._connections += 1
         try:
-            got = connection.get(size, wait_seconds)
+            got = self._connection.get(size, wait_seconds)
         except CdcError as error:
             self._lose(error)
             raise
@@ -152,17 +457,6 @@ class CanalClient:
             return None
         self._open.append(got.batch_id)
         return Batch(got.batch_id, tuple(got.messages), self._connections)
-
-    def _connected(self) -> Connection:
-        if self._connection is not None and self._connection.closed:
-            # A request was interrupted.
-            self._lose(None)
-        if self._connection is None:
-            self._connection = self._with_some_server(
-                lambda address: Connection.open(address, self._source, self._timeouts)
-            )
-            self._connections += 1
-        return self._connection
 
     def _with_some_server(self, call: Callable[[Address], _Result]) -> _Result:
         """Return the result of `call` for the first server for which it raises no error."""
@@ -174,7 +468,12 @@ class CanalClient:
             except (SourceUnreachableError, SourceError) as error:
                 faults.append(error)
                 self._place = (self._place + 1) % len(addresses)
-        raise _none_serves(faults)
+        if len(faults) == 1:
+            raise faults[0]
+        kinds = (SourceUnreachableError, CanalRefusedError, CanalProtocolError)
+        kind = next(kind for kind in kinds if any(isinstance(fault, kind) for fault in faults))
+        advice = next((fault.advice for fault in faults if isinstance(fault, kind)), None)
+        raise kind(f"no server of {len(faults)} serves: {'; '.join(fault.message for fault in faults)}", advice=advice)
 
     def _lose(self, error: CdcError | None) -> None:
         """Close the connection; raise `CanalRedeliveryError` when returned entries are sent again."""
@@ -182,17 +481,6 @@ class CanalClient:
         self.close()
         if unsettled:
             raise _comes_again(unsettled, error) from error
-
-    def _may_pass(self, error: BaseException) -> bool:
-        """Whether a retry may succeed: a destination that was served before may only be moving to another server."""
-        if isinstance(error, CanalRefusedError):
-            return self._connections > 0
-        return isinstance(error, SourceUnreachableError)
-
-
-def _log_retry(state: RetryCallState) -> None:
-    error = None if state.outcome is None else state.outcome.exception()
-    _LOG.warning("%s; trying again in %.1f s", error, state.upcoming_sleep)
 
 
 def _comes_again(batches: Sequence[int], error: CdcError | None = None) -> CanalRedeliveryError:
@@ -202,16 +490,6 @@ def _comes_again(batches: Sequence[int], error: CdcError | None = None) -> Canal
         f"the connection that gave {many} {', '.join(map(str, batches))} is gone{reason}",
         advice="their entries come again under other numbers; go on",
     )
-
-
-def _none_serves(faults: Sequence[CdcError]) -> CdcError:
-    """Combine the errors of several servers into one."""
-    if len(faults) == 1:
-        return faults[0]
-    kinds = (SourceUnreachableError, CanalRefusedError, CanalProtocolError)
-    kind = next(kind for kind in kinds if any(isinstance(fault, kind) for fault in faults))
-    advice = next((fault.advice for fault in faults if isinstance(fault, kind)), None)
-    return kind(f"no server of {len(faults)} serves: {'; '.join(fault.message for fault in faults)}", advice=advice)
 
 
 _WAIT_SECONDS: Final = 1.0

@@ -7,8 +7,7 @@ the file is a later one.
 The identity of entries, by which an entry that is sent again is recognised.
 
 Canal sends entries again after any loss: unacknowledged ones, in other batches, and after a restart of the server older
-ones too. An entry is identified by its position in the binlog. That is no order: with MariaDB the file's name can be
-out of date after a rotation, and then offsets go back.
+ones too. An entry is identified by its position in the binlog, which is no order, as said.
 
 A position has one entry, except where MySQL compresses transactions: then a whole transaction is one event, and all of
 its entries have the event's position. Their `ordinal` distinguishes them. It counts from the event's first entry; where
@@ -179,33 +178,6 @@ def placed(value: bytes) -> PlacedEntry:
     return PlacedEntry(value, text, (header.logfile_name, header.logfile_offset), int(entry.entry_type), time_ms)
 
 
-@dataclass
-class KnownEntries:
-    """Entries that are stored already: the digests by position and ordinal."""
-
-    by_place: dict[str, dict[int, str]] = field(default_factory=dict[str, dict[int, str]])
-    begun: set[Event] = field(default_factory=set[Event])
-    """Events that begin a transaction."""
-
-    @classmethod
-    def of(cls, keys: Iterable[bytes]) -> KnownEntries:
-        """Build the entries from keys, as `PlacedEntry.key` makes them."""
-        known = cls()
-        for key in keys:
-            place, ordinal, digest = key.decode().rsplit(",", 2)
-            known.by_place.setdefault(f"{place}]", {})[int(ordinal)] = digest[1:-2]
-            parts = json.loads(f"{place}]")
-            if len(parts) > 1 and parts[4] == wire.TRANSACTION_BEGIN:
-                known.begun.add((parts[1], parts[2]))
-        return known
-
-    def add(self, entry: PlacedEntry, ordinal: int) -> None:
-        """Add an entry to the known ones."""
-        self.by_place.setdefault(entry.place, {})[ordinal] = entry.digest
-        if entry.entry_type == wire.TRANSACTION_BEGIN and entry.event is not None:
-            self.begun.add(entry.event)
-
-
 class EntryStream:
     """Entries of one connection after the other; each connection delivers its own in the log's order."""
 
@@ -219,16 +191,28 @@ class EntryStream:
         self._next: dict[str, int] = {}
 
     def new(
-        self, connection: int, entries: Iterable[PlacedEntry], known: KnownEntries
+        self, connection: int, entries: Iterable[PlacedEntry], keys: Iterable[bytes]
     ) -> Iterator[tuple[PlacedEntry, bytes]]:
-        """Yield the entries that are not known, with their keys, and add them to the known ones."""
+        """Yield the entries that are not stored already, with their keys. `keys` are those of stored ones, as
+        `PlacedEntry.key` makes them."""
+        known: dict[str, dict[int, str]] = {}  # The digests by position and ordinal.
+        begun: set[Event] = set()  # Events that begin a transaction.
+        for key in keys:
+            place, ordinal, digest = key.decode().rsplit(",", 2)
+            known.setdefault(f"{place}]", {})[int(ordinal)] = digest[1:-2]
+            parts = json.loads(f"{place}]")
+            if len(parts) > 1 and parts[4] == wire.TRANSACTION_BEGIN:
+                begun.add((parts[1], parts[2]))
         for entry in entries:
-            ordinal = self._ordinal(connection, entry, known)
-            if ordinal not in known.by_place.get(entry.place, ()):
-                known.add(entry, ordinal)
+            digests = known.setdefault(entry.place, {})
+            ordinal = self._ordinal(connection, entry, digests, begun)
+            if ordinal not in digests:
+                digests[ordinal] = entry.digest
+                if entry.entry_type == wire.TRANSACTION_BEGIN and entry.event is not None:
+                    begun.add(entry.event)
                 yield entry, entry.key(ordinal)
 
-    def _ordinal(self, connection: int, entry: PlacedEntry, known: KnownEntries) -> int:
+    def _ordinal(self, connection: int, entry: PlacedEntry, digests: Mapping[int, str], begun: set[Event]) -> int:
         if entry.event is None:
             return 0
         is_first = connection != self._connection
@@ -236,36 +220,25 @@ class EntryStream:
         if is_first or begins or entry.event != self._event:
             self._connection, self._event, self._next = connection, entry.event, {}
             self._cut = is_first and not begins
-            self._begun = begins or entry.event in known.begun
+            self._begun = begins or entry.event in begun
         ordinal = self._next.get(entry.place)
         if ordinal is None:
-            ordinal = _first_of_cut(entry, known) if self._cut else 0
+            ordinal = 0
+            if self._cut:
+                # A server that was not restarted sends an entry again with the same bytes. A restarted one begins with
+                # whole transactions, and its data about columns may differ from before.
+                following = max(digests, default=-1) + 1 if entry.event in begun else 0
+                ordinal = min((n for n, digest in digests.items() if digest == entry.digest), default=following)
         elif not self._begun:
             # Outside of a compressed transaction a position has one entry of a kind. A server that is stuck sends the
             # last one again and again.
-            return next((n for n, digest in known.by_place[entry.place].items() if digest == entry.digest), ordinal)
+            return next((n for n, digest in digests.items() if digest == entry.digest), ordinal)
         self._next[entry.place] = ordinal + 1
         return ordinal
 
 
-def _first_of_cut(entry: PlacedEntry, known: KnownEntries) -> int:
-    """Return the ordinal of the first entry of an event that may have begun before the connection did.
-
-    A server that was not restarted sends an entry again with the same bytes. A restarted one begins with whole
-    transactions, and its data about columns may differ from before.
-    """
-    landed = known.by_place.get(entry.place, {})
-    same = [ordinal for ordinal, digest in landed.items() if digest == entry.digest]
-    if same:
-        return min(same)
-    return max(landed, default=-1) + 1 if entry.event in known.begun else 0
-
-
 _OF_MARIADB: Final = re.compile(r"(?P<domain>\d+)-(?P<server>\d+)-(?P<number>\d+)")
 _OWN: Final = "curtGtid"
-
-_Numbers = list[tuple[int, int]]
-"""The first and last number of each range."""
 
 
 def contradiction(
@@ -284,9 +257,12 @@ def contradiction(
         own = next((pair.value for pair in _header(beyond).props if pair.key == _OWN), "")
         if own and _is_within(own, executed):
             return f"the dump has the transactions {executed}, and the log has behind its place {own}"
-    known, seen = _server_ids(position), set(server_ids)
+    of_gtid = filter(None, map(_OF_MARIADB.fullmatch, (executed or "").split(",")))
+    known = {position.server_id} if position.server_id is not None else {int(match["server"]) for match in of_gtid}
+    seen = set(server_ids)
     if beyond is not None and known and seen and known.isdisjoint(seen):
-        return f"the dump is of the server_id {_listed(known)}, and the log of {_listed(seen)}"
+        dumped, logged = (", ".join(map(str, sorted(ids))) for ids in (known, seen))
+        return f"the dump is of the server_id {dumped}, and the log of {logged}"
     return None
 
 
@@ -295,13 +271,6 @@ def _header(entry: bytes | None) -> wire.Header:
         return wire.Entry.FromString(entry or b"").header
     except DecodeError:
         return wire.Header()
-
-
-def _server_ids(position: DumpPosition) -> set[int]:
-    if position.server_id is not None:
-        return {position.server_id}
-    found = map(_OF_MARIADB.fullmatch, (position.gtid or "").split(","))
-    return {int(match["server"]) for match in found if match is not None}
 
 
 def _is_within(some: str, executed: str) -> bool:
@@ -314,29 +283,20 @@ def _is_within(some: str, executed: str) -> bool:
     )
 
 
-def _transactions(text: str) -> Mapping[str, _Numbers]:
-    """Return the numbers of each source: a server's UUID, with its tag if it has one; a domain of MariaDB, whose
-    numbers rise. Servers print ranges that do not adjoin."""
-    found: dict[str, _Numbers] = {}
-    for source, start, end in _parts("".join(text.split()).lower()):
-        found.setdefault(source, []).append((start, end))
-    return found
-
-
-def _parts(text: str) -> Iterator[tuple[str, int, int]]:
-    for each in filter(None, text.split(",")):
+def _transactions(text: str) -> Mapping[str, list[tuple[int, int]]]:
+    """Return the first and last numbers of each source's ranges: of a server's UUID, with its tag if it has one; of a
+    domain of MariaDB, whose numbers rise. Servers print ranges that do not adjoin."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for each in filter(None, "".join(text.split()).lower().split(",")):
         if match := _OF_MARIADB.fullmatch(each):
-            yield match["domain"], 1, int(match["number"])
+            found.setdefault(match["domain"], []).append((1, int(match["number"])))
             continue
         uuid, *parts = each.split(":")
         source = uuid
         for part in parts:
             start, _, end = part.partition("-")
             if start.isdecimal() and (not end or end.isdecimal()):
-                yield source, int(start), int(end or start)
+                found.setdefault(source, []).append((int(start), int(end or start)))
             else:
                 source = f"{uuid}:{part}"
-
-
-def _listed(ids: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(ids)))
+    return found

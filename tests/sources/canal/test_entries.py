@@ -18,7 +18,6 @@ from tests.boundaries.sources import (
     BinlogSearch,
     DumpPosition,
     EntryStream,
-    KnownEntries,
     contradiction,
     entries_pb2,
     placed,
@@ -61,7 +60,7 @@ def test_each_entry_is_new_once_and_in_order(log: Binlog, steps: list[dict[str, 
                 pass
         end = acked + step["size"]
         # As in a run, what is kept is known from the lake alone.
-        new = list(stream.new(connection, map(placed, entries[acked:end]), KnownEntries.of(keys)))
+        new = list(stream.new(connection, map(placed, entries[acked:end]), list(keys)))
         keys += [key for _, key in new]
         taken += [number_of(entry.value) for entry, _ in new]
         if step["lost"]:
@@ -74,11 +73,9 @@ def test_each_entry_is_new_once_and_in_order(log: Binlog, steps: list[dict[str, 
 @pytest.mark.parametrize("entries", [capture(source).entries for source in SOURCES] + [[b"\xff", b"\xfe"]])
 def test_key_of_an_entry_recognizes_it(entries: list[bytes]) -> None:
     """Of captured entries, and of bytes that are not entries."""
-    known = KnownEntries()
-    keys = [key for _, key in EntryStream().new(1, map(placed, [*entries, entries[0]]), known)]
+    keys = [key for _, key in EntryStream().new(1, map(placed, [*entries, entries[0]]), [])]
     assert len(keys) == len(set(keys)) == len(entries)
-    assert KnownEntries.of(keys) == known
-    assert not list(EntryStream().new(2, map(placed, entries), KnownEntries.of(keys)))
+    assert not list(EntryStream().new(2, map(placed, entries), keys))
 
 
 # --- Places of a dump ---
