@@ -122,11 +122,12 @@ class Changefeed:
         self.checkpoint_ts = max(self.checkpoint_ts, commit_ts)
         self._writer.checkpoint(self.checkpoint_ts)
 
-    def restart(self) -> None:
-        """What waits is lost, and what is above the checkpoint is sent once more."""
+    def restart(self, after: int | None = None) -> None:
+        """What waits is lost, and what is above the checkpoint, or another commit-ts, is sent once more."""
         extension = "csv" if self.csv else "json"
         self._writer = self.topic(self._encode) if self.topic else SinkWriter(self.sink, self._encode, extension)
-        again = [change for _, changes in self._sent for change in changes if change.commit_ts > self.checkpoint_ts]
+        after = self.checkpoint_ts if after is None else after
+        again = [change for _, changes in self._sent for change in changes if change.commit_ts > after]
         self._writer.write(again)
 
     def spoil(self, damage: Damage) -> RowChange:

@@ -28,7 +28,8 @@ The log: `create t (COLUMNS) [partition c | by SCHEME]` (`older`: no statement s
 `alter t add COLUMN`, `… drop c`, `… rename c d`, `… modify COLUMN`, `… key c …`, `… drop-key`,
 `… drop-partition p0 [leaving KEY | …]`, `… truncate-partition p0`, `… unpartition`, `… sql ACTION (COLUMNS) CLAUSES`.
 `&` before one: at the same commit-ts as the last. Several rows are divided by `|`; table `2.t` is in a second database.
-The changefeed: `flush`, `midnight`, `restart`, and `checkpoint`, which what follows stays above in the next run.
+The changefeed: `flush`, `midnight`, `restart` (`all`: from its beginning), and `checkpoint`, which what follows stays
+above in the next run.
 
 Damage: `spoil` the last change (`c=VALUE`, `OLD => NEW`, `/REGEX/ => NEW`, `garbage`), `cut t BYTES` off the newest
 file, `lose t`'s newest file or `blank t`'s, or `overwrite t`: the one before with it; `schema t lose`, or
@@ -300,7 +301,7 @@ class Player:
             case "midnight":
                 self.feed.date += 1
             case "restart":
-                self.feed.restart()
+                self.feed.restart(0 if rest else None)
             case "exclude":
                 self.excluded.append(self._pattern(rest))
             case "include":

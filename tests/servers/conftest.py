@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.sources.kafka import reading
-from tests.kit.lakes import TestLake
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from tests.servers.canal import CanalServer, StartCanal, add_canals_user, binlog_end, canal_server
 from tests.servers.canal_reader import Writer
@@ -20,10 +18,9 @@ from tests.servers.kafka import Broker
 from tests.servers.mysql import MySqlServer, mysql_server
 from tests.servers.process import free_port, running
 from tests.servers.tools import azurite, go_server
-from tests.servers.topics import NewFeed, TopicFeed
 
 _GROUPS = {
-    "kafka": {"kafka", "new_feed"},
+    "kafka": {"kafka"},
     "mysql": {"mysql", "binlog", "writer", "start_canal"},
     "stores": {"s3", "gcs", "azure", "new_bucket", "installed"},
 }
@@ -153,19 +150,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
     finally:
         broker.stop()
-
-
-@pytest.fixture
-def new_feed(new_lake: Callable[..., TestLake], kafka: Broker) -> NewFeed:
-    """Makes feeds of topics."""
-    return lambda **source: TopicFeed(new_lake, kafka, **source)
-
-
-@pytest.fixture(params=["here", "in tasks"])
-def in_tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done by one task in the process itself is done by Spark's tasks where there is more."""
-    if request.param == "in tasks":
-        monkeypatch.setattr(reading, "_WORTH_A_TASK", 2)
 
 
 @pytest.fixture

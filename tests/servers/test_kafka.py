@@ -1,18 +1,123 @@
-"""Topics of a real broker landed in `records`: what is kept of a message, what is new, and what is no message."""
+"""Topics of a real broker landed in `records`: what is kept of a message, what is new, what is lost on the brokers is
+told, and every message lands once, whatever ends a run."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.table import Table
+from pyspark.sql import functions as F
 
-from cdc_lakehouse.lake.names import OFFSETS
-from cdc_lakehouse.sources.kafka import reading as ranges_module
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.names import OFFSETS, Identifier
+from cdc_lakehouse.lake.tables import records as record_writer
+from cdc_lakehouse.lake.tables.records import Appended, LandedBatch, LandedState, Records, landed_state, records_frame
+from cdc_lakehouse.sources.kafka import KafkaClient, choose_ranges, find_pending, read_topics, reading
+from cdc_lakehouse.sources.record_log import Pending
+from tests.kit.kafka import with_timeout
+from tests.kit.kills import before_commit
+from tests.kit.lakes import TestLake
+from tests.kit.other_writer import optimize
 from tests.kit.waiting import until
 from tests.servers.kafka import Broker, Sent
-from tests.servers.topics import NewFeed, TopicFeed, numbered
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+
+class TopicFeed:
+    """Topics that land in the shared lake, as a pipeline lands them."""
+
+    def __init__(self, new_lake: Callable[..., TestLake], broker: Broker, **source: Any) -> None:
+        self.broker = broker
+        named = {} if "topic_pattern" in source else {"topics": [broker.create()]}
+        told = {"type": "kafka", "format": "canal-json", "bootstrap_servers": broker.bootstrap, **named, **source}
+        self.lake = new_lake(source=told)
+        self.source = self.lake.feed.kafka
+        self.client = with_timeout(KafkaClient.of(self.source), 8)
+
+    @property
+    def topic(self) -> str:
+        return (self.source.topics or ("",))[0]
+
+    def fresh(self) -> Lake:
+        return Lake(self.lake.config.lake, self.lake.config.storage)
+
+    def state(self) -> LandedState:
+        return landed_state(self.fresh(), self.lake.name)
+
+    def pending(self) -> Pending:
+        return find_pending(self.source, read_topics(self.source, self.client), self.state().landed)
+
+    def append(self, pending: Pending) -> Appended:
+        feed, state = self.lake.feed.model_copy(update={"source": self.source}), self.state()
+        ranges = choose_ranges(pending.offsets, state.landed, self.source.max_records, self.source.max_bytes)
+        records = Records(self.fresh(), feed, self.lake.session, self.client)
+        return records.append(ranges, pending, state.last.number + 1)
+
+    def run(self) -> tuple[LandedBatch, tuple[CdcError, ...]]:
+        pending = self.pending()
+        done = self.append(pending)
+        return done.batch, (*pending.faults, *done.faults)
+
+    def drain(self) -> None:
+        """Runs until nothing is new."""
+        segments: object = True
+        while segments:
+            batch, faults = self.run()
+            assert not faults, faults
+            segments = batch.segments
+
+    @property
+    def table(self) -> Table:
+        return self.fresh().catalog.load_table((f"cdc_{self.lake.name}", "records"))
+
+    def check_no_file_is_left_over(self) -> None:
+        """The data files in the warehouse are those of the snapshot."""
+        location = Path(self.table.location().removeprefix("file://"))
+        found = {f"file://{path}" for path in location.rglob("*.parquet")}
+        assert {task.file.file_path for task in self.table.scan().plan_files()} == found
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = self.lake.machinery("records")
+        return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+    def values(self, partition: int = 0, topic: str | None = None) -> list[bytes | None]:
+        """Of one partition, in the order of their offsets."""
+        where = (topic or self.topic, partition)
+        return [row["value"] for row in self.rows() if (row["topic"], row["partition"]) == where]
+
+    def ends(self) -> dict[str, dict[int, int]]:
+        """The offsets that are landed."""
+        return {name: dict(topic.ends) for name, topic in self.state().landed.topics.items()}
+
+    def send(self, *messages: Sent | bytes, **settings: Any) -> None:
+        self.broker.send(self.topic, messages, **settings)
+
+
+NewFeed = Callable[..., TopicFeed]
+
+
+@pytest.fixture
+def new_feed(new_lake: Callable[..., TestLake], kafka: Broker) -> NewFeed:
+    return lambda **source: TopicFeed(new_lake, kafka, **source)
+
+
+@pytest.fixture(params=["here", "in tasks"])
+def in_tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done by one task in the process itself is done by Spark's tasks where there is more."""
+    if request.param == "in tasks":
+        monkeypatch.setattr(reading, "_WORTH_A_TASK", 2)
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    """Values to send."""
+    return [b"%d" % number for number in range(first, first + count)]
 
 
 # --- What is kept ---
@@ -59,15 +164,9 @@ def test_messages_larger_than_a_fetch_are_read(new_feed: NewFeed, kafka: Broker)
 # --- What is new ---
 
 
-def summary_of(feed: TopicFeed) -> dict[str, str]:
-    snapshot = feed.table.current_snapshot()
-    assert snapshot is not None and snapshot.summary is not None
-    return snapshot.summary.additional_properties
-
-
 def test_range_that_ends_early_lands_each_message_once(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records grow beyond what was reckoned: what was read behind the early end is read again, and is there once."""
-    monkeypatch.setattr(ranges_module, "_WORTH_A_TASK", 10)
+    monkeypatch.setattr(reading, "_WORTH_A_TASK", 10)
     feed = new_feed(max_bytes=2000)
     feed.send(*numbered(40))
     feed.drain()
@@ -75,14 +174,14 @@ def test_range_that_ends_early_lands_each_message_once(new_feed: NewFeed, monkey
     feed.send(*values)
     pending = feed.pending()
     assert pending.records == 50
-    batch = feed.append(pending).batch
-    (segment,) = batch.segments
+    (segment,) = feed.append(pending).batch.segments
     assert 60 < segment.end < 65, "in the first of two parts"
-    assert json.loads(summary_of(feed)[OFFSETS]) == {feed.topic: {"0": [40, segment.end]}}
+    summary = feed.table.current_snapshot().summary.additional_properties  # pyright: ignore[reportOptionalMemberAccess]
+    assert json.loads(summary[OFFSETS]) == {feed.topic: {"0": [40, segment.end]}}
     assert feed.values() == (numbered(40) + values)[: segment.end]
     feed.drain()
     assert feed.values() == numbered(40) + values
-    assert {task.file.file_path for task in feed.table.scan().plan_files()} == feed.files()
+    feed.check_no_file_is_left_over()
 
 
 def test_later_topics_and_partitions_are_read_whole(new_feed: NewFeed, kafka: Broker) -> None:
@@ -143,3 +242,140 @@ def test_compacted_topic_is_read_to_its_end(new_feed: NewFeed, kafka: Broker) ->
     feed.drain()
     assert [(row["offset"], row["value"]) for row in feed.rows()] == wanted
     assert feed.ends() == {topic: {0: wanted[-1][0] + 1}}
+
+
+# --- What is lost ---
+
+
+@pytest.mark.usefixtures("in_tasks")
+def test_offsets_lost_after_the_plan_are_reported(new_feed: NewFeed, kafka: Broker) -> None:
+    feed = new_feed(topics=[kafka.create(partitions=2)])
+    feed.send(*numbered(10), *(Sent(value, partition=1) for value in numbered(4)))
+    pending = feed.pending()
+    kafka.forget(feed.topic, 6)
+    (fault,) = feed.append(pending).faults
+    assert isinstance(fault, SourceError)
+    assert f"partition 0 of the topic {feed.topic} has lost the offsets from 0 on, before 6" in str(fault)
+    assert (feed.values(0), feed.values(1)) == ([], numbered(4)), "the other partition goes on"
+
+
+@pytest.mark.in_turn
+def test_deleted_topic_is_reported_also_when_made_again(new_feed: NewFeed, kafka: Broker) -> None:
+    going, staying = kafka.create(), kafka.create()
+    feed = new_feed(topics=[going, staying])
+    for topic in (going, staying):
+        kafka.send(topic, numbered(10))
+    feed.drain()
+    for topic in (going, staying):
+        kafka.send(topic, numbered(10, 10))
+    pending = feed.pending()
+    kafka.delete(going)
+    feed.client = with_timeout(feed.client, 3)
+    (fault,) = feed.append(pending).faults
+    assert isinstance(fault, SourceError) and f"there is no topic {going}" in str(fault)
+    assert feed.values(topic=staying) == numbered(20)
+    _, faults = feed.run()
+    assert [f"topic {going}" in str(each) for each in faults] == [True]
+    kafka.create_again(going)
+    kafka.send(going, numbered(15))
+    batch, (fault,) = feed.run()
+    assert f"the topic {going} was deleted and made again" in str(fault)
+    assert not batch.segments and feed.values() == numbered(10)
+
+
+def test_message_above_the_clients_limit_stops_its_partition(new_feed: NewFeed, kafka: Broker) -> None:
+    limits = {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_000_000}
+    feed = new_feed(topics=[kafka.create(partitions=3, max_message_bytes="9000000")], kafka=limits)
+    feed.send(*(Sent(b"small", partition=number) for number in range(3)))
+    feed.send(Sent(b"x" * 8_000_000, partition=1), **{"message.max.bytes": 9_000_000})
+    feed.send(*(Sent(b"behind", partition=number) for number in range(3)))
+    _, (fault,) = feed.run()
+    assert isinstance(fault, SourceError)
+    for words in ("larger than the client takes", f"from offset 1 of partition 1 of the topic {feed.topic}"):
+        assert words in str(fault)
+    assert "receive.message.max.bytes" in str(fault)
+    assert [feed.values(number) for number in range(3)] == [[b"small", b"behind"], [b"small"], [b"small", b"behind"]]
+    feed.client = dataclasses.replace(feed.client, settings={**limits, "receive.message.max.bytes": "10000000"})
+    feed.drain()
+    assert [len(value or b"") for value in feed.values(1)] == [5, 8_000_000, 6]
+
+
+# --- Once, whatever happens ---
+
+
+@pytest.mark.in_turn
+def test_maintenance_keeps_what_is_known_of_landed_offsets(new_feed: NewFeed) -> None:
+    """While a run lands, and after it, when the snapshots that said it are gone."""
+    feed = new_feed()
+
+    def maintain() -> None:
+        optimize(feed.lake.session(), Identifier(f"cdc_{feed.lake.name}", "records"))
+
+    feed.send(*numbered(5))
+    feed.run()
+    feed.send(*numbered(5, 5))
+    with before_commit(1, maintain):
+        second, _ = feed.run()
+    maintain()
+    assert feed.state().last == second
+    feed.send(*numbered(5, 10))
+    feed.drain()
+    assert feed.values() == numbered(15)
+    records = records_frame(feed.lake.session(), feed.lake.name)
+    for batch in range(3):
+        found = records.where(F.col("batch") == batch + 1).collect()
+        assert sorted(row["offset"] for row in found) == list(range(5 * batch, 5 * batch + 5))
+
+
+def test_of_two_runs_at_a_time_one_lands(new_feed: NewFeed) -> None:
+    feed = new_feed()
+    # The first ever makes the table first.
+    for values, commit in ((numbered(5), 2), (numbered(10), 1)):
+        feed.send(*values[-5:])
+        slow = feed.pending()
+        with (
+            before_commit(commit, lambda: feed.append(feed.pending())),
+            pytest.raises(ConcurrentRunError, match="has landed"),
+        ):
+            feed.run()
+        assert feed.values() == values
+        with pytest.raises(ConcurrentRunError, match="has landed"):
+            feed.append(slow)
+    assert feed.values() == numbered(10)
+    feed.check_no_file_is_left_over()
+
+
+@pytest.mark.in_turn
+def test_broker_lost_in_a_read_keeps_what_was_read(
+    new_feed: NewFeed, kafka: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read lands, the rest is for the next run; one that begins without brokers is told so."""
+    monkeypatch.setattr(reading, "_ROWS_TOGETHER", 1000)
+    slow = {"fetch.message.max.bytes": 20_000, "queued.min.messages": 100, "queued.max.messages.kbytes": 50}
+    feed = new_feed(kafka=slow)
+    values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
+    feed.send(*values)
+    feed.client = with_timeout(feed.client, 3)
+    pending = feed.pending()
+    count = record_writer._count
+
+    def stop_then_count(*arguments: Any) -> None:
+        monkeypatch.setattr(record_writer, "_count", count)
+        kafka.stop()
+        count(*arguments)
+
+    monkeypatch.setattr(record_writer, "_count", stop_then_count)
+    try:
+        done = feed.append(pending)
+        with pytest.raises(SourceUnreachableError, match=r"127\.0\.0\.1:\d+ cannot be reached for now \(_TRANSPORT\)"):
+            feed.pending()
+    finally:
+        kafka.start()
+    (fault,) = done.faults
+    assert isinstance(fault, SourceUnreachableError)
+    landed = sum(segment.records for segment in done.batch.segments)
+    assert 1000 <= landed < 20_000
+    assert feed.values() == values[:landed]
+    feed.client = with_timeout(feed.client, 8)
+    feed.drain()
+    assert feed.values() == values
