@@ -585,7 +585,7 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
     clauses, reason = clauses_of(change)
     kind = kind_of(change)
     for clause in clauses or ():
-        if isinstance(clause, ddl.Flashback) or (isinstance(clause, ddl.RecoverDatabase) and not change.table):
+        if isinstance(clause, ddl.Flashback) or (clause.kind == "recover_database" and not change.table):
             return list(_restore(change, live, clause, kind)) or [plain_version(change, "none", kind)]
     if not change.table:
         unknown = clauses is None and (kind not in KINDS.values() or kind == "recover_database")
@@ -715,9 +715,9 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
                 # Its rows may have been left out under the old name.
                 return [replace(plain_version(change, "none", kind), name=target, previous_name=source)]
             return rename(TableChange(change, target, kind), live, source)
-        case ddl.CreateDatabase(name) | ddl.DropDatabase(name):
+        case ddl.OfDatabase("create_database" | "drop_database", name):
             return _of_database(replace(change, database=name, table=""), live, kind)
-        case ddl.RecoverTable() | ddl.RecoverDatabase() | ddl.Flashback():
+        case ddl.RecoverTable() | ddl.OfDatabase("recover_database") | ddl.Flashback():
             return _restore(change, live, clause, kind)
         case _:
             return []
@@ -738,9 +738,9 @@ def _restore(
             name = name if ended is None else ended.name
             name = name if new_name is None else full_name(ddl.TableRef(name.database, new_name), change)
             yield from recover(of_table or TableChange(change, name, kind), live, ended)
-        case ddl.RecoverDatabase(database) if of_table is not None:
+        case ddl.OfDatabase(_, database) if of_table is not None:
             yield from recover(of_table, live, live.ended(TableName(database, named.table), with_database=True))
-        case ddl.RecoverDatabase(database, new_name):
+        case ddl.OfDatabase(_, database, new_name):
             yield plain_version(replace(change, database=new_name or database, table=""), "create", kind)
             for ended in live.ended_with(database):
                 of_table = TableChange(change, replace(ended.name, database=new_name or ended.name.database), kind)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.changelog.ddl.clauses import CreateDatabase, DropDatabase, UseDatabase
+from cdc_lakehouse.changelog.ddl.clauses import OfDatabase
 from cdc_lakehouse.changelog.ddl.lexer import SCANNERS, DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.mysql_types import server_type_text
@@ -86,12 +86,12 @@ class _Server:
             yield from filter(None, (version.note, version.hold))
         for clause in clauses:
             match clause:
-                case UseDatabase(name):
+                case OfDatabase("use_database", name):
                     self._session = name
                     self.databases.add(name)
-                case CreateDatabase(name):
+                case OfDatabase("create_database", name):
                     self.databases.add(name)
-                case DropDatabase(name):
+                case OfDatabase("drop_database", name):
                     self.databases.discard(name)
                 case _:
                     pass

@@ -33,10 +33,13 @@ def test_a_statement_has_one_verdict(statement: str) -> None:
     ]
     changed = [Statement(20, SESSION, "t", statement, "o20")]
     for clause in clauses:
-        if isinstance(clause, ddl.RecoverTable | ddl.RecoverDatabase):
-            is_table = isinstance(clause, ddl.RecoverTable)
-            lost = f"TABLE {clause.table or 't'}" if is_table else f"DATABASE {clause.name}"
-            changed.append(Statement(15, SESSION, "", f"DROP {lost}", "o15"))
+        match clause:
+            case ddl.RecoverTable(table):
+                changed.append(Statement(15, SESSION, "", f"DROP TABLE {table or 't'}", "o15"))
+            case ddl.OfDatabase("recover_database", name):
+                changed.append(Statement(15, SESSION, "", f"DROP DATABASE {name}", "o15"))
+            case _:
+                pass
     told = History().apply(schema_changes([*base, *changed], escapes=True))
     assert [version.effect for version in told[: len(base)]] == ["create"] * len(base)
     shown = History().apply(files_of(told))
@@ -57,11 +60,11 @@ def _tables_before(clauses: Sequence[ddl.Clause]) -> dict[TableName, str]:
     found: dict[ddl.TableRef, str] = {}
     made: set[ddl.TableRef] = set()
     own = ddl.TableRef(None, "t")
-    for clause in clauses or [ddl.NoEffect(own, "other")]:
+    for clause in clauses or [ddl.OtherClause(own, "other")]:
         match clause:
             case ddl.CreateTable(_, _, None):
                 pass
-            case ddl.NoEffect(_, "create_view" | "drop_view"):
+            case ddl.OtherClause(_, "create_view" | "drop_view"):
                 pass
             case ddl.CreateTable(_, _, source) if source is not None:
                 found[source] = PARTITIONS
@@ -72,7 +75,7 @@ def _tables_before(clauses: Sequence[ddl.Clause]) -> dict[TableName, str]:
                 found |= {table: PARTITIONS, other: ""}
             case ddl.Flashback(_, None, tables):
                 found |= dict.fromkeys(tables or (own,), PARTITIONS)
-            case ddl.Flashback(_, database) | ddl.DropDatabase(database) | ddl.RecoverDatabase(database):
+            case ddl.Flashback(_, database) | ddl.OfDatabase("drop_database" | "recover_database", database):
                 found[ddl.TableRef(database, "t")] = PARTITIONS
             case _:
                 found[getattr(clause, "table", None) or own] = PARTITIONS

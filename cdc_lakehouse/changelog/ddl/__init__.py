@@ -5,8 +5,8 @@ To add a statement: write a function that takes the cursor (after the words), an
 types and attributes of columns in `definitions`.
 
 A clause that changes no row needs no class: list its first words, with a kind, among similar ones; the rest of it is
-skipped and kept as text (`clauses.NoEffect`). That is no fallback: a statement or a clause with unknown first words is
-an error. A clause that does change rows gets a class in `clauses`, and the type checker then shows where it must be
+skipped and kept as text (`clauses.OtherClause`). That is no fallback: a statement or a clause with unknown first words
+is an error. A clause that does change rows gets a class in `clauses`, and the type checker then shows where it must be
 applied.
 
 Add the statement and its clauses to `tests/changelog/ddl/cases/`.

@@ -134,7 +134,8 @@ class _Statement:
         self._found = Altered([*self._before.values()], charset if charset or table is None else table.charset)
         self._leaving = set(map(_left_name, clauses))
         self._defined: list[tuple[AlteredColumn, str | None]] = []
-        self._key = [name for each in clauses if isinstance(each, ddl.AddPrimaryKey) for name in each.key.columns]
+        added = [clause for clause in clauses if isinstance(clause, ddl.AddKey)]
+        self._key = [name for each in added if each.kind == "add_primary_key" for name in each.key.columns]
         old_key = [name for name, each in self._before.items() if each.column.primary_key]
         self._kept_key = [] if drops_primary_key(clauses) else old_key
 
@@ -318,7 +319,7 @@ def table_after(
     if not (primary_key or drops_key or drops_primary_key(clauses)):
         # Some schema files leave the primary key out.
         primary_key = tuple(id for id in previous.primary_key if any(column.id == id for column in columns))
-    versioned = (each.versioned for each in clauses if isinstance(each, ddl.UnloggedRows))
+    versioned = (each.versioned for each in clauses if isinstance(each, ddl.OtherClause))
     old = {column.id: column for column in previous.columns}
     stayed = [each for each in columns if each.id in old]
     retyped: dict[int, TypeChange] = {each.id: type_change(old[each.id].type, each.type) for each in stayed}
@@ -454,7 +455,8 @@ def _unlogged(
         is_same = was is not None and was.computed_as == column.computed_as and not words & other_types
         if (column.computed_as is not None and not is_same) or (was is not None and column.carried > was.carried):
             return f"the server computes column {column.name} for all rows, and its values are not in the log"
-    return next((clause.reason for clause in clauses if isinstance(clause, ddl.UnloggedRows)), None)
+    others = (clause.unlogged for clause in clauses if isinstance(clause, ddl.OtherClause))
+    return next(filter(None, others), None)
 
 
 def _unique_keys_after(
@@ -475,7 +477,7 @@ def _unique_keys_after(
                 pass
     for clause in clauses:
         match clause:
-            case ddl.AddUniqueKey(_, unique):
+            case ddl.AddKey(_, "add_index", unique):
                 keys += _unique_key(unique, columns, keys)
             case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, _, column) if column.unique:
                 keys += _unique_key(ddl.Key(None, (ddl.KeyPart(column.name),)), columns, keys)

@@ -5,8 +5,8 @@
     ['drop_column', 'add_index']
 
 Consume a `Clause` with `match` and `assert_never`: the type checker then shows every place that a new class affects.
-`kind` groups clauses for display; several classes can share one. One class, `NoEffect`, covers everything that changes
-no row and no column of any table.
+`kind` groups clauses for display; several classes can share one. One class, `OtherClause`, covers everything that
+changes no column of any table.
 """
 
 from __future__ import annotations
@@ -221,30 +221,16 @@ class _OfTable(_Clause):
     table: TableRef
 
 
-NoEffectKind = Literal[
-    "add_index", "alter_database", "alter_default", "alter_index", "auto_increment", "check_constraint", "comment",
-    "create_view", "drop_view", "other", "partition_maintenance", "placement_tiflash_ttl_etc",
-    "sequence", "table_option",
-]  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
-class NoEffect:
-    """A clause that changes no row and no column of a table. `table` is None where the statement does not concern a
-    table: a view, a user, a placement policy."""
+class OtherClause:
+    """A clause that changes no column of a table. `unlogged` is a sentence that says why it changes the table's rows as
+    neither the log nor the statement says, None where it changes none. `table` is None where the statement concerns no
+    table: a view, a user, a placement policy. `versioned` says whether MariaDB keeps the table's history after the
+    clause, None where it does not change that."""
 
     table: TableRef | None
-    kind: NoEffectKind
-
-
-@dataclass(frozen=True, slots=True)
-class UnloggedRows:
-    """A clause that changes a table's rows as neither the log nor the statement says. `reason` is a sentence.
-    `versioned` says whether MariaDB keeps the table's history after the clause, None where it does not change that."""
-
-    table: TableRef
     kind: str
-    reason: str
+    unlogged: str | None = None
     versioned: bool | None = None
 
 
@@ -295,13 +281,12 @@ class SetColumnDefault(_OfTable):
 # --- Keys ---
 
 
-@_clause("add_primary_key")
-class AddPrimaryKey(_OfTable):
-    key: Key
+@dataclass(frozen=True, slots=True)
+class AddKey:
+    """A new primary key or, as `add_index`, a unique one."""
 
-
-@_clause("add_index")
-class AddUniqueKey(_OfTable):
+    table: TableRef
+    kind: Literal["add_primary_key", "add_index"]
     key: Key
 
 
@@ -403,10 +388,8 @@ class CreateTable(_OfTable):
         unique: list[Key] = []
         for clause in self.clauses:
             match clause:
-                case AddPrimaryKey(_, key):
-                    primary.append(key)
-                case AddUniqueKey(_, key):
-                    unique.append(key)
+                case AddKey(_, kind, key):
+                    (primary if kind == "add_primary_key" else unique).append(key)
                 case AddColumn(_, column):
                     key = Key(None, (KeyPart(column.name),))
                     primary += [key] * column.primary_key
@@ -441,14 +424,6 @@ class RecoverTable(_Clause):
     new_name: str | None = None
 
 
-@_clause("recover_database")
-class RecoverDatabase(_Clause):
-    """FLASHBACK DATABASE (TiDB): restores the tables of a dropped database."""
-
-    name: str
-    new_name: str | None = None
-
-
 @_clause("flashback")
 class Flashback(_Clause):
     """FLASHBACK to a time (TiDB): changes all rows of the scope at once."""
@@ -461,34 +436,22 @@ class Flashback(_Clause):
 # --- Databases ---
 
 
-@_clause("create_database")
-class CreateDatabase(_Clause):
+@dataclass(frozen=True, slots=True)
+class OfDatabase:
+    """CREATE or DROP DATABASE; FLASHBACK DATABASE (TiDB: `recover_database`), which restores the tables of a dropped
+    one, perhaps under a new name; or USE, which sets the database of all later names without one."""
+
+    kind: Literal["create_database", "drop_database", "recover_database", "use_database"]
     name: str
-
-
-@_clause("drop_database")
-class DropDatabase(_Clause):
-    name: str
-
-
-@_clause("use_database")
-class UseDatabase(_Clause):
-    """USE: sets the database of all later names without one."""
-
-    name: str
+    new_name: str | None = None
 
 
 # Clauses of ALTER TABLE, and of CREATE and DROP INDEX: they change a table that exists.
 TableClause = (
-    AddColumn | DropColumn | RenameColumn | ModifyColumn | SetColumnDefault
-    | AddPrimaryKey | AddUniqueKey | AddForeignKey | DropKey | RenameIndex | UnloggedRows
-    | ChangePartitions | ExchangePartition | PartitionBy | SetTableCharset | NoEffect
+    AddColumn | DropColumn | RenameColumn | ModifyColumn | SetColumnDefault | AddKey | AddForeignKey | DropKey
+    | RenameIndex | ChangePartitions | ExchangePartition | PartitionBy | SetTableCharset | OtherClause
 )  # fmt: skip
-StatementClause = (
-    CreateTable | DropTable | TruncateTable | RenameTable | RecoverTable | RecoverDatabase | Flashback
-    | CreateDatabase | DropDatabase | UseDatabase
-)  # fmt: skip
-Clause = TableClause | StatementClause
+Clause = TableClause | CreateTable | DropTable | TruncateTable | RenameTable | RecoverTable | Flashback | OfDatabase
 Clauses = tuple[Clause, ...]
 
 
@@ -499,10 +462,7 @@ def tables_of(clause: Clause) -> tuple[TableRef, ...]:
             return table, other
         case Flashback(_, _, tables):
             return tables
-        case (
-            NoEffect() | CreateTable() | RecoverTable() | RecoverDatabase() | CreateDatabase() | DropDatabase()
-            | UseDatabase() | DropTable(_, True)
-        ):  # fmt: skip
+        case OtherClause(_, _, None) | CreateTable() | RecoverTable() | OfDatabase() | DropTable(_, True):
             return ()
         case _:
-            return (clause.table,)
+            return () if clause.table is None else (clause.table,)

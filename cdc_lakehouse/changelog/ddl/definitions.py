@@ -3,8 +3,8 @@
 A type is kept as it is written: FLOAT(30) stays a float of length 30. Only a type that the server itself replaces at
 once is returned as the replacement (text types with the character set binary).
 
-To add a type, add its name to `_NAMES`. To add an attribute, add its first word to `_ATTRIBUTES`, or to `_SKIPPED`
-where it does not affect rows.
+To add a type, add its name to `_NAMES`. To add an attribute, add its first word to `_ATTRIBUTES`, and a case to
+`_read_attribute`, or to `_skip_attribute` where it does not affect rows.
 
 Table options in DDL text: MySQL reference manual, "CREATE TABLE Statement"; TiDB's and MariaDB's own.
 
@@ -13,20 +13,11 @@ An option is its words and a value. To add one, add its words to the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import (
-    ColumnDefinition,
-    ForeignKey,
-    NoEffect,
-    NoEffectKind,
-    SetTableCharset,
-    TableRef,
-    UnloggedRows,
-)
+from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition, ForeignKey, OtherClause, SetTableCharset, TableRef
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, bytes_value
 from cdc_lakehouse.changelog.mysql_types import (
     BLOBS,
@@ -47,68 +38,48 @@ _WORDS: Final[dict[str, ddl.Value]] = {
     "TRUE": ddl.NumberLiteral("1"),
     "FALSE": ddl.NumberLiteral("0"),
 }
+_BOUNDS: Final[dict[str, ddl.BoundValue]] = {"MAXVALUE": ddl.MaxValue(), "DEFAULT": ddl.DefaultValue()}
 _TEMPORAL: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
 # Functions that can be called without parentheses.
 _BARE_FUNCTIONS: Final = frozenset({
     "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER",
     "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP",
 })  # fmt: skip
-_NATIONAL_CHARSET: Final = "utf8"
 
 
 def read_literal(cursor: Cursor) -> ddl.Value | None:
     """Read the literal at the cursor; return None and consume nothing where there is none."""
-    token = cursor.token
+    token, charset = cursor.token, None
     if token.word in _WORDS:
         cursor.take()
         return _WORDS[token.word]
     if token.word in _TEMPORAL and cursor.next_token.kind == "string":
         cursor.take()
         return ddl.TextLiteral(cursor.string())
-    if token.kind == "word" and token.text.startswith("_"):
-        return _introduced(cursor)
+    if token.kind == "word" and token.text.startswith("_") and cursor.next_token.kind in ("string", "hex", "bit"):
+        charset = cursor.take().text[1:].lower()  # an introducer: `_utf8mb4'x'`, `_binary 0x00`
+        token = cursor.token
+    elif token.kind == "string" and token.text[0] in "nN":
+        charset = "utf8"
     match token.kind:
         case "string":
-            return ddl.TextLiteral(_strings(cursor), _NATIONAL_CHARSET if token.text[0] in "nN" else None)
+            pieces = [cursor.string()]
+            while cursor.token.kind == "string":  # Adjacent strings are one.
+                pieces.append(cursor.string())
+            return ddl.TextLiteral("".join(pieces), charset)
         case "hex" | "bit":
-            return ddl.BytesLiteral(bytes_value(cursor.take()))
-        case "number" | "symbol":
-            return _number(cursor)
+            return ddl.BytesLiteral(bytes_value(cursor.take()), charset)
         case "word" | "name" | "end":
             return None
-
-
-def _introduced(cursor: Cursor) -> ddl.Value | None:
-    """Read a literal after a character set introducer: `_utf8mb4'x'`, `_binary 0x00`."""
-    charset = cursor.token.text[1:].lower()
-    match cursor.next_token.kind:
-        case "string":
-            cursor.take()
-            return ddl.TextLiteral(_strings(cursor), charset)
-        case "hex" | "bit":
-            cursor.take()
-            return ddl.BytesLiteral(bytes_value(cursor.take()), charset)
-        case _:
-            return None
-
-
-def _strings(cursor: Cursor) -> str:
-    """Read adjacent strings as one string."""
-    pieces = [cursor.string()]
-    while cursor.token.kind == "string":
-        pieces.append(cursor.string())
-    return "".join(pieces)
-
-
-def _number(cursor: Cursor) -> ddl.NumberLiteral | None:
-    start = cursor.position
-    sign = cursor.accept_any(("+", "-"))
-    adjacent = cursor.token.end == cursor.next_token.start
-    point = "." if adjacent and cursor.accept(".") else ""
-    if cursor.token.kind != "number" or (point and not cursor.token.text[:1].isdigit()):
-        cursor.position = start
-        return None
-    return ddl.NumberLiteral(("-" if sign == "-" else "") + point + cursor.take().text)
+        case "number" | "symbol":
+            start = cursor.position
+            sign = cursor.accept_any(("+", "-"))
+            adjacent = cursor.token.end == cursor.next_token.start
+            point = "." if adjacent and cursor.accept(".") else ""
+            if cursor.token.kind != "number" or (point and not cursor.token.text[:1].isdigit()):
+                cursor.position = start
+                return None
+            return ddl.NumberLiteral(("-" if sign == "-" else "") + point + cursor.take().text)
 
 
 def read_default(cursor: Cursor) -> ddl.Value:
@@ -116,27 +87,20 @@ def read_default(cursor: Cursor) -> ddl.Value:
     literal = read_literal(cursor)
     if literal is not None:
         return literal
-    if cursor.at("("):
-        return _enclosed(cursor)
     start = cursor.position
+    if cursor.accept("("):  # `(1)` is the literal, everything else an expression.
+        literal = read_literal(cursor)
+        if literal is not None and cursor.accept(")"):
+            return literal
+        cursor.position = start
+        text = cursor.parenthesized()
+        if not text:
+            raise cursor.error("an expression is missing")
+        return ddl.Expression(text)
     if cursor.accept("NEXT", "VALUE", "FOR"):
         cursor.table_name()
         return ddl.Expression(cursor.text_between(start, cursor.position))
     return ddl.Expression(read_function(cursor))
-
-
-def _enclosed(cursor: Cursor) -> ddl.Value:
-    """Read a value in parentheses: `(1)` is the literal, everything else an expression."""
-    start = cursor.position
-    cursor.expect("(")
-    literal = read_literal(cursor)
-    if literal is not None and cursor.accept(")"):
-        return literal
-    cursor.position = start
-    text = cursor.parenthesized()
-    if not text:
-        raise cursor.error("an expression is missing")
-    return ddl.Expression(text)
 
 
 def read_function(cursor: Cursor) -> str:
@@ -154,13 +118,8 @@ def read_function(cursor: Cursor) -> str:
 def read_bound(cursor: Cursor) -> ddl.BoundValue:
     """Read one value of a partition's bound, up to the next comma or closing parenthesis."""
     start = cursor.position
-    value: ddl.BoundValue | None
-    if cursor.accept("MAXVALUE"):
-        value = ddl.MaxValue()
-    elif cursor.accept("DEFAULT"):
-        value = ddl.DefaultValue()
-    else:
-        value = read_literal(cursor)
+    word = cursor.accept_any(_BOUNDS)
+    value = read_literal(cursor) if word is None else _BOUNDS[word]
     if value is not None and (cursor.at(",") or cursor.at(")")):
         return value
     cursor.position = start
@@ -177,7 +136,6 @@ _INDEX_WORDS: Final = ("INDEX", "KEY")
 # Words that give the kind of an index. INDEX or KEY must follow, except after the reserved ones.
 _RESERVED_KINDS: Final = frozenset({"FULLTEXT", "SPATIAL"})
 _INDEX_KINDS: Final = _RESERVED_KINDS | {"VECTOR", "COLUMNAR"}
-_CREATED_KINDS: Final = _INDEX_KINDS | {"UNIQUE"}
 
 
 def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
@@ -187,7 +145,7 @@ def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
     if cursor.accept("PERIOD", "FOR") or cursor.accept("PERIOD", "IF", "NOT", "EXISTS", "FOR"):
         cursor.name("a period")
         cursor.parenthesized()
-        return NoEffect(table, "check_constraint")
+        return OtherClause(table, "check_constraint")
     symbol = None
     if cursor.accept("CONSTRAINT"):
         cursor.if_not_exists()
@@ -197,11 +155,11 @@ def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
     match cursor.accept_any(_CONSTRAINTS):
         case "PRIMARY":
             cursor.expect("KEY")
-            return ddl.AddPrimaryKey(table, _read_key(cursor))
+            return ddl.AddKey(table, "add_primary_key", _read_key(cursor))
         case "UNIQUE":
             cursor.accept_any(_INDEX_WORDS)
             key = _read_key(cursor)
-            return ddl.AddUniqueKey(table, ddl.Key(symbol if key.name is None else key.name, key.parts))
+            return ddl.AddKey(table, "add_index", ddl.Key(symbol if key.name is None else key.name, key.parts))
         case "FOREIGN":
             cursor.expect("KEY")
             name = _read_key_name(cursor)
@@ -210,7 +168,7 @@ def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
             return ddl.AddForeignKey(table, ddl.ForeignKey(symbol or name, read_references(cursor)))
         case "CHECK":
             skip_check(cursor)
-            return NoEffect(table, "check_constraint")
+            return OtherClause(table, "check_constraint")
         case _:
             pass
     word = cursor.token.word
@@ -220,26 +178,18 @@ def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
     cursor.accept_any(_INDEX_KINDS)
     cursor.accept_any(_INDEX_WORDS)
     _read_key(cursor)
-    return NoEffect(table, "add_index")
+    return OtherClause(table, "add_index")
 
 
-def read_create_index(cursor: Cursor) -> ddl.Clause | None:
-    """Read the rest of a statement after CREATE: [kind] INDEX [IF NOT EXISTS] name [USING type] ON table (parts).
-
-    Returns None and consumes nothing where it is not an index.
-    """
-    start = cursor.position
-    kind = cursor.accept_any(_CREATED_KINDS)
-    if not cursor.accept("INDEX"):
-        cursor.position = start
-        return None
+def read_create_index(cursor: Cursor, *, is_unique: bool = False) -> ddl.Clauses:
+    """Read the rest of a statement after CREATE [kind] INDEX: [IF NOT EXISTS] name [USING type] ON table (parts)."""
     cursor.if_not_exists()
     name = cursor.name("an index")
     _skip_index_type(cursor)
     cursor.expect("ON")
     table = cursor.table_name()
-    parts = _read_key_parts(cursor) + _read_condition(cursor)
-    return ddl.AddUniqueKey(table, ddl.Key(name, parts)) if kind == "UNIQUE" else NoEffect(table, "add_index")
+    key = ddl.Key(name, _read_key_parts(cursor) + _read_condition(cursor))
+    return (ddl.AddKey(table, "add_index", key) if is_unique else OtherClause(table, "add_index"),)
 
 
 def _read_key(cursor: Cursor) -> ddl.Key:
@@ -262,22 +212,21 @@ def _skip_index_type(cursor: Cursor) -> None:
 
 def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
     """Read columns, column prefixes or expressions, in parentheses."""
-    return cursor.enclosed(lambda: _key_part(cursor))
 
+    def read() -> ddl.KeyPart:
+        if cursor.at("("):
+            cursor.parenthesized()
+            part = ddl.KeyPart(None)
+        else:
+            name, length = cursor.column_name(), None
+            if cursor.accept("("):
+                length = cursor.integer()
+                cursor.expect(")")
+            part = ddl.KeyPart(name, length)
+        cursor.accept_any(("ASC", "DESC"))
+        return part
 
-def _key_part(cursor: Cursor) -> ddl.KeyPart:
-    if cursor.at("("):
-        cursor.parenthesized()
-        part = ddl.KeyPart(None)
-    else:
-        name = cursor.column_name()
-        length = None
-        if cursor.accept("("):
-            length = cursor.integer()
-            cursor.expect(")")
-        part = ddl.KeyPart(name, length)
-    cursor.accept_any(("ASC", "DESC"))
-    return part
+    return cursor.enclosed(read)
 
 
 def _read_condition(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
@@ -335,13 +284,8 @@ def read_definition(cursor: Cursor, name: str) -> ColumnDefinition:
         said |= _SERIAL
     else:
         kind = _read_type(cursor)
-    while True:
-        if word := cursor.accept_any(_ATTRIBUTES):
-            said |= _ATTRIBUTES[word](cursor)
-        elif word := cursor.accept_any(_SKIPPED):
-            _SKIPPED[word](cursor)
-        else:
-            break
+    while word := cursor.accept_any(_ATTRIBUTES):
+        said |= _read_attribute(cursor, word)
     collation = said.pop("collation", None)
     if kind.name in TEXTS | LABELS:
         kind = replace(kind, charset=charset_of(kind.charset, collation))
@@ -354,76 +298,76 @@ def read_position(cursor: Cursor) -> str | None:
     return cursor.column_name() if cursor.accept("AFTER") else None
 
 
-# --- Attributes: each function is called after the first word, and returns fields of a ColumnDefinition ---
-
 # SERIAL is BIGINT UNSIGNED with these attributes (MySQL reference manual, "Numeric Data Type Syntax").
 _SERIAL: Final = {"nullable": False, "auto_increment": True, "unique": True}
-
-
-def _not(cursor: Cursor) -> dict[str, Any]:
-    if cursor.accept("SECONDARY"):
-        return {}
-    cursor.expect("NULL")
-    return {"nullable": False}
-
-
-def _flag(name: str) -> Callable[[Cursor], dict[str, Any]]:
-    def read(cursor: Cursor) -> dict[str, Any]:
-        cursor.accept("KEY")
-        return {name: True}
-
-    return read
-
-
-def _after(words: tuple[str, ...], read: Callable[[Cursor], dict[str, Any]]) -> Callable[[Cursor], dict[str, Any]]:
-    def read_after(cursor: Cursor) -> dict[str, Any]:
-        cursor.expect(*words)
-        return read(cursor)
-
-    return read_after
-
-
-def _now(cursor: Cursor) -> dict[str, Any]:
-    read_function(cursor)
-    return {}
-
-
-def _as(cursor: Cursor) -> dict[str, Any]:
-    if cursor.accept("ROW", "START") or cursor.accept("ROW", "END"):  # MariaDB: rows have it
-        return {}
-    expression = cursor.parenthesized()
-    stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
-    return {"stored_as": expression} if stored else {"virtual": True}
-
-
-_ATTRIBUTES: Final[dict[str, Callable[[Cursor], dict[str, Any]]]] = {
-    "NOT": _not, "NULL": lambda _: {"nullable": True}, "DEFAULT": lambda cursor: {"default": read_default(cursor)},
-    "AUTO_INCREMENT": lambda _: {"auto_increment": True}, "PRIMARY": _flag("primary_key"), "KEY": _flag("primary_key"),
-    "UNIQUE": _flag("unique"), "COMMENT": lambda cursor: {"comment": cursor.string()}, "AS": _as,
-    "COLLATE": lambda cursor: {"collation": cursor.charset_name()}, "ON": _after(("UPDATE",), _now),
-    "SERIAL": _after(("DEFAULT", "VALUE"), lambda _: _SERIAL), "GENERATED": _after(("ALWAYS", "AS"), _as),
-    "REFERENCES": lambda cursor: {"references": ForeignKey(None, read_references(cursor))},
-    "WITH": _after(("SYSTEM", "VERSIONING"), lambda _: {"versioned": True}),
-}  # fmt: skip
-
-
-def _constraint(cursor: Cursor) -> None:
-    if not cursor.at("CHECK"):
-        cursor.name()
-    cursor.expect("CHECK")
-    skip_check(cursor)
-
-
-_SKIPPED: Final[dict[str, Callable[[Cursor], object]]] = {
-    "CHECK": skip_check, "CONSTRAINT": _constraint, "WITHOUT": lambda cursor: cursor.expect("SYSTEM", "VERSIONING"),
-    **dict.fromkeys(
-        ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID"), Cursor.skip_value
-    ),
-    "COMPRESSED": lambda cursor: cursor.accept("=") and cursor.name(),
+_VALUED: Final = ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID")
+_ATTRIBUTES: Final = frozenset({
+    "NOT", "NULL", "DEFAULT", "AUTO_INCREMENT", "PRIMARY", "KEY", "UNIQUE", "COMMENT", "AS", "COLLATE", "ON", "SERIAL",
+    "GENERATED", "REFERENCES", "WITH", "CHECK", "CONSTRAINT", "WITHOUT", "COMPRESSED", "AUTO_RANDOM", *_VALUED,
     # Visibility; and of TiDB the storage of a key of the column.
-    **dict.fromkeys(("VISIBLE", "INVISIBLE", "CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL"), lambda _: None),
-    "AUTO_RANDOM": lambda cursor: cursor.at("(") and cursor.parenthesized(),
-}  # fmt: skip
+    "VISIBLE", "INVISIBLE", "CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL",
+})  # fmt: skip
+
+
+def _read_attribute(cursor: Cursor, word: str) -> dict[str, Any]:
+    """Read an attribute after its first word; return the fields of a `ColumnDefinition` that it says."""
+    match word:
+        case "NOT" if not cursor.accept("SECONDARY"):
+            cursor.expect("NULL")
+            return {"nullable": False}
+        case "NULL":
+            return {"nullable": True}
+        case "DEFAULT":
+            return {"default": read_default(cursor)}
+        case "AUTO_INCREMENT":
+            return {"auto_increment": True}
+        case "PRIMARY" | "KEY" | "UNIQUE":
+            cursor.accept("KEY")
+            return {"unique" if word == "UNIQUE" else "primary_key": True}
+        case "COMMENT":
+            return {"comment": cursor.string()}
+        case "COLLATE":
+            return {"collation": cursor.charset_name()}
+        case "REFERENCES":
+            return {"references": ForeignKey(None, read_references(cursor))}
+        case "SERIAL":
+            cursor.expect("DEFAULT", "VALUE")
+            return _SERIAL
+        case "WITH":
+            cursor.expect("SYSTEM", "VERSIONING")
+            return {"versioned": True}
+        case "AS" | "GENERATED":
+            if word == "GENERATED":
+                cursor.expect("ALWAYS", "AS")
+            if cursor.accept("ROW", "START") or cursor.accept("ROW", "END"):  # MariaDB: rows have it
+                return {}
+            expression = cursor.parenthesized()
+            stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
+            return {"stored_as": expression} if stored else {"virtual": True}
+        case _:
+            _skip_attribute(cursor, word)
+            return {}
+
+
+def _skip_attribute(cursor: Cursor, word: str) -> None:
+    """Skip the rest of an attribute that does not affect rows."""
+    if word == "ON":
+        cursor.expect("UPDATE")
+        read_function(cursor)
+    elif word in ("CHECK", "CONSTRAINT"):
+        if word == "CONSTRAINT":
+            if not cursor.at("CHECK"):
+                cursor.name()
+            cursor.expect("CHECK")
+        skip_check(cursor)
+    elif word == "WITHOUT":
+        cursor.expect("SYSTEM", "VERSIONING")
+    elif word in _VALUED:
+        cursor.skip_value()
+    elif word == "COMPRESSED" and cursor.accept("="):
+        cursor.name()
+    elif word == "AUTO_RANDOM" and cursor.at("("):
+        cursor.parenthesized()
 
 
 # --- Types ---
@@ -454,19 +398,31 @@ def _read_type(cursor: Cursor) -> ColumnType:
     declared = cursor.accept_longest(_NAMES)
     if declared is None:
         raise cursor.expected("a column type")
-    base = ColumnType.of(declared)
-    length, scale = _read_length(cursor, base.name)
-    labels = cursor.enclosed(lambda: cursor.string("a label")) if base.name in LABELS else ()
+    name = ColumnType.of(declared).name
+    if name == "vector" and cursor.accept("<"):
+        cursor.expect("FLOAT", ">")
+    length = scale = None
+    if name not in LABELS and name not in _PLAIN and cursor.accept("("):
+        length = cursor.integer()
+        scale = cursor.integer() if name in _REALS and cursor.accept(",") else None
+        cursor.expect(")")
+    if name in TEMPORALS:  # The number after it is the digits of the second's fraction.
+        length, scale = None, length
     # The server removes trailing spaces from labels (MySQL, "The ENUM Type"): values never have them.
-    elements = tuple(label.rstrip(" ") for label in labels)
+    labels = cursor.enclosed(lambda: cursor.string("a label").rstrip(" ")) if name in LABELS else ()
     flags: list[str] = []
-    while base.name in _NUMBERS and (flag := cursor.accept_any(_NUMBER_FLAGS)):
+    while name in _NUMBERS and (flag := cursor.accept_any(_NUMBER_FLAGS)):
         flags.append(flag.lower())
     charset = "utf8" if declared.startswith(_NATIONAL) else None
-    if base.name in _OF_BYTES or base.name in LABELS:
-        charset = _read_charset_attributes(cursor) or charset
+    while name in _OF_BYTES or name in LABELS:
+        if word := cursor.accept_any(_CHARSET_WORDS):
+            charset = _CHARSET_WORDS[word]
+        elif cursor.accept_charset():
+            charset = cursor.charset_name() or charset
+        elif not cursor.accept("BINARY"):
+            break
     words = " ".join((declared, *flags))
-    kind = ColumnType.of(words, length=length, scale=scale, elements=elements, charset=charset)
+    kind = ColumnType.of(words, length=length, scale=scale, elements=labels, charset=charset)
     return of_bytes(kind) if charset == "binary" else kind
 
 
@@ -475,33 +431,8 @@ def of_bytes(kind: ColumnType) -> ColumnType:
     return replace(kind, name=_OF_BYTES[kind.name], charset=None) if kind.name in _OF_BYTES else kind
 
 
-def _read_length(cursor: Cursor, name: str) -> tuple[int | None, int | None]:
-    """Read length and scale. The number after a temporal type is its scale: the digits of the second's fraction."""
-    if name == "vector" and cursor.accept("<"):
-        cursor.expect("FLOAT", ">")
-    if name in LABELS or name in _PLAIN or not cursor.accept("("):
-        return None, None
-    first = cursor.integer()
-    second = cursor.integer() if name in _REALS and cursor.accept(",") else None
-    cursor.expect(")")
-    return (None, first) if name in TEMPORALS else (first, second)
-
-
-def _read_charset_attributes(cursor: Cursor) -> str | None:
-    charset = None
-    while True:
-        if word := cursor.accept_any(_CHARSET_WORDS):
-            charset = _CHARSET_WORDS[word]
-        elif cursor.accept("BINARY"):
-            continue
-        elif cursor.accept_charset():
-            charset = cursor.charset_name()
-        else:
-            return charset
-
-
 # Options that change no row.
-_KINDS: Final[dict[NoEffectKind, tuple[str, ...]]] = {
+_KINDS: Final[dict[str, tuple[str, ...]]] = {
     # The next number; rows that are there keep theirs.
     "auto_increment": ("AUTO_INCREMENT",),
     "comment": ("COMMENT",),
@@ -555,19 +486,16 @@ _KEEPING: Final = frozenset({
 })  # fmt: skip
 
 
-def _of_engine(name: str) -> str | None:
-    return None if name.lower() in _KEEPING else f"the engine {name} need not keep the table's rows"
-
-
-_OPTIONS: Final[dict[tuple[str, ...], tuple[NoEffectKind, Callable[[str], str | None]]]] = {
-    **{tuple(words.split()): (kind, lambda _: None) for kind, options in _KINDS.items() for words in options},
-    **{(word,): ("table_option", lambda _, reason=reason: reason) for word, reason in _UNLOGGED.items()},
-    **{tuple(words.split()): ("table_option", _of_engine) for words in ("ENGINE", "STORAGE ENGINE", "TYPE")},
+_ENGINE: Final = "the engine {} need not keep the table's rows"
+_OPTIONS: Final[dict[tuple[str, ...], tuple[str, str | None]]] = {
+    **{tuple(words.split()): (kind, None) for kind, options in _KINDS.items() for words in options},
+    **{(word,): ("table_option", reason) for word, reason in _UNLOGGED.items()},
+    **{tuple(words.split()): ("table_option", _ENGINE) for words in ("ENGINE", "STORAGE ENGINE", "TYPE")},
 }
-"""The kind of each option, and a function from its value to the reason why its effect on rows is not known."""
+"""The kind of each option, and the reason why its effect on rows is not known."""
 
 
-def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect | UnloggedRows | None:
+def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | OtherClause | None:
     """Read the option at the cursor; return None and consume nothing where there is none."""
     start = cursor.position
     cursor.accept_any(("DEFAULT", "FORCE"))
@@ -576,7 +504,7 @@ def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect |
     if cursor.accept("COLLATE"):
         return SetTableCharset(table, charset_of(None, cursor.charset_name()))
     if cursor.accept("WITH", "SYSTEM", "VERSIONING"):
-        return UnloggedRows(table, *VERSIONED)
+        return OtherClause(table, *VERSIONED)
     option = cursor.accept_longest(_OPTIONS)
     if option is None:
         cursor.position = start
@@ -584,13 +512,13 @@ def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect |
     kind, unlogged = option
     cursor.accept("SET")  # PLACEMENT POLICY SET DEFAULT
     value = cursor.skip_value()
-    if reason := unlogged(value):
-        return UnloggedRows(table, kind, reason)
-    if cursor.accept("+"):  # TTL = column + INTERVAL 3 MONTH
+    if unlogged == _ENGINE:
+        unlogged = None if value.lower() in _KEEPING else _ENGINE.format(value)
+    if unlogged is None and cursor.accept("+"):  # TTL = column + INTERVAL 3 MONTH
         cursor.expect("INTERVAL")
         cursor.word_or_string("a number")
         cursor.name("a unit of time")
-    return NoEffect(table, kind)
+    return OtherClause(table, kind, unlogged)
 
 
 def _read_charset(cursor: Cursor) -> str | None:
@@ -599,9 +527,9 @@ def _read_charset(cursor: Cursor) -> str | None:
     return charset_of(charset, cursor.charset_name() if said else None)
 
 
-def read_conversion(cursor: Cursor, table: TableRef) -> SetTableCharset:
+def read_conversion(cursor: Cursor, table: TableRef) -> tuple[SetTableCharset]:
     """Read CONVERT TO CHARACTER SET, after CONVERT."""
     cursor.expect("TO")
     if not cursor.accept_charset():
         raise cursor.expected("CHARACTER SET")
-    return SetTableCharset(table, _read_charset(cursor), convert=True)
+    return (SetTableCharset(table, _read_charset(cursor), convert=True),)

@@ -238,6 +238,10 @@ class Cursor:
     def at_end(self) -> bool:
         return self.token.kind == "end"
 
+    @property
+    def at_statement_end(self) -> bool:
+        return self.at_end or self.at(";")
+
     def error(self, reason: str) -> DdlSyntaxError:
         """Return an error at the cursor, for the caller to raise."""
         return DdlSyntaxError.at(reason, self._statement, self.token.start)
@@ -387,7 +391,7 @@ class Cursor:
     def skip_until(self, stops: Container[str]) -> str:
         """Skip to one of `stops` outside of parentheses, or to the end; return the skipped text."""
         start = self.position
-        while not (self.at_end or self.at(";") or self.token.word in stops):
+        while not (self.at_statement_end or self.token.word in stops):
             if self.at("("):
                 self.parenthesized()
             elif self.at(")"):

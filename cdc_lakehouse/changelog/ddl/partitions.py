@@ -110,7 +110,7 @@ def read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     """Read the rest of PARTITION BY."""
     if cursor.accept("SYSTEM_TIME"):  # MariaDB's, which distributes the past of rows
         cursor.skip_until(())
-        return (ddl.UnloggedRows(table, *VERSIONED),)
+        return (ddl.OtherClause(table, *VERSIONED),)
     method, expression, columns = _read_method(cursor)
     start = cursor.position
     if cursor.accept("INTERVAL"):  # TiDB's: (...) [FIRST|LAST PARTITION LESS THAN (...)] [NULL|MAXVALUE PARTITION]
@@ -170,10 +170,8 @@ def _read_clause(verb: str, cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         case _:  # It works on the files of partitions, and is alone in its statement.
             names()
             cursor.skip_until(())
-            if verb in UNLOGGED_FILES:
-                return (ddl.UnloggedRows(table, "partition_maintenance", UNLOGGED_FILES[verb]),)
             kind = "placement_tiflash_ttl_etc" if verb == "COMPACT" else "partition_maintenance"
-            return (ddl.NoEffect(table, kind),)
+            return (ddl.OtherClause(table, kind, UNLOGGED_FILES.get(verb)),)
 
 
 def _read_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -182,7 +180,7 @@ def _read_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if not (cursor.accept("PLACEMENT", "POLICY") or cursor.accept("ATTRIBUTES")):
         raise cursor.expected("PLACEMENT POLICY or ATTRIBUTES")
     cursor.skip_clause()
-    return (ddl.NoEffect(table, "placement_tiflash_ttl_etc"),)
+    return (ddl.OtherClause(table, "placement_tiflash_ttl_etc"),)
 
 
 PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {

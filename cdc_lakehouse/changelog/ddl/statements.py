@@ -16,9 +16,9 @@ and the table, and add it to `_CLAUSES`. A statement with any other clause is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, Literal, TypeGuard
+from typing import Final, Literal
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.definitions import (
@@ -39,7 +39,6 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 # CREATE TABLE: MySQL reference manual, "CREATE TABLE Statement", and its LIKE and SELECT forms.
 
-_KeyKind = Literal["drop_index", "foreign_key", "check_constraint"]
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
@@ -57,62 +56,33 @@ def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.Creat
     if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
         clauses += cursor.enclosed(lambda: read_key_element(cursor, table) or ddl.AddColumn(table, read_column(cursor)))
     if any(isinstance(clause, ddl.AddColumn) and clause.column.versioned for clause in clauses):
-        clauses.append(ddl.UnloggedRows(table, *VERSIONED))
-    clauses += _read_options(cursor, table)
-    return (ddl.CreateTable(table, tuple(clauses), None, _skip_query(cursor), if_not_exists, temporary),)
-
-
-def _read_options(cursor: Cursor, table: ddl.TableRef) -> Iterator[ddl.Clause]:
-    """Yield the options after the columns."""
+        clauses.append(ddl.OtherClause(table, *VERSIONED))
     while True:
         if cursor.accept("PARTITION", "BY"):
-            yield from read_partition_by(cursor, table)
+            clauses += read_partition_by(cursor, table)
         elif cursor.accept("ON", "COMMIT"):
             cursor.expect_any(("DELETE", "PRESERVE"), "DELETE or PRESERVE")
             cursor.expect("ROWS")
         # MySQL 8.0.21 logs CREATE TABLE ... SELECT with this option, and the rows as separate events.
-        elif cursor.accept("START", "TRANSACTION"):
-            pass
-        else:
+        elif not cursor.accept("START", "TRANSACTION"):
             separated = cursor.accept(",")
             option = read_option(cursor, table)
             if option is None and separated:
                 raise cursor.expected("a table option")
             if option is None:
-                return
-            yield option
-
-
-def _skip_query(cursor: Cursor) -> bool:
-    """Skip [IGNORE|REPLACE] [AS] query; return whether there was one."""
+                break
+            clauses.append(option)
     handles_duplicates = cursor.accept_any(("IGNORE", "REPLACE")) is not None
     announced = cursor.accept("AS") or handles_duplicates
-    if cursor.token.word in _QUERY_WORDS:
+    has_query = cursor.token.word in _QUERY_WORDS
+    if has_query:
         cursor.skip_rest()
-        return True
-    if announced:
+    elif announced:
         raise cursor.expected("a query")
-    return False
+    return (ddl.CreateTable(table, tuple(clauses), None, has_query, if_not_exists, temporary),)
 
 
-def read_alter_ignore(cursor: Cursor) -> ddl.Clauses:
-    """Read the rest of a statement after ALTER IGNORE TABLE (MariaDB, and MySQL before 5.7.4), which leaves out the
-    rows that a new key or partition does not take, and cuts values that a new type does not hold."""
-    clauses = read_alter_table(cursor)
-    return (*clauses, *(ddl.UnloggedRows(each.table, each.kind, _IGNORED) for each in clauses if _fits_rows(each)))
-
-
-def _fits_rows(clause: ddl.Clause) -> TypeGuard[_Fitting]:
-    match clause:
-        case ddl.AddColumn(_, column):
-            return column.unique or column.primary_key
-        case ddl.PartitionBy(_, None) | ddl.ChangePartitions(_, "drop_partition" | "truncate_partition"):
-            return False
-        case _:
-            return isinstance(clause, _Fitting)
-
-
-def read_alter_table(cursor: Cursor) -> ddl.Clauses:
+def _alter_table(cursor: Cursor) -> ddl.Clauses:
     """Read the rest of a statement after ALTER TABLE; empty where it changes nothing (only ALGORITHM, LOCK ...)."""
     cursor.if_exists()
     table = cursor.table_name()
@@ -120,33 +90,46 @@ def read_alter_table(cursor: Cursor) -> ddl.Clauses:
         cursor.integer()
     else:
         cursor.accept("NOWAIT")
-    if _at_statement_end(cursor):
-        return ()
-    clauses = [*_read_clauses(cursor, table)]
-    # Partition clauses and placement of a partition need no comma before them.
-    while not _at_statement_end(cursor):
-        if not (cursor.accept(",") or cursor.at("PARTITION") or cursor.at("REMOVE", "PARTITIONING")):
+    clauses: list[ddl.Clause] = []
+    start = cursor.position
+    while not cursor.at_statement_end:
+        # Partition clauses and placement of a partition need no comma before them.
+        needs_comma = cursor.position > start and not (cursor.at("PARTITION") or cursor.at("REMOVE", "PARTITIONING"))
+        if needs_comma and not cursor.accept(","):
             raise cursor.expected("a comma or the end")
-        clauses += _read_clauses(cursor, table)
+        options = tuple(iter(lambda: read_option(cursor, table), None))
+        read = None if options else cursor.accept_longest(_CLAUSES)
+        if read is None and not options:
+            raise cursor.expected("an ALTER TABLE clause")
+        clauses += options if read is None else read(cursor, table)
     return tuple(clauses)
 
 
-def _at_statement_end(cursor: Cursor) -> bool:
-    return cursor.at_end or cursor.at(";")
+_IGNORED: Final = "it removes or cuts the rows that do not fit, and the log does not say which"
 
 
-def _read_clauses(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """Read the clauses between two commas."""
-    options = tuple(iter(lambda: read_option(cursor, table), None))
-    if options:
-        return options
-    read = cursor.accept_longest(_CLAUSES)
-    if read is None:
-        raise cursor.expected("an ALTER TABLE clause")
-    return read(cursor, table)
+def _alter_ignore(cursor: Cursor) -> ddl.Clauses:
+    """Read the rest of a statement after ALTER IGNORE TABLE (MariaDB, and MySQL before 5.7.4), which leaves out the
+    rows that a new key or partition does not take, and cuts values that a new type does not hold."""
+    clauses = _alter_table(cursor)
+    unlogged: list[ddl.Clause] = []
+    for clause in clauses:
+        match clause:
+            case ddl.AddColumn(_, column) if not (column.unique or column.primary_key):
+                pass
+            case ddl.PartitionBy(_, None) | ddl.ChangePartitions(_, "drop_partition" | "truncate_partition"):
+                pass
+            case (
+                ddl.AddColumn() | ddl.AddKey() | ddl.ChangePartitions() | ddl.ExchangePartition() | ddl.ModifyColumn()
+                | ddl.PartitionBy() | ddl.SetTableCharset()
+            ):  # fmt: skip
+                unlogged.append(ddl.OtherClause(clause.table, clause.kind, _IGNORED))
+            case _:
+                pass
+    return (*clauses, *unlogged)
 
 
-# --- ADD, DROP ---
+# --- Clauses of ALTER TABLE, after their first words ---
 
 
 def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
@@ -157,7 +140,7 @@ def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.name("extended statistics")
         cursor.expect_any(("CARDINALITY", "DEPENDENCY", "CORRELATION"), "a kind of statistics")
         cursor.skip_clause()
-        return (ddl.NoEffect(table, "table_option"),)
+        return (ddl.OtherClause(table, "table_option"),)
     cursor.accept("COLUMN")
     if_not_exists = cursor.if_not_exists()
     if cursor.at("("):
@@ -168,23 +151,29 @@ def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (ddl.AddColumn(table, column, read_position(cursor), if_not_exists),)
 
 
+_DroppedKind = Literal["drop_index", "foreign_key", "check_constraint"]
+_DROPPED: Final[dict[tuple[str, ...], tuple[_DroppedKind, str]]] = {
+    ("CONSTRAINT",): ("check_constraint", "a constraint"), ("FOREIGN", "KEY"): ("foreign_key", "a foreign key"),
+    ("INDEX",): ("drop_index", "an index"), ("KEY",): ("drop_index", "an index"),
+}  # fmt: skip
+
+
 def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    if cursor.accept("PRIMARY", "KEY"):
+        return (ddl.DropKey(table, "drop_primary_key", "PRIMARY"),)
+    if dropped := cursor.accept_longest(_DROPPED):
+        kind, what = dropped
+        cursor.if_exists()
+        return (ddl.DropKey(table, kind, cursor.name(what)),)
+    if cursor.accept("STATS_EXTENDED"):  # TiDB. Without a name after it, it would be a column.
+        cursor.if_exists()
+        cursor.name("extended statistics")
+        return (ddl.OtherClause(table, "table_option"),)
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.column_name()
     cursor.accept_any(("RESTRICT", "CASCADE"))
     return (ddl.DropColumn(table, name, if_exists),)
-
-
-def _drop_key(kind: _KeyKind, what: str) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
-    def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-        cursor.if_exists()
-        return (ddl.DropKey(table, kind, cursor.name(what)),)
-
-    return read
-
-
-# --- CHANGE, MODIFY, ALTER, RENAME ---
 
 
 def _modify(cursor: Cursor, table: ddl.TableRef, *, changes: bool) -> ddl.Clauses:
@@ -196,7 +185,13 @@ def _modify(cursor: Cursor, table: ddl.TableRef, *, changes: bool) -> ddl.Clause
     return (ddl.ModifyColumn(table, name, column, read_position(cursor), if_exists),)
 
 
-def _alter_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+def _alter(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    if cursor.accept("PARTITION"):  # of TiDB 5.0, which later versions no longer have
+        cursor.name("a partition")
+        cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
+        cursor.expect("PLACEMENT", "POLICY")
+        cursor.skip_clause()
+        return (ddl.OtherClause(table, "placement_tiflash_ttl_etc"),)
     cursor.accept("COLUMN")
     cursor.if_exists()
     name = cursor.column_name()
@@ -204,76 +199,43 @@ def _alter_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         return (ddl.SetColumnDefault(table, name, None),)
     cursor.expect("SET")
     if cursor.accept_any(("VISIBLE", "INVISIBLE")):
-        return (ddl.NoEffect(table, "alter_default"),)
+        return (ddl.OtherClause(table, "alter_default"),)
     cursor.expect("DEFAULT")
     return (ddl.SetColumnDefault(table, name, read_default(cursor)),)
 
 
-def _rename_table(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+def _rename(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    if cursor.accept("COLUMN"):
+        if_exists = cursor.if_exists()
+        name = cursor.column_name()
+        cursor.expect("TO")
+        return (ddl.RenameColumn(table, name, cursor.column_name(), if_exists),)
+    if cursor.accept_any(("INDEX", "KEY")):
+        cursor.if_exists()
+        name = cursor.name("an index")
+        cursor.expect("TO")
+        return (ddl.RenameIndex(table, name, cursor.name("an index")),)
     cursor.accept_any(("TO", "AS", "="))
     return (ddl.RenameTable(table, cursor.table_name()),)
 
 
-def _rename_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    if_exists = cursor.if_exists()
-    name = cursor.column_name()
-    cursor.expect("TO")
-    return (ddl.RenameColumn(table, name, cursor.column_name(), if_exists),)
+def _order_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+    cursor.listed(lambda: (cursor.column_name(), cursor.accept_any(("ASC", "DESC"))))
+    return (ddl.OtherClause(table, "table_option"),)
 
 
-def _rename_index(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    cursor.if_exists()
-    name = cursor.name("an index")
-    cursor.expect("TO")
-    return (ddl.RenameIndex(table, name, cursor.name("an index")),)
-
-
-# --- What changes no row ---
-
-
-def _skipped(kind: ddl.NoEffectKind, unlogged: str | None = None) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
-    """Return the reader of a clause of that kind, and with the reason if it changes rows as the log does not say."""
+def _skipped(kind: str | None, unlogged: str | None = None) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
+    """Return the reader of a clause of that kind, and with the reason if it changes rows as the log does not say. What
+    has no kind says how the statement runs, and is no clause."""
 
     def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.skip_clause()
-        return (ddl.NoEffect(table, kind) if unlogged is None else ddl.UnloggedRows(table, kind, unlogged),)
+        return () if kind is None else (ddl.OtherClause(table, kind, unlogged),)
 
     return read
 
 
-def _execution(cursor: Cursor, _: ddl.TableRef) -> ddl.Clauses:
-    """Skip ALGORITHM, LOCK and VALIDATION, which say how the statement runs. They are no clauses."""
-    cursor.skip_clause()
-    return ()
-
-
-def _order_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    def skip_column() -> None:
-        cursor.column_name()
-        cursor.accept_any(("ASC", "DESC"))
-
-    cursor.listed(skip_column)
-    return (ddl.NoEffect(table, "table_option"),)
-
-
-def _drop_statistics(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """Read DROP STATS_EXTENDED (TiDB's extended statistics). Without a name after it, STATS_EXTENDED would be a
-    column."""
-    cursor.if_exists()
-    cursor.name("extended statistics")
-    return (ddl.NoEffect(table, "table_option"),)
-
-
-def _alter_partition(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """Read ALTER PARTITION of TiDB 5.0, which later versions no longer have."""
-    cursor.name("a partition")
-    cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
-    cursor.expect("PLACEMENT", "POLICY")
-    cursor.skip_clause()
-    return (ddl.NoEffect(table, "placement_tiflash_ttl_etc"),)
-
-
-_NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
+_NO_EFFECT: Final[dict[str | None, tuple[str, ...]]] = {
     # Whether the optimizer uses an index.
     "alter_index": ("ALTER INDEX", "ALTER KEY"),
     # A check refuses later rows; the server has tested those that are there, and changes none.
@@ -295,40 +257,22 @@ _NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
         # A copy in another engine, which answers queries.
         "SECONDARY_LOAD", "SECONDARY_UNLOAD",
     ),
+    None: ("ALGORITHM", "LOCK", "WITH VALIDATION", "WITHOUT VALIDATION"),
 }  # fmt: skip
-_IGNORED: Final = "it removes or cuts the rows that do not fit, and the log does not say which"
-_Fitting = (
-    ddl.AddColumn | ddl.AddPrimaryKey | ddl.AddUniqueKey | ddl.ChangePartitions | ddl.ExchangePartition
-    | ddl.ModifyColumn | ddl.PartitionBy | ddl.SetTableCharset
-)  # fmt: skip
 _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
     **{tuple(words.split()): _skipped(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
     **{(verb, "TABLESPACE"): _skipped("partition_maintenance", reason) for verb, reason in UNLOGGED_FILES.items()},
     **PARTITION_CLAUSES,
     ("ADD",): _add,
-    ("ADD", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.UnloggedRows(table, *VERSIONED),),
-    ("DROP", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.UnloggedRows(table, *UNVERSIONED),),
-    ("ALGORITHM",): _execution,
-    ("ALTER",): _alter_column,
-    ("ALTER", "PARTITION"): _alter_partition,
+    ("ADD", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.OtherClause(table, *VERSIONED),),
+    ("DROP", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.OtherClause(table, *UNVERSIONED),),
+    ("ALTER",): _alter,
     ("CHANGE",): partial(_modify, changes=True),
-    ("CONVERT",): lambda cursor, table: (read_conversion(cursor, table),),
+    ("CONVERT",): read_conversion,
     ("DROP",): _drop,
-    ("DROP", "CONSTRAINT"): _drop_key("check_constraint", "a constraint"),
-    ("DROP", "FOREIGN", "KEY"): _drop_key("foreign_key", "a foreign key"),
-    ("DROP", "INDEX"): _drop_key("drop_index", "an index"),
-    ("DROP", "KEY"): _drop_key("drop_index", "an index"),
-    ("DROP", "PRIMARY", "KEY"): lambda _, table: (ddl.DropKey(table, "drop_primary_key", "PRIMARY"),),
-    ("DROP", "STATS_EXTENDED"): _drop_statistics,
-    ("LOCK",): _execution,
     ("MODIFY",): partial(_modify, changes=False),
     ("ORDER", "BY"): _order_by,
-    ("RENAME",): _rename_table,
-    ("RENAME", "COLUMN"): _rename_column,
-    ("RENAME", "INDEX"): _rename_index,
-    ("RENAME", "KEY"): _rename_index,
-    ("WITH", "VALIDATION"): _execution,
-    ("WITHOUT", "VALIDATION"): _execution,
+    ("RENAME",): _rename,
 }
 
 
@@ -400,45 +344,33 @@ def _recover_table(cursor: Cursor) -> ddl.Clauses:
         cursor.integer()
         return (ddl.RecoverTable(None),)
     table = cursor.table_name()
-    if not (cursor.at_end or cursor.at(";")):
+    if not cursor.at_statement_end:
         cursor.integer()
     return (ddl.RecoverTable(table),)
 
 
-def _flashback_table(cursor: Cursor) -> ddl.Clauses:
-    """Read TiDB's FLASHBACK TABLE name [TO new name], or names TO TIMESTAMP or TSO."""
-    table, *others = cursor.listed(cursor.table_name)
-    if _accept_time(cursor):
-        return (ddl.Flashback("table", tables=(table, *others)),)
-    if others:
-        raise cursor.expected("TO TIMESTAMP")
-    return (ddl.RecoverTable(table, cursor.name() if cursor.accept("TO") else None),)
-
-
-def _flashback_database(cursor: Cursor) -> ddl.Clauses:
-    name = cursor.name("a database")
-    if _accept_time(cursor):
-        return (ddl.Flashback("database", name),)
-    return (ddl.RecoverDatabase(name, cursor.name("a database") if cursor.accept("TO") else None),)
-
-
-def _flashback_cluster(cursor: Cursor) -> ddl.Clauses:
-    if not _accept_time(cursor):
-        raise cursor.expected("TO TIMESTAMP or TO TSO")
-    return (ddl.Flashback("cluster"),)
-
-
-def _accept_time(cursor: Cursor) -> bool:
-    if cursor.accept("TO", "TIMESTAMP"):
+def _flashback(scope: Literal["cluster", "database", "table"], cursor: Cursor) -> ddl.Clauses:
+    """Read TiDB's FLASHBACK of tables, a database or the cluster to a time, or of a table or a database [TO new
+    name]."""
+    tables: tuple[ddl.TableRef, ...] = cursor.listed(cursor.table_name) if scope == "table" else ()
+    database = cursor.name("a database") if scope == "database" else None
+    to_time = cursor.accept("TO", "TIMESTAMP")
+    if to_time:
         cursor.string()
-        return True
-    if cursor.accept("TO", "TSO"):
+    elif cursor.accept("TO", "TSO"):
         cursor.integer()
-        return True
-    return False
+        to_time = True
+    elif scope == "cluster" or len(tables) > 1:
+        raise cursor.expected("TO TIMESTAMP or TO TSO")
+    if to_time:
+        return (ddl.Flashback(scope, database, tables),)
+    new_name = cursor.name() if cursor.accept("TO") else None
+    if database is None:
+        return (ddl.RecoverTable(tables[0], new_name),)
+    return (ddl.OfDatabase("recover_database", database, new_name),)
 
 
-# --- Indexes ---
+# --- Indexes, databases and views ---
 
 
 def _drop_index(cursor: Cursor) -> ddl.Clauses:
@@ -450,19 +382,16 @@ def _drop_index(cursor: Cursor) -> ddl.Clauses:
     return (ddl.DropKey(table, "drop_index", name),)
 
 
-# --- Databases and views ---
-
-
 def _create_database(cursor: Cursor) -> ddl.Clauses:
     cursor.if_not_exists()
     name = cursor.name("a database")
     cursor.skip_until(())
-    return (ddl.CreateDatabase(name),)
+    return (ddl.OfDatabase("create_database", name),)
 
 
 def _drop_database(cursor: Cursor) -> ddl.Clauses:
     cursor.if_exists()
-    return (ddl.DropDatabase(cursor.name("a database")),)
+    return (ddl.OfDatabase("drop_database", cursor.name("a database")),)
 
 
 def _create_view(cursor: Cursor) -> ddl.Clauses:
@@ -473,28 +402,24 @@ def _create_view(cursor: Cursor) -> ddl.Clauses:
         cursor.parenthesized()
     cursor.expect("AS")
     cursor.skip_rest()
-    return (ddl.NoEffect(None, "create_view"),)
+    return (ddl.OtherClause(None, "create_view"),)
 
 
 # --- CREATE and ALTER, where a definer may follow ---
 
 
 def _create(cursor: Cursor) -> ddl.Clauses:
+    replaces = cursor.accept("OR", "REPLACE")
     _skip_definer(cursor)
-    index = read_create_index(cursor)
-    return _dispatch(cursor, _CREATE, "what is created") if index is None else (index,)
-
-
-def _create_or_replace(cursor: Cursor) -> ddl.Clauses:
-    match _create(cursor):
-        case (ddl.CreateTable() as created,):
+    match clauses := _dispatch(cursor, _CREATE, "what is created"):
+        case (ddl.CreateTable() as created,) if replaces:
             # MariaDB's OR REPLACE drops the existing table.
             return ddl.DropTable(created.table, created.temporary), created
-        case clauses:
+        case _:
             return clauses
 
 
-def _alter(cursor: Cursor) -> ddl.Clauses:
+def _alter_object(cursor: Cursor) -> ddl.Clauses:
     _skip_definer(cursor)
     return _dispatch(cursor, _ALTER, "what is altered")
 
@@ -518,12 +443,12 @@ def _skip_definer(cursor: Cursor) -> None:
 # --- Statements that affect no table's rows: recognised by their first words ---
 
 
-def _no_effect(kind: ddl.NoEffectKind, *, alone: bool = False) -> Statement:
+def _no_effect(kind: str, *, alone: bool = False) -> Statement:
     """Return the reader of a statement that affects no table's rows; `alone`: its first words can be all of it."""
 
     def read(cursor: Cursor) -> ddl.Clauses:
         cursor.skip_until(()) if alone else cursor.skip_rest()
-        return (ddl.NoEffect(None, kind),)
+        return (ddl.OtherClause(None, kind),)
 
     return read
 
@@ -532,7 +457,7 @@ def _routine(cursor: Cursor) -> ddl.Clauses:
     # The body is a program that contains semicolons.
     while not cursor.at_end:
         cursor.take()
-    return (ddl.NoEffect(None, "other"),)
+    return (ddl.OtherClause(None, "other"),)
 
 
 def _rows(read: Statement, words: Iterable[str]) -> dict[tuple[str, ...], Statement]:
@@ -565,11 +490,13 @@ _CREATE: Final[dict[tuple[str, ...], Statement]] = {
     ("GLOBAL", "TEMPORARY", "TABLE"): _create_temporary, ("DATABASE",): _create_database,
     ("SCHEMA",): _create_database, ("VIEW",): _create_view, ("SEQUENCE",): _sequence,
     ("PLACEMENT", "POLICY"): _policy, **_rows(_other, _OBJECTS), **_rows(_routine, _ROUTINES),
+    ("UNIQUE", "INDEX"): partial(read_create_index, is_unique=True),
+    **_rows(read_create_index, ("INDEX", "FULLTEXT INDEX", "SPATIAL INDEX", "VECTOR INDEX", "COLUMNAR INDEX")),
 }  # fmt: skip
 
 _ALTER: Final[dict[tuple[str, ...], Statement]] = {
-    **_rows(read_alter_table, ("TABLE", "ONLINE TABLE", "OFFLINE TABLE")),
-    **_rows(read_alter_ignore, ("IGNORE TABLE", "ONLINE IGNORE TABLE")),
+    **_rows(_alter_table, ("TABLE", "ONLINE TABLE", "OFFLINE TABLE")),
+    **_rows(_alter_ignore, ("IGNORE TABLE", "ONLINE IGNORE TABLE")),
     **_rows(_no_effect("alter_database"), ("DATABASE", "SCHEMA")), ("VIEW",): _create_view,
     ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy, ("RANGE",): _policy,
     **_rows(_other, (*_OBJECTS, "INSTANCE")), **_rows(_routine, _ROUTINES),
@@ -584,13 +511,13 @@ _DROP: Final[dict[tuple[str, ...], Statement]] = {
 }  # fmt: skip
 
 _STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
-    ("CREATE",): _create, ("CREATE", "OR", "REPLACE"): _create_or_replace, ("ALTER",): _alter,
+    ("CREATE",): _create, ("ALTER",): _alter_object,
     ("DROP",): lambda cursor: _dispatch(cursor, _DROP, "what is dropped"),
     **_rows(lambda cursor: (ddl.TruncateTable(cursor.table_name()),), ("TRUNCATE", "TRUNCATE TABLE")),
     ("RENAME", "TABLE"): _rename_tables, ("RENAME", "TABLES"): _rename_tables,
-    ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): _flashback_table,
-    ("FLASHBACK", "DATABASE"): _flashback_database, ("FLASHBACK", "SCHEMA"): _flashback_database,
-    ("FLASHBACK", "CLUSTER"): _flashback_cluster, **_rows(_other, _VERBS),
-    ("USE",): lambda cursor: (ddl.UseDatabase(cursor.name("a database")),),
+    ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): partial(_flashback, "table"),
+    **_rows(partial(_flashback, "database"), ("FLASHBACK DATABASE", "FLASHBACK SCHEMA")),
+    ("FLASHBACK", "CLUSTER"): partial(_flashback, "cluster"), **_rows(_other, _VERBS),
+    ("USE",): lambda cursor: (ddl.OfDatabase("use_database", cursor.name("a database")),),
     **_rows(_no_effect("other", alone=True), ("BEGIN", "COMMIT", "ROLLBACK", "START TRANSACTION")),
 }  # fmt: skip

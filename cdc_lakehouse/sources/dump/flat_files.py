@@ -231,7 +231,7 @@ def read_database_name(store: ObjectStore, file: StoredObject) -> str:
         for text, words in _statements(content):
             if words in (["CREATE", "DATABASE"], ["CREATE", "SCHEMA"]):
                 (clause,) = parse(text)
-                if isinstance(clause, ddl.CreateDatabase):
+                if isinstance(clause, ddl.OfDatabase) and clause.kind == "create_database":
                     return clause.name
     except DdlSyntaxError as error:
         raise DumpError(f"the statement of the schema file: {error.message}", segment=file.path) from None
