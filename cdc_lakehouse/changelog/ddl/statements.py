@@ -352,7 +352,7 @@ def _recover_table(cursor: Cursor) -> ddl.Clauses:
 def _flashback(scope: Literal["cluster", "database", "table"], cursor: Cursor) -> ddl.Clauses:
     """Read TiDB's FLASHBACK of tables, a database or the cluster to a time, or of a table or a database [TO new
     name]."""
-    tables: tuple[ddl.TableRef, ...] = cursor.listed(cursor.table_name) if scope == "table" else ()
+    tables: list[ddl.TableRef] = [*cursor.listed(cursor.table_name)] if scope == "table" else []
     database = cursor.name("a database") if scope == "database" else None
     to_time = cursor.accept("TO", "TIMESTAMP")
     if to_time:
@@ -363,7 +363,7 @@ def _flashback(scope: Literal["cluster", "database", "table"], cursor: Cursor) -
     elif scope == "cluster" or len(tables) > 1:
         raise cursor.expected("TO TIMESTAMP or TO TSO")
     if to_time:
-        return (ddl.Flashback(scope, database, tables),)
+        return (ddl.Flashback(scope, database, tuple(tables)),)
     new_name = cursor.name() if cursor.accept("TO") else None
     if database is None:
         return (ddl.RecoverTable(tables[0], new_name),)
