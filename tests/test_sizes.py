@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (1_024, 5),
     "cdc_lakehouse/assets": (2_439, 11),
-    "cdc_lakehouse/changelog": (5_662, 16),
+    "cdc_lakehouse/changelog": (5_420, 16),
     "cdc_lakehouse/commands": (3_907, 18),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (6_147, 22),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (701, 3),
     "cdc_lakehouse/sources": (6_060, 28),
     "cdc_lakehouse/*.py": (915, 6),
-    "tests": (34_702, 250),
+    "tests": (34_705, 250),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
