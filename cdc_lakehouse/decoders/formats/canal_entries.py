@@ -18,13 +18,13 @@ Source of the facts: a server of Canal 1.1.7, and its messages in topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.format import Format, Redelivery, Row, present
+from cdc_lakehouse.decoders.format import Format, Redelivery, present
 from cdc_lakehouse.decoders.formats.canal_json import (
     DDL,
     column_name,
@@ -63,45 +63,40 @@ FORMAT: Final = Format(
 
 def decode_entry(value: bytes) -> Message:
     """Decode an entry as the server sends it. Raises `MessageError` when it is not an entry, or of an unknown kind."""
+    header = None
     try:
         entry = wire.Entry.FromString(value)
+        header = entry.header
+        origin = Origin(
+            time_ms=header.execute_time if header.HasField("execute_time") else None,
+            log_file=header.logfile_name or None,
+            log_offset=header.logfile_offset if header.HasField("logfile_offset") else None,
+            gtid=header.gtid or None,
+        )
+        return Message(origin, tuple(_parts(entry)))
     except DecodeError as error:
-        raise _no_entry(error) from None
-    header = entry.header
-    try:
-        return Message(_origin(header), tuple(_parts(entry)))
-    except DecodeError as error:
-        raise _named(_no_entry(error), header) from None
+        found = MessageError(f"not an entry of Canal: {error}", advice="see what writes it, and whether it came whole")
     except MessageError as error:
-        raise _named(error, header) from None
+        found = error
+    raise found.within(header.schema_name, header.table_name or None) if header and header.schema_name else found
 
 
-def _no_entry(error: DecodeError) -> MessageError:
-    return MessageError(f"not an entry of Canal: {error}", advice="see what writes it, and whether it came whole")
-
-
-def _named(error: MessageError, header: wire.Header) -> MessageError:
-    """Add the table of the entry's header to the error, if it has one."""
-    return error.within(header.schema_name, header.table_name or None) if header.schema_name else error
-
-
-def _origin(header: wire.Header) -> Origin:
-    return Origin(
-        time_ms=header.execute_time if header.HasField("execute_time") else None,
-        log_file=header.logfile_name or None,
-        log_offset=header.logfile_offset if header.HasField("logfile_offset") else None,
-        gtid=header.gtid or None,
-    )
-
-
-def _parts(entry: wire.Entry) -> Iterable[MessagePart]:
+def _parts(entry: wire.Entry) -> Iterator[MessagePart]:
+    header = entry.header
     match entry.entry_type:
         case wire.ROW_DATA:
-            return _changes(entry.header, wire.RowChange.FromString(entry.store_value))
+            change = wire.RowChange.FromString(entry.store_value)
+            kind = _KINDS.get(change.event_type, str(int(change.event_type)))
+            if change.is_ddl or kind in DDL:
+                yield Ddl(change.ddl_schema_name or header.schema_name, header.table_name, change.sql)
+            elif (op := op_of(kind)) is not None:
+                if not change.row_datas:
+                    raise statement_instead_of_rows(kind)
+                yield from _rows(header, kind, op, change)
         case wire.TRANSACTION_END:
-            return (TransactionEnd(),)
+            yield TransactionEnd()
         case wire.TRANSACTION_BEGIN | wire.HEARTBEAT | wire.GTID_LOG:
-            return ()
+            pass
         case other:
             raise MessageError(
                 f"an entry of type {int(other)}",
@@ -109,25 +104,19 @@ def _parts(entry: wire.Entry) -> Iterable[MessagePart]:
             )
 
 
-def _changes(header: wire.Header, change: wire.RowChange) -> Iterable[MessagePart]:
-    kind = _KINDS.get(change.event_type, str(int(change.event_type)))
-    if change.is_ddl or kind in DDL:
-        return (Ddl(change.ddl_schema_name or header.schema_name, header.table_name, change.sql),)
-    op = op_of(kind)
-    if op is None:
-        return ()
-    if not change.row_datas:
-        raise statement_instead_of_rows(kind)
-    return _rows(header, kind, op, change)
-
-
 def _rows(header: wire.Header, kind: str, op: Literal["I", "U", "D"], change: wire.RowChange) -> Iterator[RowChange]:
-    columns = _columns(change.row_datas[0])
+    # The columns of both images, one for each name, in the table's order.
+    images = change.row_datas[0].before_columns, change.row_datas[0].after_columns
+    by_name = {column.name: column for columns in images for column in columns}
+    columns = sorted(by_name.values(), key=lambda column: column.index)
     types = {column_name(column.name): column.mysql_type for column in columns if column.mysql_type}
     key = tuple(column_name(column.name) for column in columns if column.is_key)
     changed: set[str] = set()
     for row in change.row_datas:
-        before, after = _values(row.before_columns), _values(row.after_columns)
+        before, after = (
+            {column_name(column.name): None if column.is_null else column.value for column in columns}
+            for columns in (row.before_columns, row.after_columns)
+        )
         if op == "U":
             # The set grows from row to row, as in flat messages: an extra column has the same value before and after.
             changed.update(column_name(column.name) for column in row.after_columns if column.updated)
@@ -146,16 +135,6 @@ def _rows(header: wire.Header, kind: str, op: Literal["I", "U", "D"], change: wi
         )
 
 
-def _columns(row: wire.RowData) -> list[wire.Column]:
-    """Return the columns of both images, one for each name, in the table's order."""
-    by_name = {column.name: column for columns in (row.before_columns, row.after_columns) for column in columns}
-    return sorted(by_name.values(), key=lambda column: column.index)
-
-
-def _values(columns: Iterable[wire.Column]) -> Row:
-    return {column_name(column.name): None if column.is_null else column.value for column in columns}
-
-
 # Values of topics with several entries.
 
 _NOT_COMPRESSED: Final = (0, 1)
@@ -166,7 +145,27 @@ def decode_packet(key: bytes | None, value: bytes | None) -> list[Message | Mess
 
     Raises `MessageError` when the value holds no entries.
     """
-    return [_entry(entry) for entry in _entries(present(value))]
+    try:
+        packet = packets.Packet.FromString(present(value))
+        if packet.type != packets.MESSAGES:
+            raise MessageError(
+                f"a packet of type {int(packet.type)} instead of Canal's messages",
+                advice="see what writes it: with flatMessage=true the protocol is canal-json",
+            )
+        if packet.compression not in _NOT_COMPRESSED:
+            raise MessageError(f"a packet with compression {packet.compression}", advice="none is known to be in use")
+        entries = packets.Messages.FromString(packet.body).messages
+    except DecodeError as error:
+        raise MessageError(
+            f"not a packet of Canal: {error}", advice="see what writes it: with flatMessage=true it is JSON"
+        ) from None
+    found = list[Message | MessageError]()
+    for entry in entries:
+        try:
+            found.append(decode_entry(entry))
+        except MessageError as error:
+            found.append(error)
+    return found
 
 
 PROTOBUF: Final = Format(
@@ -178,27 +177,3 @@ PROTOBUF: Final = Format(
     # A message has many entries, each with its own position.
     redelivery=Redelivery(messages_before=1000, stale_positions=True),
 )
-
-
-def _entry(entry: bytes) -> Message | MessageError:
-    try:
-        return decode_entry(entry)
-    except MessageError as error:
-        return error
-
-
-def _entries(value: bytes) -> Sequence[bytes]:
-    try:
-        packet = packets.Packet.FromString(value)
-        if packet.type != packets.MESSAGES:
-            raise MessageError(
-                f"a packet of type {int(packet.type)} instead of Canal's messages",
-                advice="see what writes it: with flatMessage=true the protocol is canal-json",
-            )
-        if packet.compression not in _NOT_COMPRESSED:
-            raise MessageError(f"a packet with compression {packet.compression}", advice="none is known to be in use")
-        return packets.Messages.FromString(packet.body).messages
-    except DecodeError as error:
-        raise MessageError(
-            f"not a packet of Canal: {error}", advice="see what writes it: with flatMessage=true it is JSON"
-        ) from None

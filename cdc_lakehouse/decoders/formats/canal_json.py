@@ -168,13 +168,14 @@ def parts_of(message: Flat[Row]) -> tuple[MessagePart, ...]:
     if not isinstance(kind, str):
         raise MessageError("the message does not say its type")
     if message.is_ddl or kind in DDL:
-        return (Ddl(*(_text(message, name) for name in ("database", "table", "sql"))),)
-    op = OPS.get(kind) or op_of(kind)
-    return () if op is None else _changes(message, kind, op)
-
-
-def _changes(message: Flat[Row], kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
-    data = message.data or []
+        said = {"database": message.database, "table": message.table, "sql": message.sql}
+        for name, text in said.items():
+            if not isinstance(text, str):
+                raise MessageError(f"{name} is not a text")
+        return (Ddl(*map(str, said.values())),)
+    op, data = OPS.get(kind) or op_of(kind), message.data or []
+    if op is None:
+        return ()
     if not data and message.old:
         raise MessageError(
             f"the {kind} has its rows in `old` and none in `data`",
@@ -195,13 +196,6 @@ def _changes(message: Flat[Row], kind: str, op: Literal["I", "U", "D"]) -> tuple
     before, after = (data, nothing) if op == "D" else (old, data)
     database, table, types, key = message.database or "", message.table or "", message.types, message.key
     return tuple([RowChange(database, table, op, before[n], after[n], types, key) for n in range(len(data))])
-
-
-def _text(message: Flat[Row], name: str) -> str:
-    text = getattr(message, name)
-    if not isinstance(text, str):
-        raise MessageError(f"{name} is not a text")
-    return text
 
 
 def _named(part: MessagePart) -> MessagePart:
@@ -235,6 +229,7 @@ class _InOrder(Flat[Row], omit_defaults=True):
 _IN_ORDER: Final = JsonReader[_InOrder](_InOrder)
 
 
+@functools.lru_cache(512)
 def _known(types: JsonReader[Any], text: bytes) -> Mapping[str, Any] | None:
     """Return types, None for those that are left to the decoder: also those that are longer than they are when they are
     written again, as what is missing in the message would not show then."""
@@ -242,18 +237,14 @@ def _known(types: JsonReader[Any], text: bytes) -> Mapping[str, Any] | None:
     return known if known is _NO_TYPES or len(msgspec.json.encode(known)) == len(text) else None
 
 
-_types_of = functools.lru_cache(256)(functools.partial(_known, _TYPES))
-_sql_types_of = functools.lru_cache(256)(functools.partial(_known, _SQL_TYPES))
-
-
 def _in_order(value: bytes) -> Flat[Row] | None:
     message: Any = _IN_ORDER.usual(value)
     if message is None:
         return None
     types, sql_types = message.mysql_types, message.sql_types
-    if sql_types is not UNSET and _sql_types_of(bytes(sql_types)) is None:
+    if sql_types is not UNSET and _known(_SQL_TYPES, bytes(sql_types)) is None:
         return None
-    message.mysql_types = _NO_TYPES if types is UNSET else _types_of(bytes(types))
+    message.mysql_types = _NO_TYPES if types is UNSET else _known(_TYPES, bytes(types))
     return None if message.mysql_types is None else message
 
 
@@ -283,12 +274,36 @@ class FlatRows:
         if message is None or not message.data or len(message.data) > 1 or len(message.old or ()) > 1:
             return None
         row, old = message.data[0], message.old[0] if message.old else None
-        time, shape = self._time(message), self._shape(message, row, old)
-        if time is None or shape is None:
+        types, key, time = message.mysql_types or _NO_TYPES, message.pk_names, self._time(message)
+        if time is None:
             return None
-        before, after = None, None
+        place = (
+            message.type, message.is_ddl, message.database, message.table,
+            tuple(key) if key else key is UNSET,
+            tuple(row), None if old is None else tuple(old) if self._merged else True,
+        )  # fmt: skip
+        known = self._shapes.setdefault(place, [])
+        for own, shape_of_own in known:
+            # TiCDC writes types in any order.
+            if own is types or (own == types and (not self._in_order or [*own] == [*types])):
+                shape = shape_of_own
+                break
+        else:
+            try:
+                parts = self._parts(message)
+            except MessageError:
+                parts = ()
+            change, shape = parts[0] if len(parts) == 1 else None, None
+            if isinstance(change, RowChange):
+                names = tuple(change.after or change.before or ())
+                shape = RowShape(change.database, change.table, change.op, names, change.types, change.key)
+            if len(self._shapes) > _SHAPES_KEPT or len(known) > _TYPES_KEPT:
+                self._shapes.clear()
+            known.append((types, shape))
+        if shape is None:  # The decoder does not make one change of it.
+            return None
         if shape.op == "D":
-            before = image_text(row)
+            before, after = image_text(row), None
         else:
             before = None if shape.op == "I" else image_text(old)
             after = image_text({**old, **row} if old and self._merged else row)
@@ -297,32 +312,6 @@ class FlatRows:
         if self._in_order:
             return UsualRow(shape, None, time, before, after)
         return UsualRow(shape, time, physical_ms(time), before, after)
-
-    def _shape(self, message: Flat[Row], row: Row, old: Row | None) -> RowShape | None:
-        """Return the shape of a message's row; None where the decoder does not make one change of it."""
-        types, key = message.mysql_types or _NO_TYPES, message.pk_names
-        place = (
-            message.type, message.is_ddl, message.database, message.table,
-            tuple(key) if key else key is UNSET,
-            tuple(row), None if old is None else tuple(old) if self._merged else True,
-        )  # fmt: skip
-        known = self._shapes.setdefault(place, [])
-        for own, shape in known:
-            # TiCDC writes types in any order.
-            if own is types or (own == types and (not self._in_order or [*own] == [*types])):
-                return shape
-        try:
-            parts = self._parts(message)
-        except MessageError:
-            parts = ()
-        change, shape = parts[0] if len(parts) == 1 else None, None
-        if isinstance(change, RowChange):
-            names = tuple(change.after or change.before or ())
-            shape = RowShape(change.database, change.table, change.op, names, change.types, change.key)
-        if len(self._shapes) > _SHAPES_KEPT or len(known) > _TYPES_KEPT:
-            self._shapes.clear()
-        known.append((types, shape))
-        return shape
 
 
 FORMAT: Final = Format(

@@ -20,8 +20,6 @@ from __future__ import annotations
 import functools
 from typing import Final, Literal
 
-from msgspec import UnsetType
-
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.decoders.format import Decode, Format, Options, Row, present, shown, sized
 from cdc_lakehouse.decoders.formats.canal_json import Flat, FlatRows, origin_of, time_of
@@ -47,11 +45,16 @@ def _decoder(options: Options) -> Decode:
     return functools.partial(_decode, swapped)
 
 
+def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
+    message = _READER.read(sized(present(value)))
+    return Message(origin_of(message), _parts(swapped, message), _option_conflict(message, swapped))
+
+
 def _option_conflict(message: _Message, swapped: bool) -> str | None:
     """Return why the option cannot be right for this message, None where the message does not show it. Only messages
     with one row image do: a DELETE with its row in the wrong one, an INSERT with its row in `old`. With the wrong
     option every UPDATE is undone and none is refused."""
-    op = None if _is_ddl(message) else _OPS.get(message.type or "")
+    op = None if message.is_ddl else _OPS.get(message.type or "")
     data, old = (any(row is not None for row in rows or ()) for rows in (message.data, message.old))
     if op is None or op == "U" or data == old:
         return None
@@ -62,65 +65,41 @@ def _option_conflict(message: _Message, swapped: bool) -> str | None:
     return None
 
 
-def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
-    message = _READER.read(sized(present(value)))
-    return Message(origin_of(message), _parts(swapped, message), _option_conflict(message, swapped))
-
-
 def _parts(swapped: bool, message: _Message) -> tuple[MessagePart, ...]:
-    if not _is_ddl(message):
-        return _row_changes(message, swapped)
-    if not message.sql:
-        raise MessageError("a DDL has no statement")
-    return (Ddl(message.database or "", message.table or "", message.sql),)
-
-
-def _is_ddl(message: _Message) -> bool:
-    return bool(message.is_ddl) or message.type == "DDL"
-
-
-def _row_changes(message: _Message, swapped: bool) -> tuple[MessagePart, ...]:
-    database, table, type = (_required(message, name) for name in ("database", "table", "type"))
+    database, table, type = message.database or "", message.table or "", message.type or ""
+    if message.is_ddl or type == "DDL":
+        if not message.sql:
+            raise MessageError("a DDL has no statement")
+        return (Ddl(database, table, message.sql),)
+    for name, text in (("database", database), ("table", table), ("type", type)):
+        if not text:
+            raise MessageError(f"the message does not say its {name}")
     op = _OPS.get(type)
     if op is None:
         raise MessageError(f"the type {shown(type)} is none of {', '.join(_OPS)} and DDL")
     try:
-        images = _images(op, _rows(message.data), _rows(message.old), swapped)
+        images = _images(op, message, swapped)
     except MessageError as error:
         raise error.within(database, table) from error
     types, key = message.types, message.key
     return tuple(RowChange(database, table, op, before, after, types, key) for before, after in images)
 
 
-def _required(message: _Message, name: str) -> str:
-    text: str | UnsetType | None = getattr(message, name)
-    if not text:
-        raise MessageError(f"the message does not say its {name}")
-    return text
-
-
-def _rows(rows: list[JsonObject | None] | UnsetType | None) -> list[Row | None] | None:
-    """Return the rows of `data` or `old`; None where there is no such list, or no row in it."""
-    if not rows or all(row is None for row in rows):
-        return None
-    return [row and row_of(row) for row in rows]
-
-
-def _images(
-    op: Literal["I", "U", "D"], data: list[Row | None] | None, old: list[Row | None] | None, swapped: bool
-) -> list[tuple[Row | None, Row | None]]:
+def _images(op: Literal["I", "U", "D"], message: _Message, swapped: bool) -> list[tuple[Row | None, Row | None]]:
     """Return each row before and after the change."""
-    if op == "U":
-        return _updates(after=old, before=data) if swapped else _updates(after=data, before=old)
-    if data is not None and old is not None:
-        raise MessageError("both data and old have rows: which of them is the row is not known")
-    rows = data if data is not None else old
-    if not rows or not all(rows):
-        raise MessageError("a change has no row, or one without columns")
-    return [(row, None) if op == "D" else (None, row) for row in rows]
-
-
-def _updates(*, after: list[Row | None] | None, before: list[Row | None] | None) -> list[tuple[Row | None, Row | None]]:
+    # None where there is no such list, or no row in it.
+    data, old = (
+        [row and row_of(row) for row in rows] if rows and any(row is not None for row in rows) else None
+        for rows in (message.data, message.old)
+    )
+    if op != "U":
+        if data is not None and old is not None:
+            raise MessageError("both data and old have rows: which of them is the row is not known")
+        rows = data if data is not None else old
+        if not rows or not all(rows):
+            raise MessageError("a change has no row, or one without columns")
+        return [(row, None) if op == "D" else (None, row) for row in rows]
+    after, before = (old, data) if swapped else (data, old)
     if not after or not all(after):
         raise MessageError("an UPDATE has no new row, or one without columns")
     if before is None:

@@ -51,9 +51,12 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
         raise MessageError(
             "the message has no meta", advice="see that the DTS task writes Shareplex Json to this topic"
         )
-    database, table = _table(meta)
+    name = text_of(meta, "table") or ""
+    database, _, table = name.partition(".")
+    if not database or not table:
+        raise MessageError(f"the table {shown(name)} is not written as owner.table")
     try:
-        return Message(_origin(meta), (_part(message, _operation(meta), database, table),))
+        return Message(_origin(meta), (_part(message, meta, database, table),))
     except MessageError as error:
         raise error.within(database, table) from error
 
@@ -80,48 +83,31 @@ FORMAT: Final = Format(
 )
 
 
-def _part(message: JsonObject, operation: str, database: str, table: str) -> MessagePart:
-    data, key = _row(message, "data"), _row(message, "key")
+def _part(message: JsonObject, meta: JsonObject, database: str, table: str) -> MessagePart:
+    written = text_of(meta, "op") or ""
+    name = " ".join(written.lower().split())
+    operation = _LONG_NAMES.get(name, name)
+    if operation not in _OPERATIONS:
+        raise MessageError(f"the op {shown(written)} is none of {', '.join((*_LONG_NAMES, *_OPERATIONS))}")
+    data, key = (row_of(object_of(message, name) or {}) for name in ("data", "key"))
     match operation:
         case "insert" if data:
             return RowChange(database, table, "I", None, data)
         case "update" if data and key:
             return RowChange(database, table, "U", key, _image_after(data, key))
         case "delete" if data or key:
-            return RowChange(database, table, "D", {**(key or {}), **(data or {})}, None)
+            return RowChange(database, table, "D", {**key, **data}, None)
         case "update before" if data or key:
-            return RowChange(database, table, "U", {**(key or {}), **(data or {})}, None)
+            return RowChange(database, table, "U", {**key, **data}, None)
         case "update after" if data:
             return RowChange(database, table, "U", None, data)
         case "truncate":
             return Ddl(database, table, f"TRUNCATE TABLE {TableName(database, table).quoted}")
         case "drop column" if data or key:
-            drops = ", ".join(f"DROP COLUMN {quoted(name)}" for name in data or key or ())
+            drops = ", ".join(f"DROP COLUMN {quoted(name)}" for name in data or key)
             return Ddl(database, table, f"ALTER TABLE {TableName(database, table).quoted} {drops}")
         case _:
             raise MessageError(f"the operation {operation} lacks what it needs: data, or for an update data and key")
-
-
-def _row(message: JsonObject, name: str) -> Row | None:
-    columns = object_of(message, name)
-    return None if columns is None else row_of(columns)
-
-
-def _operation(meta: JsonObject) -> str:
-    written = text_of(meta, "op") or ""
-    name = " ".join(written.lower().split())
-    operation = _LONG_NAMES.get(name, name)
-    if operation not in _OPERATIONS:
-        raise MessageError(f"the op {shown(written)} is none of {', '.join((*_LONG_NAMES, *_OPERATIONS))}")
-    return operation
-
-
-def _table(meta: JsonObject) -> tuple[str, str]:
-    name = text_of(meta, "table") or ""
-    database, _, table = name.partition(".")
-    if not database or not table:
-        raise MessageError(f"the table {shown(name)} is not written as owner.table")
-    return database, table
 
 
 def _origin(meta: JsonObject) -> Origin:
@@ -129,21 +115,18 @@ def _origin(meta: JsonObject) -> Origin:
     index = _INDEX.fullmatch(text_of(meta, "idx") or "")
     if seq is None and index is not None:
         seq = int(index[1])
+    time_ms, time = None, text_of(meta, "time")
+    if time:
+        found = _TIME.fullmatch(time)
+        try:
+            if found is None:
+                raise ValueError("another form")
+            moment = datetime.datetime.fromisoformat(f"{found[1]}+00:00")
+        except ValueError as error:
+            raise MessageError(f"the time {shown(time)} is not written as 2024-03-05T09:10:11Z") from error
+        time_ms = int(moment.timestamp()) * 1000 + int((found[2] or "0").ljust(3, "0")[:3])
     return Origin(
-        time_ms=_time_ms(text_of(meta, "time")),
+        time_ms=time_ms,
         log_file=None if scn is None else f"{scn:020d}",
         log_offset=None if scn is None else seq,
     )
-
-
-def _time_ms(time: str | None) -> int | None:
-    if not time:
-        return None
-    found = _TIME.fullmatch(time)
-    try:
-        if found is None:
-            raise ValueError("another form")
-        moment = datetime.datetime.fromisoformat(f"{found[1]}+00:00")
-    except ValueError as error:
-        raise MessageError(f"the time {shown(time)} is not written as 2024-03-05T09:10:11Z") from error
-    return int(moment.timestamp()) * 1000 + int((found[2] or "0").ljust(3, "0")[:3])

@@ -212,7 +212,7 @@ def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
     branch = expected["t"]
     if branch == "EmptyObject":
         return branch, expected["symbol"]
-    value = {name: part for name, part in expected.items() if name != "t"}
+    value: dict[str, Any] = {name: part for name, part in expected.items() if name != "t"}
     if "hex" in value:
         value["value"] = bytes.fromhex(value.pop("hex"))
     if branch == "TimestampWithTimeZone":
@@ -231,7 +231,7 @@ def test_records_of_the_tests_are_written_by_the_sdks_schema(value: bytes) -> No
     for schema in (OLDER, NEWER):
         content = io.BytesIO(value)
         with contextlib.suppress(EOFError, IndexError):
-            record = fastavro.schemaless_reader(content, schema, None, return_named_type=True)
+            record: Any = fastavro.schemaless_reader(content, schema, None, return_named_type=True)
             if content.tell() == len(value):
                 read.append(record["operation"])
     assert len(read) == 1
