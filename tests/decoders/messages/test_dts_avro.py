@@ -212,11 +212,12 @@ def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
     branch = expected["t"]
     if branch == "EmptyObject":
         return branch, expected["symbol"]
-    value: dict[str, Any] = {name: part for name, part in expected.items() if name != "t"}
+    value = {name: part for name, part in expected.items() if name != "t"}
     if "hex" in value:
         value["value"] = bytes.fromhex(value.pop("hex"))
     if branch == "TimestampWithTimeZone":
-        value["value"] = {part: value["value"][part] for part in TIME_PARTS}
+        parts: Any = value["value"]
+        value["value"] = {part: parts[part] for part in TIME_PARTS}
     return branch, value
 
 
