@@ -18,7 +18,6 @@ from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
-from cdc_lakehouse.lake.spark import catalog_settings, jar_packages
 
 _PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^@]*@")
 _TRINO_FILES: Final = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "azure": "azure"}
@@ -99,6 +98,8 @@ def _login(properties: Mapping[str, str]) -> str:
 
 
 def _spark(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
+    from cdc_lakehouse.lake.spark import catalog_settings, jar_packages  # noqa: PLC0415 - It takes PySpark along.
+
     settings = {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
@@ -110,18 +111,6 @@ def _spark(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
 
 
 def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
-    lines = [f"# etc/catalog/{CATALOG}.properties", "connector.name=iceberg", *_trino_catalog(lake)]
-    scheme = lake.config.warehouse.partition(":")[0]
-    lines += [f"fs.native-{_TRINO_FILES[scheme]}.enabled=true"] if scheme in _TRINO_FILES else []
-    if scheme == "s3":
-        s3 = lake.storage.s3
-        settings = {"endpoint": s3.endpoint, "region": s3.region, "path-style-access": s3.path_style and "true"}
-        lines += [f"s3.{key}={value}" for key, value in settings.items() if value]
-    at = "" if snapshot_id is None else f" FOR VERSION AS OF {snapshot_id}"
-    return "\n".join([*lines, "", f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"])
-
-
-def _trino_catalog(lake: Lake) -> list[str]:
     config, properties = lake.config, _without_secrets(lake.config.catalog.properties)
     uri = properties.get("uri", "")
     match config.catalog.type:
@@ -137,18 +126,20 @@ def _trino_catalog(lake: Lake) -> list[str]:
                     given |= {"security": "OAUTH2", f"oauth2.{secret}": HIDDEN}
                     given |= {"oauth2.server-uri": server, "oauth2.scope": scope}
             settings = (f"iceberg.rest-catalog.{key}={value}" for key, value in given.items() if value)
-            return ["iceberg.catalog.type=rest", *settings]
+            lines = ["iceberg.catalog.type=rest", *settings]
         case "glue":
-            return ["iceberg.catalog.type=glue"]
+            lines = ["iceberg.catalog.type=glue"]
         case "hive":
-            return ["iceberg.catalog.type=hive_metastore", f"hive.metastore.uri={uri}"]
+            lines = ["iceberg.catalog.type=hive_metastore", f"hive.metastore.uri={uri}"]
         case "sql":
             if not uri.startswith("postgresql"):
                 raise ConfigurationError(
                     "Trino opens a SQL catalog in Postgres only", advice="keep the catalog in Postgres or REST"
                 )
+            from cdc_lakehouse.lake.spark import catalog_settings  # noqa: PLC0415 - It takes PySpark along.
+
             of_spark, prefix = _without_secrets(catalog_settings(config, lake.storage)), f"spark.sql.catalog.{CATALOG}"
-            return [
+            lines = [
                 "iceberg.catalog.type=jdbc", "iceberg.jdbc-catalog.driver-class=org.postgresql.Driver",
                 f"iceberg.jdbc-catalog.catalog-name={CATALOG}",
                 f"iceberg.jdbc-catalog.connection-url={of_spark[f'{prefix}.uri']}",
@@ -156,6 +147,15 @@ def _trino_catalog(lake: Lake) -> list[str]:
                 f"iceberg.jdbc-catalog.connection-password={HIDDEN}",
                 f"iceberg.jdbc-catalog.default-warehouse-dir={config.warehouse}",
             ]  # fmt: skip
+    scheme = config.warehouse.partition(":")[0]
+    lines += [f"fs.native-{_TRINO_FILES[scheme]}.enabled=true"] if scheme in _TRINO_FILES else []
+    if scheme == "s3":
+        s3 = lake.storage.s3
+        settings = {"endpoint": s3.endpoint, "region": s3.region, "path-style-access": s3.path_style and "true"}
+        lines += [f"s3.{key}={value}" for key, value in settings.items() if value]
+    at = "" if snapshot_id is None else f" FOR VERSION AS OF {snapshot_id}"
+    query = f"SELECT * FROM {CATALOG}.{_standard(identifier)}{at};"
+    return "\n".join([f"# etc/catalog/{CATALOG}.properties", "connector.name=iceberg", *lines, "", query])
 
 
 _SNIPPETS: Final[Mapping[str, Callable[[Lake, Identifier, int | None], str]]] = {

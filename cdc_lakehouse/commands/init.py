@@ -1,4 +1,6 @@
-"""`cdc-lakehouse init`: write a `lakehouse.yaml` from what a source shows."""
+"""What a feed begins with: `cdc-lakehouse init` writes a `lakehouse.yaml` from what a source shows, `doctor` checks
+whether a configuration works on this machine, `alerts` whether its receivers can be reached, and `config` prints the
+schema of the file."""
 
 from __future__ import annotations
 
@@ -7,21 +9,24 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 import yaml
 
-from cdc_lakehouse.adopt.detect import ENGINES, LATEST_FORMAT, Detected, detect_source, format_version_for, with_dump
+from cdc_lakehouse.adopt.detect import ENGINES, LATEST_FORMAT, detect_source, format_version_for, with_dump
+from cdc_lakehouse.adopt.diagnose import Finding, diagnose
 from cdc_lakehouse.adopt.plan import source_tables
-from cdc_lakehouse.commands.common import DONE, exits, print_json, say
-from cdc_lakehouse.config import anchor_uri
+from cdc_lakehouse.commands.common import DONE, HELD, configured, exits, print_json, say
+from cdc_lakehouse.config import LakehouseConfig, anchor_uri
 from cdc_lakehouse.config.file import DEFAULT_FILE, json_schema, validate
 from cdc_lakehouse.config.reporting import some
-from cdc_lakehouse.errors import CdcError, ConfigurationError
+from cdc_lakehouse.errors import AlertNotSentError, CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.operate.alerts import receiver_label, send_test
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import Location
@@ -69,17 +74,9 @@ _COMMENTS: Final = {
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @exits
 def command(
-    source: str | None,
-    dump: str | None,
-    name: str | None,
-    warehouse: str | None,
-    catalog_uri: str | None,
-    engines: str | None,
-    time_zone: str | None,
-    output: Path,
-    force: bool,
-    as_json: bool,
-) -> int:
+    source: str | None, dump: str | None, name: str | None, warehouse: str | None, catalog_uri: str | None,
+    engines: str | None, time_zone: str | None, output: Path, force: bool, as_json: bool,
+) -> int:  # fmt: skip
     """Inspect a change log and write a lakehouse.yaml that reads it.
 
     The URI is the changefeed's, including its query: a path or s3://bucket/prefix of a storage sink,
@@ -127,7 +124,15 @@ def command(
             "lake.catalog: write its credential or token, and as warehouse the name that it has for one, if it has them"
         )
     lake = {"warehouse": warehouse or _WAREHOUSE, "catalog": catalog}
-    document = _document(detected, settings, name or detected.name, lake, format_version)
+    feed = {
+        "name": name or detected.name,
+        "source": settings,
+        **({} if format_version == LATEST_FORMAT else {"format_version": format_version}),
+        "tables": {"include": ["*.*"], "exclude": []},
+        "namespace": "{database}",
+        "start_date": detected.start_date.isoformat(),
+    }
+    document = {"lake": lake, **({"storage": detected.storage} if detected.storage else {}), "feeds": [feed]}
     keyless = _without_key(document, detected.secrets, here)
     if keyless:
         unsure.append(f"tables without a key are held until settings name one: {some(keyless)}")
@@ -137,8 +142,15 @@ def command(
     schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
     if as_json:
         print_json({"wrote": str(output), "found": found, "look_at": unsure, "set_in_environment": sorted(secrets)})
-    else:
-        _say(found, unsure, secrets, output)
+        return DONE
+    for sentence in found:
+        say(f"found {sentence}")
+    for sentence in unsure:
+        say(f"check this: {sentence}")
+    if secrets:
+        say(f"set {', '.join(sorted(secrets))} in the environment: {output} names them")
+    elsewhere = "" if output == Path(DEFAULT_FILE) else f"CDC_LAKEHOUSE_CONFIG={output} "
+    say(f"wrote {output}. Next: `{elsewhere}cdc-lakehouse doctor`, then `{elsewhere}cdc-lakehouse run`")
     return DONE
 
 
@@ -194,36 +206,6 @@ def _catalog(uri: str) -> tuple[dict[str, str], set[str]]:
     return {"type": kind, "uri": f"{scheme}://{user}:${{{_CATALOG_PASSWORD}}}@{host}"}, {_CATALOG_PASSWORD}
 
 
-def _document(
-    detected: Detected, source: Mapping[str, Any], name: str, lake: Mapping[str, Any], format_version: int
-) -> dict[str, Any]:
-    return {
-        "lake": lake,
-        **({"storage": detected.storage} if detected.storage else {}),
-        "feeds": [
-            {
-                "name": name,
-                "source": source,
-                **({} if format_version == LATEST_FORMAT else {"format_version": format_version}),
-                "tables": {"include": ["*.*"], "exclude": []},
-                "namespace": "{database}",
-                "start_date": detected.start_date.isoformat(),
-            }
-        ],
-    }
-
-
-def _say(found: list[str], unsure: list[str], secrets: Set[str], output: Path) -> None:
-    for sentence in found:
-        say(f"found {sentence}")
-    for sentence in unsure:
-        say(f"check this: {sentence}")
-    if secrets:
-        say(f"set {', '.join(sorted(secrets))} in the environment: {output} names them")
-    elsewhere = "" if output == Path(DEFAULT_FILE) else f"CDC_LAKEHOUSE_CONFIG={output} "
-    say(f"wrote {output}. Next: `{elsewhere}cdc-lakehouse doctor`, then `{elsewhere}cdc-lakehouse run`")
-
-
 def _text(document: Mapping[str, Any], unsure: list[str], keyless: list[str]) -> Iterator[str]:
     """Yield lines of YAML, with comments; the settings of tables without a key are one."""
     yield f"# yaml-language-server: $schema={_SCHEMA_FILE}"
@@ -261,3 +243,85 @@ def _value(value: Any) -> str:
         return value
     # JSON is also YAML.
     return json.dumps(value, ensure_ascii=False)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@configured
+def doctor(config: LakehouseConfig, as_json: bool) -> int:
+    """Test each part of the configuration on this machine, and advise on failures.
+
+    Java, Spark's jars, disk and memory, the catalog and the warehouse (test files are removed), each source with its
+    permissions and tables, the clock, and the dump and the database of a feed that has one. No table is changed.
+
+    Exit code 0: all parts work. 1: one fails. 2: the configuration is wrong.
+
+    \b
+    Example:
+      cdc-lakehouse doctor
+    """
+    findings: list[Finding] = []
+    for finding in diagnose(config):
+        findings.append(finding)
+        if not as_json:
+            mark = {"ok": "ok", "warning": "warning", "failed": "FAILED"}[finding.outcome]
+            say(f"{mark:<7}  {finding.part}: {finding.said}")
+            if finding.advice is not None:
+                say(f"         {finding.advice}")
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in findings]})
+    return HELD if any(finding.outcome == "failed" for finding in findings) else DONE
+
+
+@click.group(name="alerts")
+def alerts() -> None:
+    """Test the receivers of alerts."""
+
+
+@alerts.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@configured
+def test(config: LakehouseConfig, as_json: bool) -> int:
+    """Send a test message to each receiver of `alerts`, and print which accepted it.
+
+    Exit code 0: all accepted it. 1: one did not. 2: the configuration is wrong or has no receivers.
+
+    \b
+    Example:
+      cdc-lakehouse alerts test
+    """
+    if not config.alerts:
+        raise ConfigurationError("the configuration has no receivers of alerts", advice="add them as `alerts`")
+    errors: dict[str, str | None] = {}
+    for position, receiver in enumerate(config.alerts):
+        label = receiver_label(receiver, position)
+        errors[label] = None
+        try:
+            send_test(receiver)
+        except AlertNotSentError as error:
+            errors[label] = str(error)
+        if not as_json:
+            say(f"{label}: {errors[label] or 'took the message'}")
+    if as_json:
+        print_json({"receivers": [{"receiver": label, "error": error} for label, error in errors.items()]})
+    return DONE if all(error is None for error in errors.values()) else HELD
+
+
+@click.group(name="config")
+def config() -> None:
+    """Print the schema of lakehouse.yaml."""
+
+
+@config.command()
+@exits
+def schema() -> int:
+    """Print the JSON Schema of lakehouse.yaml, so that editors complete and check it.
+
+    \b
+    Example:
+      cdc-lakehouse config schema > lakehouse.schema.json
+
+    The first line of lakehouse.yaml names it: `# yaml-language-server: $schema=lakehouse.schema.json`.
+    """
+    print_json(json_schema())
+    return DONE

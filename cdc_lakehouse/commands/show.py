@@ -1,28 +1,25 @@
 """`cdc-lakehouse show` prints rows of a current-state table, as of the published cut or of another moment;
-`cdc-lakehouse schema` its columns in the source and in the lake, and the DDL that made them; `cdc-lakehouse plan` what
-pending DDL will do. No JVM is started."""
+`connect` prints how an engine reads it; `schema` its columns in the source and in the lake, and the DDL that made them;
+`plan` what pending DDL will do. No JVM is started."""
 
 from __future__ import annotations
 
 import csv
 import datetime
 import io
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
-import pyarrow as pa
 
-from cdc_lakehouse.adopt.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
+from cdc_lakehouse.adopt.connect import SUPPORTED, snippet
+from cdc_lakehouse.adopt.plan import FeedPlan, plan_ddl
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
-from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.commands.common import DONE, Asked, grid, of_feeds, printable, say, short
 from cdc_lakehouse.config.reporting import guess, plural, some
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.current.typed_rows import lake_columns
-from cdc_lakehouse.pipeline.dump import PendingLoad
 from cdc_lakehouse.pipeline.feed_tables import key_columns, value_format
 from cdc_lakehouse.pipeline.reading import AsOf, ReadableTable, readable_tables
 
@@ -72,15 +69,41 @@ def command(
         raise click.UsageError("--json and --csv exclude each other")
     wanted = find_tables(asked, table, as_of, last_good=last_good)
     if table is None:
-        wanted = _readable(wanted)
+        for each in wanted:
+            if each.refused is not None:
+                say(f"cdc-lakehouse: {each.name} is not shown: {each.refused}", err=True)
+        wanted = [each for each in wanted if each.refused is None]
     if as_csv and len(wanted) > 1:
         raise click.UsageError("--csv prints one table: name it, and the feed where several have it")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    heads = [(each, *_head(each, rows, names)) for each in wanted]
-    if as_csv:
-        click.echo(_csv(heads[0][2]), nl=False)
-    else:
-        asked.answer({"tables": [_document(*head) for head in heads]}, *(_text(*head) for head in heads))
+    documents: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for each in wanted:
+        count, arrow = each.head(rows)
+        for name in names or ():
+            if name not in arrow.column_names:
+                known = ", ".join(arrow.column_names)
+                raise ConfigurationError(f"{each.name} has no column {name}", advice=f"its columns are: {known}")
+        arrow = arrow if names is None else arrow.select(names)
+        shown = arrow.to_pylist()
+        if as_csv:
+            lines = io.StringIO()
+            writer = csv.writer(lines, lineterminator="\n")
+            writer.writerow(arrow.column_names)
+            writer.writerows(["" if value is None else _plain(value) for value in row.values()] for row in shown)
+            click.echo(lines.getvalue(), nl=False)
+            return DONE
+        documents.append({
+            "feed": each.run.feed.name, "database": each.name.database, "table": each.name.table,
+            "commit_ts": each.commit_ts, "row_count": count,
+            "rows": [{name: _json(value) for name, value in row.items()} for row in shown],
+        })  # fmt: skip
+        title = f"{each.name}: {plural(count, 'row')}"
+        if count or each.snapshot_id is not None:
+            cells = [[_cell(value) for value in row.values()] for row in shown]
+            title = "\n".join([title, *grid(arrow.column_names, cells)])
+        texts.append(title)
+    asked.answer({"tables": documents}, *texts)
     return DONE
 
 
@@ -98,61 +121,14 @@ def find_tables(asked: Asked, table: str | None, as_of: AsOf, *, last_good: bool
     return wanted
 
 
-def _readable(tables: Sequence[ReadableTable]) -> list[ReadableTable]:
-    """Return the tables that have a state of the moment; the others are reported on stderr."""
-    for each in tables:
-        if each.refused is not None:
-            say(f"cdc-lakehouse: {each.name} is not shown: {each.refused}", err=True)
-    return [each for each in tables if each.refused is None]
-
-
-def _head(table: ReadableTable, limit: int, columns: Sequence[str] | None) -> tuple[int, pa.Table]:
-    """Return the number of rows, and the first ones. Raises `ConfigurationError` for an unknown column."""
-    count, arrow = table.head(limit)
-    for name in columns or ():
-        if name not in arrow.column_names:
-            known = ", ".join(arrow.column_names)
-            raise ConfigurationError(f"{table.name} has no column {name}", advice=f"its columns are: {known}")
-    return count, arrow if columns is None else arrow.select(list(columns))
-
-
-def _document(table: ReadableTable, count: int, arrow: pa.Table) -> dict[str, Any]:
-    """Return a table as JSON. `row_count` is of the whole table, `rows` are the first ones."""
-    rows = [{name: _json(value) for name, value in row.items()} for row in arrow.to_pylist()]
-    return {
-        "feed": table.run.feed.name,
-        "database": table.name.database,
-        "table": table.name.table,
-        "commit_ts": table.commit_ts,
-        "row_count": count,
-        "rows": rows,
-    }
-
-
 def _json(value: object) -> Any:
     if isinstance(value, float) and value - value != 0:
         return str(value)  # JSON has no NaN and no infinity.
     return value if value is None or isinstance(value, bool | int | float | list) else _plain(value)
 
 
-def _csv(arrow: pa.Table) -> str:
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(arrow.column_names)
-    writer.writerows(["" if value is None else _plain(value) for value in row.values()] for row in arrow.to_pylist())
-    return lines.getvalue()
-
-
 def _plain(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _text(table: ReadableTable, count: int, arrow: pa.Table) -> str:
-    title = f"{table.name}: {plural(count, 'row')}"
-    if not count and table.snapshot_id is None:
-        return title
-    cells = [[_cell(value) for value in row.values()] for row in arrow.to_pylist()]
-    return "\n".join([title, *grid(arrow.column_names, cells)])
 
 
 def _cell(value: object) -> str:
@@ -160,7 +136,30 @@ def _cell(value: object) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
-# --- Schemas ---
+@click.command()
+@click.argument("engine", type=click.Choice(SUPPORTED))
+@click.argument("table", required=False)
+@as_of_option
+@of_feeds("Print the snippet as JSON.")
+def connect(asked: Asked, engine: str, table: str | None, as_of: AsOf) -> int:
+    """Print how ENGINE reads TABLE (database.table; default: the first one): the catalog's settings with the real
+    paths, and a query. With --as-of the query reads the snapshot of a cut.
+
+    Secrets are not printed: each one is marked where it belongs.
+
+    \b
+    Examples:
+      cdc-lakehouse connect duckdb shop.orders
+      cdc-lakehouse connect pyiceberg shop.orders --as-of 2026-11-22T10:00
+    """
+    for each in find_tables(asked, table, as_of):
+        if each.identifier is not None:
+            text = snippet(each.run.lake, engine, each.identifier, None if as_of is None else each.snapshot_id)
+            asked.answer({"engine": engine, "table": str(each.name), "snippet": text}, text)
+            return DONE
+    raise ConfigurationError(
+        "the rows of that moment are in no snapshot", advice="read them with `cdc-lakehouse show` or read()"
+    )
 
 
 @click.command()
@@ -175,11 +174,26 @@ def schema(asked: Asked, table: str) -> int:
       cdc-lakehouse schema shop.orders --json
     """
     documents = [_schema(each) for each in find_tables(asked, table, None)]
-    asked.answer({"tables": documents}, *map(_schema_text, documents))
+    texts: list[str] = []
+    for document in documents:
+        rows: list[list[str]] = []
+        for each in document["columns"]:
+            lake = each["lake_type"] or "-"
+            if each["lake_name"] not in (None, each["name"]):
+                lake = f"{each['lake_name']} {lake}"
+            source = each["type"] + ("" if each["nullable"] else " NOT NULL")
+            notes = short(each["default"] or "", 30), short(each["comment"] or "", 40)
+            rows.append([each["name"], source, lake, "key" if each["key"] else "", *notes])
+        title = f"{document['database']}.{document['table']}: {document['iceberg_table'] or 'no rows yet'}"
+        ddl = [f"    {each['commit_time']}  {each['effect']:<8} {short(each['statement'])}" for each in document["ddl"]]
+        header = ["column", "source", "lake", "", "default", "comment"]
+        texts.append("\n".join([title, *grid(header, rows), "", "  DDL:", *ddl]))
+    asked.answer({"tables": documents}, *texts)
     return DONE
 
 
 def _schema(table: ReadableTable) -> dict[str, Any]:
+    """Return a table's schema as JSON. The lake columns of a column are None when rows do not have it."""
     run, version = table.run, table.life.last
     key = {column.id for column in key_columns(run.feed, version)}
     columns = lake_columns(version.carried, value_format(run.feed, version.name))
@@ -189,59 +203,23 @@ def _schema(table: ReadableTable) -> dict[str, Any]:
         "database": table.name.database,
         "table": table.name.table,
         "iceberg_table": None if table.identifier is None else str(table.identifier),
-        "columns": [_column(column, key, in_lake.get(column.id)) for column in version.columns],
-        "ddl": [_ddl(each) for each in table.life.versions if each.kind != "seen"],
-    }
-
-
-def _column(column: Column, key: set[int], in_lake: tuple[str, str] | None) -> dict[str, Any]:
-    """Describe a column; its lake columns are None when rows do not have it."""
-    name, kind = in_lake or (None, None)
-    return {
-        "name": column.name,
-        "type": type_text(column.type),
-        "nullable": column.nullable,
-        "default": column.default,
-        "comment": column.comment,
-        "key": column.id in key,
-        "lake_name": name,
-        "lake_type": kind,
-    }
-
-
-def _ddl(version: TableVersion) -> dict[str, Any]:
-    return {
-        "commit_ts": version.commit_ts,
-        "commit_time": commit_time(version.commit_ts).isoformat(),
-        "effect": version.effect,
-        "statement": version.query,
-    }
-
-
-def _schema_text(document: dict[str, Any]) -> str:
-    header = ["column", "source", "lake", "", "default", "comment"]
-    rows = [
-        [
-            each["name"],
-            each["type"] + ("" if each["nullable"] else " NOT NULL"),
-            "-" if each["lake_type"] is None else _lake_column(each),
-            "key" if each["key"] else "",
-            short(each["default"] or "", 30),
-            short(each["comment"] or "", 40),
-        ]
-        for each in document["columns"]
-    ]
-    title = f"{document['database']}.{document['table']}: {document['iceberg_table'] or 'no rows yet'}"
-    ddl = [f"    {each['commit_time']}  {each['effect']:<8} {short(each['statement'])}" for each in document["ddl"]]
-    return "\n".join([title, *grid(header, rows), "", "  DDL:", *ddl])
-
-
-def _lake_column(column: dict[str, Any]) -> str:
-    name, kind = column["lake_name"], column["lake_type"]
-    return kind if name == column["name"] else f"{name} {kind}"
-
-
-# --- What is pending ---
+        "columns": [
+            {
+                "name": column.name, "type": type_text(column.type), "nullable": column.nullable,
+                "default": column.default, "comment": column.comment, "key": column.id in key,
+                **dict(zip(("lake_name", "lake_type"), in_lake.get(column.id, (None, None)), strict=True)),
+            }
+            for column in version.columns
+        ],
+        "ddl": [
+            {
+                "commit_ts": each.commit_ts, "commit_time": commit_time(each.commit_ts).isoformat(),
+                "effect": each.effect, "statement": each.query,
+            }
+            for each in table.life.versions
+            if each.kind != "seen"
+        ],
+    }  # fmt: skip
 
 
 @click.command()
@@ -262,39 +240,29 @@ def plan(asked: Asked) -> int:
 def _plan_text(plan: FeedPlan) -> str:
     upto = f"up to {plan.checkpoint_ts} ({commit_time(plan.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC)"
     lines = [f"feed {plan.feed}, {'before its first run' if plan.checkpoint_ts == BEGINNING else upto}"]
-    if plan.initial is not None:
-        lines += [f"  initial load: {_of_load(plan.initial)}"]
+    if (load := plan.initial) is not None:
+        if load.reading is not None:
+            said = f"the database is being read: {load.reading}"
+        elif load.files is None:
+            said = "the tables of the database are to be read"
+        else:
+            said = f"{plural(load.files, 'file')} of {plural(load.tables or 0, 'table')}, {load.bytes:,} bytes"
+            said += "" if load.waits is None else f"; {load.waits}"
+        lines.append(f"  initial load: {said}")
     if not plan.statements and not plan.tables:
         return "\n".join([*lines, "  no DDL is pending"])
-    for statement in plan.statements:
-        lines += ["", *_of_statement(statement)]
-    for table in plan.tables:
-        lines += ["", *_of_table(table)]
+    for pending in plan.statements:
+        waits = ", above the checkpoint" if pending.waits else ""
+        table = f"{pending.database}.{pending.table}" if pending.table else pending.database
+        when = f"{commit_time(pending.commit_ts):%Y-%m-%d %H:%M:%S}"
+        lines += ["", f"  {table}  {pending.effect}  {when}{waits}"]
+        lines.append(f"    {pending.statement or '(columns observed)'}")
+        lines += [f"      {line}" for line in pending.columns]
+        lines += [f"    note: {pending.note}"] if pending.note else []
+        lines += [f"    holds the table: {pending.hold}"] if pending.hold else []
+    for each in plan.tables:
+        numbers = f"{plural(each.rows, 'row')}, {each.rewritten:,} to rewrite"
+        lines += ["", f"  {each.table} ({each.iceberg_table}): {numbers}"]
+        lines += [f"    {statement}" for statement in each.statements or ("nothing changes but rows",)]
+        lines += [] if each.hold is None else [f"    held: {each.hold}"]
     return "\n".join(lines)
-
-
-def _of_load(load: PendingLoad) -> str:
-    if load.reading is not None:
-        return f"the database is being read: {load.reading}"
-    if load.files is None:
-        return "the tables of the database are to be read"
-    waits = "" if load.waits is None else f"; {load.waits}"
-    return f"{plural(load.files, 'file')} of {plural(load.tables or 0, 'table')}, {load.bytes:,} bytes{waits}"
-
-
-def _of_statement(pending: PendingStatement) -> list[str]:
-    waits = ", above the checkpoint" if pending.waits else ""
-    table = f"{pending.database}.{pending.table}" if pending.table else pending.database
-    notes: list[Any] = [pending.note and f"note: {pending.note}", pending.hold and f"holds the table: {pending.hold}"]
-    return [
-        f"  {table}  {pending.effect}  {commit_time(pending.commit_ts):%Y-%m-%d %H:%M:%S}{waits}",
-        f"    {pending.statement or '(columns observed)'}",
-        *(f"      {line}" for line in pending.columns),
-        *(f"    {note}" for note in notes if note),
-    ]
-
-
-def _of_table(table: TablePlan) -> list[str]:
-    lines = [f"  {table.table} ({table.iceberg_table}): {plural(table.rows, 'row')}, {table.rewritten:,} to rewrite"]
-    lines += [f"    {statement}" for statement in table.statements or ("nothing changes but rows",)]
-    return lines if table.hold is None else [*lines, f"    held: {table.hold}"]
