@@ -6,18 +6,17 @@ import base64
 import json
 import os
 import time
-from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 import msgspec
 from pydantic import ValidationError
 
-from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
+from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.commands.common import DONE, HELD, exits, say
 from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.decoders.formats import canal_entries
-from cdc_lakehouse.sources.canal.client import Batch, CanalClient, CanalRedeliveryError
+from cdc_lakehouse.sources.canal.client import CanalClient, CanalRedeliveryError
 
 _PASSWORD: Final = "CDC_LAKEHOUSE_CANAL_PASSWORD"
 _KINDS: Final = {RowChange: "row", Ddl: "ddl", TransactionEnd: "end", Watermark: "watermark"}
@@ -43,32 +42,20 @@ def command() -> None:
     help="Patterns database\\.table, with commas between. They replace the server's own, for every client.",
 )
 @click.option(
-    "--batch-size",
-    type=click.IntRange(1, 1_000_000),
-    default=1000,
-    show_default=True,
+    "--batch-size", type=click.IntRange(1, 1_000_000), default=1000, show_default=True,
     help="Largest batch, in KiB of the server's memory.",
-)
+)  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many entries.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds.")
 @click.option(
-    "--ack/--no-ack",
-    default=False,
-    show_default=True,
+    "--ack/--no-ack", default=False, show_default=True,
     help="Acknowledge what is printed, so that it is not sent again. Otherwise it stops when its buffer is full.",
-)
+)  # fmt: skip
 @exits
 def tail_command(
-    host: str,
-    port: int,
-    destination: str,
-    user: str | None,
-    pattern: str | None,
-    batch_size: int,
-    limit: int | None,
-    seconds: float | None,
-    ack: bool,
-) -> int:
+    host: str, port: int, destination: str, user: str | None, pattern: str | None, batch_size: int, limit: int | None,
+    seconds: float | None, ack: bool,
+) -> int:  # fmt: skip
     """Print entries as they arrive, one JSON object per line.
 
     A destination has one consumer: do not use this while another one reads. A batch that --limit cuts is not
@@ -95,17 +82,28 @@ def tail_command(
 def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bool) -> int:
     """Print entries; return the number of those that could not be read."""
     faults = printed = 0
+    end = None if seconds is None else time.monotonic() + seconds
     try:
-        for batch in _batches(client, seconds):
-            for entry in batch.entries:
-                line = _line(batch, entry)
-                faults += "error" in line
-                click.echo(_json(line))
-                printed += 1
-                if limit is not None and printed >= limit and entry is not batch.entries[-1]:
-                    return faults
-            if ack:
-                _acknowledge(client, batch)
+        while True:
+            wait = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - time.monotonic())
+            if wait <= 0:
+                return faults
+            try:
+                if (batch := client.get(wait_seconds=wait)) is None:
+                    continue
+                for entry in batch.entries:
+                    line = _line(batch.id, entry)
+                    faults += "error" in line
+                    # With escapes where a terminal takes characters as commands, or some readers as a line's end.
+                    text = json.dumps(line, ensure_ascii=False)
+                    click.echo(text if text.isprintable() else json.dumps(line))
+                    printed += 1
+                    if limit is not None and printed >= limit and entry is not batch.entries[-1]:
+                        return faults
+                if ack:
+                    client.ack(batch)
+            except CanalRedeliveryError as error:
+                say(f"cdc-lakehouse: {error.coded}", err=True)
             if limit is not None and printed >= limit:
                 return faults
     except KeyboardInterrupt:
@@ -113,43 +111,12 @@ def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bo
     return faults
 
 
-def _acknowledge(client: CanalClient, batch: Batch) -> None:
+def _line(batch: int, entry: bytes) -> dict[str, Any]:
     try:
-        client.ack(batch)
-    except CanalRedeliveryError as error:
-        say(f"cdc-lakehouse: {error.coded}", err=True)
-
-
-def _batches(client: CanalClient, seconds: float | None) -> Iterator[Batch]:
-    end = None if seconds is None else time.monotonic() + seconds
-    while True:
-        wait = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - time.monotonic())
-        if wait <= 0:
-            return
-        try:
-            batch = client.get(wait_seconds=wait)
-        except CanalRedeliveryError as error:
-            say(f"cdc-lakehouse: {error.coded}", err=True)
-            continue
-        if batch is not None:
-            yield batch
-
-
-def _line(batch: Batch, entry: bytes) -> dict[str, Any]:
-    try:
-        return {"batch": batch.id, **_message(canal_entries.decode_entry(entry))}
+        message = canal_entries.decode_entry(entry)
     except MessageError as error:
-        return {"batch": batch.id, "error": str(error), "entry": base64.b64encode(entry).decode("ascii")}
-
-
-def _json(line: dict[str, Any]) -> str:
-    """Format as JSON, with escapes where a terminal takes characters as commands, or some readers as a line's end."""
-    text = json.dumps(line, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(line)
-
-
-def _message(message: Message) -> dict[str, Any]:
+        return {"batch": batch, "error": str(error), "entry": base64.b64encode(entry).decode("ascii")}
     origin = message.origin
     place = {"log_file": origin.log_file, "log_offset": origin.log_offset, "gtid": origin.gtid}
     parts = [{"kind": _KINDS[type(part)], **msgspec.structs.asdict(part)} for part in message.parts]
-    return {**place, "time_ms": origin.time_ms, "parts": parts}
+    return {"batch": batch, **place, "time_ms": origin.time_ms, "parts": parts}

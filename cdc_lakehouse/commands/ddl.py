@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -20,8 +19,6 @@ from cdc_lakehouse.changelog.versions import LiveTables, versions_of
 from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, say, short
 from cdc_lakehouse.errors import DdlError
 
-_DEFAULT_DATABASE: Final = "test"
-
 
 @click.group(name="ddl")
 def command() -> None:
@@ -31,10 +28,7 @@ def command() -> None:
 @command.command("apply")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option(
-    "--database",
-    default=_DEFAULT_DATABASE,
-    show_default=True,
-    help="The database of names without one, until the first USE.",
+    "--database", default="test", show_default=True, help="The database of names without one, until the first USE."
 )
 @exits
 def apply_command(as_json: bool, database: str) -> int:
@@ -47,23 +41,47 @@ def apply_command(as_json: bool, database: str) -> int:
     Example:
       mysqldump --no-data shop | cdc-lakehouse ddl apply --database shop
     """
-    server = _Server(database)
-    fault: tuple[ScriptStatement, DdlError] | None = None
-    for statement in split(_script()):
+    content = sys.stdin.buffer.read()
+    try:
+        script = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        say(f"the statements are not UTF-8: byte {error.start}, in line {line}", err=True)
+        return BAD_INPUT
+    server, fault, said = _Server(database), dict[str, Any](), ""
+    for text, first, indent in _split(script):
         try:
-            for note in server.run(statement.text):
-                say(f"note, line {statement.line}: {note}", err=True)
+            for note in server.run(text):
+                say(f"note, line {first}: {note}", err=True)
         except DdlError as error:
-            fault = statement, error
+            line, column, said = first, None, f"{error}, in: {short(text)}"
+            if isinstance(error, DdlSyntaxError):
+                # Its place is one of the statement: that of the script is meant.
+                line, column = error.place
+                line, column = first + line - 1, column if line > 1 else indent + column - 1
+                said = str(error)
+            fault = {"class": type(error).__name__, "message": error.message, "line": line, "column": column,
+                     "statement": text}  # fmt: skip
             break
     if as_json:
         result = {"databases": sorted(server.databases), "tables": [_table(table) for table in server.tables]}
-        print_json(result if fault is None else {**result, "error": _fault(*fault)})
+        print_json({**result, "error": fault} if fault else result)
     else:
-        _echo_databases(server)
-    if fault is not None:
-        _echo_fault(*fault)
-    return DONE if fault is None else BAD_INPUT
+        for name in sorted(server.databases):
+            say(f"database {name}")
+            for table in (table for table in server.tables if table.name.database == name):
+                say(f"\n{table.name}")
+                rows = [
+                    [each["name"], each["type"], "yes" if each["nullable"] else "no",
+                     "-" if each["default"] is None else each["default"], "PRI" if each["key"] else ""]
+                    for each in _table(table)["columns"]
+                ]  # fmt: skip
+                say("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
+    if not fault:
+        return DONE
+    place = f"line {fault['line']}" + ("" if fault["column"] is None else f", column {fault['column']}")
+    say(f"{fault['class']}, {place}: {said}", err=True)
+    return BAD_INPUT
 
 
 class _Server:
@@ -102,37 +120,6 @@ class _Server:
         return [table for name in names if (table := self._live.get(name)) is not None]
 
 
-def _script() -> str:
-    content = sys.stdin.buffer.read()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        say(f"the statements are not UTF-8: byte {error.start}, in line {line}", err=True)
-        sys.exit(BAD_INPUT)
-
-
-# --- Statements ---
-
-
-def _fault(statement: ScriptStatement, error: DdlError) -> dict[str, Any]:
-    line, column = statement.line, None
-    if isinstance(error, DdlSyntaxError):
-        line, column = statement.place(*error.place)
-    place = {"line": line, "column": column}
-    return {"class": type(error).__name__, "message": error.message, **place, "statement": statement.text}
-
-
-def _echo_fault(statement: ScriptStatement, error: DdlError) -> None:
-    fault = _fault(statement, error)
-    place = f"line {fault['line']}" + ("" if fault["column"] is None else f", column {fault['column']}")
-    text = str(error) if isinstance(error, DdlSyntaxError) else f"{error}, in: {short(statement.text)}"
-    say(f"{fault['class']}, {place}: {text}", err=True)
-
-
-# --- Tables ---
-
-
 def _table(table: TableVersion) -> dict[str, Any]:
     columns = [
         {
@@ -147,40 +134,13 @@ def _table(table: TableVersion) -> dict[str, Any]:
     return {"database": table.name.database, "table": table.name.table, "columns": columns}
 
 
-def _echo_databases(server: _Server) -> None:
-    for name in sorted(server.databases):
-        say(f"database {name}")
-        for table in (table for table in server.tables if table.name.database == name):
-            say(f"\n{table.name}")
-            rows = [_cells(**column) for column in _table(table)["columns"]]
-            say("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
-
-
-def _cells(name: str, type: str, nullable: bool, default: str | None, key: bool) -> list[str]:
-    return [name, type, "yes" if nullable else "no", "-" if default is None else default, "PRI" if key else ""]
-
-
-# --- Scripts ---
-
 _COMMAND: Final = re.compile(r"DELIMITER[ \t]++(\S++)[^\n]*+(?:\n|\Z)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptStatement:
-    """A statement without its delimiter, and its position: `line` and `column` count from 1."""
-
-    text: str
-    line: int
-    column: int
-
-    def place(self, line: int, column: int) -> tuple[int, int]:
-        """Convert a line and column of the statement to those of the script."""
-        return self.line + line - 1, column if line > 1 else self.column + column - 1
-
-
-def split(script: str) -> Iterator[ScriptStatement]:
-    """Yield all statements in order, without empty ones and without comments between them. Text that is not closed
-    extends to the end of the script: the parser says what is wrong with it."""
+def _split(script: str) -> Iterator[tuple[str, int, int]]:
+    """Yield all statements in order, without their delimiters, empty ones and comments between them, each with its line
+    and column from 1. Text that is not closed extends to the end of the script: the parser says what is wrong with
+    it."""
     scan, delimiter, opened = SCANNERS[True].match, ";", 0
     position, start, end, line, counted = 0, -1, 0, 1, 0
     while position < len(script):
@@ -190,7 +150,7 @@ def split(script: str) -> Iterator[ScriptStatement]:
         if not opened and script.startswith(delimiter, position):
             if start >= 0:
                 line, counted = line + script.count("\n", counted, start), start
-                yield ScriptStatement(script[start:end], line, _column(script, start))
+                yield script[start:end], line, _column(script, start)
             start, position = -1, position + len(delimiter)
             continue
         found = scan(script, position)
@@ -207,7 +167,7 @@ def split(script: str) -> Iterator[ScriptStatement]:
             end = after
         position = after
     if start >= 0:
-        yield ScriptStatement(script[start:end], line + script.count("\n", counted, start), _column(script, start))
+        yield script[start:end], line + script.count("\n", counted, start), _column(script, start)
 
 
 def _column(script: str, place: int) -> int:

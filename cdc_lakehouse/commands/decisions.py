@@ -31,7 +31,7 @@ from cdc_lakehouse.decoders.problems import (
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, State
-from cdc_lakehouse.operate.decisions import Resumed, hold_table, resume_table
+from cdc_lakehouse.operate.decisions import hold_table, resume_table
 from cdc_lakehouse.operate.decisions import replay as replay_rows
 from cdc_lakehouse.pipeline.run import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT, FeedRun
 
@@ -77,11 +77,17 @@ def list_(asked: Asked, table: str | None, error_class: str | None, shows_all: b
       cdc-lakehouse quarantine list --table shop.orders
     """
     wanted = _filter(table, error_class)
-    found = [
-        (run, sorted(filter(wanted, run.quarantine.rows if shows_all else run.quarantine.open()), key=_order))
-        for run in asked.runs
-    ]
-    asked.answer({"feeds": [_document(*each) for each in found]}, *(_text(*each) for each in found))
+    documents: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for run in asked.runs:
+        rows = sorted(filter(wanted, run.quarantine.rows if shows_all else run.quarantine.open()), key=_order)
+        # These count all rows of the feed, whatever is listed.
+        counts = {state: run.quarantine.count(state) for state in ("open", "discarded")}
+        shown = [{name: value for name, value in _fields(row).items() if name != "raw"} for row in rows]
+        documents.append({"feed": run.feed.name, **counts, "rows": shown})
+        head = f"feed {run.feed.name}: {counts['open']} open, {counts['discarded']} discarded"
+        texts.append("\n".join([head, *_groups(rows)]))
+    asked.answer({"feeds": documents}, *texts)
     return DONE
 
 
@@ -243,26 +249,11 @@ def table_of(row: Quarantined) -> str:
     return f"{row.database or '*'}.{row.table or '*'}"
 
 
-def _document(run: FeedRun, rows: Sequence[Quarantined]) -> dict[str, Any]:
-    """Return a feed's rows as JSON. `open` and `discarded` count all rows of the feed, whatever is listed. Times are
-    ISO, in UTC."""
-    return {
-        "feed": run.feed.name,
-        "open": run.quarantine.count(),
-        "discarded": run.quarantine.count("discarded"),
-        "rows": [{name: value for name, value in _fields(row).items() if name != "raw"} for row in rows],
-    }
-
-
 def _fields(row: Quarantined) -> dict[str, Any]:
+    """Return a row as JSON, with its bytes as they are. Times are ISO, in UTC."""
     fields = {"id": row.id, **asdict(row)}
     times = {name: value.isoformat() for name, value in fields.items() if isinstance(value, datetime.datetime)}
     return {**fields, **times}
-
-
-def _text(run: FeedRun, rows: Sequence[Quarantined]) -> str:
-    head = f"feed {run.feed.name}: {run.quarantine.count()} open, {run.quarantine.count('discarded')} discarded"
-    return "\n".join([head, *_groups(rows)])
 
 
 def _groups(rows: Sequence[Quarantined]) -> Iterator[str]:
@@ -359,10 +350,21 @@ def resume(asked: Asked, table: str) -> int:
     Example:
       cdc-lakehouse resume shop.orders
     """
-    resumed = [(run, found) for run in asked.runs if (found := resume_table(run, table, utc_now()))]
-    lines = [line for run, found in resumed for line in _resumed_lines(run, table, found)]
-    asked.answer({"feeds": [_resumed(run, table, found) for run, found in resumed]}, "\n".join(lines))
-    if resumed:
+    documents: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for run in asked.runs:
+        if found := resume_table(run, table, utc_now()):
+            # Statements whose rewrite the next run carries out.
+            approved = [version.query or version.kind for version in found.approved]
+            documents.append({"feed": run.feed.name, "table": table, "held": False,
+                              "hold_ended": found.hold is not None, "approved": approved})  # fmt: skip
+            if found.hold is not None:
+                lines.append(f"feed {run.feed.name}: {table} continues with the next run")
+            if approved:
+                lines.append(f"feed {run.feed.name}: the next run carries out")
+                lines += [f"  {statement}" for statement in approved]
+    asked.answer({"feeds": documents}, "\n".join(lines))
+    if documents:
         return DONE
     say(f"nobody holds {table}, and no rewrite of {table} waits", err=True)
     for run in asked.runs:
@@ -371,20 +373,3 @@ def resume(asked: Asked, table: str) -> int:
             if id in lives and str(lives[id].last.name) == table:
                 say(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)
     return HELD
-
-
-def _resumed(run: FeedRun, table: str, resumed: Resumed) -> dict[str, Any]:
-    """Return what was resumed as JSON. `approved` are the statements whose rewrite the next run carries out."""
-    approved = [version.query or version.kind for version in resumed.approved]
-    return {"feed": run.feed.name, "table": table, "held": False, "hold_ended": resumed.hold is not None,
-            "approved": approved}  # fmt: skip
-
-
-def _resumed_lines(run: FeedRun, table: str, resumed: Resumed) -> list[str]:
-    lines: list[str] = []
-    if resumed.hold is not None:
-        lines.append(f"feed {run.feed.name}: {table} continues with the next run")
-    if resumed.approved:
-        lines.append(f"feed {run.feed.name}: the next run carries out")
-        lines += [f"  {version.query or version.kind}" for version in resumed.approved]
-    return lines

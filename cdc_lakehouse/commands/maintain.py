@@ -36,8 +36,8 @@ def command(asked: Asked, table: str | None, compact: bool, dry_run: bool, progr
             maintenance = Maintenance(feed, asked.lake, lambda: build_session(asked.config.lake, asked.config.storage))
             work = maintenance.compact if compact else maintenance.maintain
             done.append((feed, work(table, dry_run=dry_run)))
-    document = {"dry_run": dry_run, "feeds": [_document(feed, each) for feed, each in done]}
-    asked.answer(document, *(_text(feed, each, dry_run=dry_run) for feed, each in done))
+    feeds = [_document(feed, each) for feed, each in done]
+    asked.answer({"dry_run": dry_run, "feeds": feeds}, *(_text(feed, each, dry_run=dry_run) for feed, each in done))
     return HELD if any(row.deferred is not None for _, each in done for row in each.tables) else DONE
 
 

@@ -62,7 +62,9 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
       cdc-lakehouse metrics --listen 127.0.0.1:9464
     """
     feeds = chosen(config, feed_name)
-    address = None if listen is None else _address(listen)
+    host, _, port = (listen or "").rpartition(":")
+    if listen is not None and not (host and port.isdecimal() and int(port) <= 65535):
+        raise click.BadParameter("is not of the form HOST:PORT, such as 127.0.0.1:9464", param_hint="--listen")
     registry = CollectorRegistry()
     with contextlib.ExitStack() as stack:
         runs: Callable[[str], Iterable[Any]] = lambda _: ()  # noqa: E731
@@ -74,11 +76,11 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
             runs = functools.partial(last_runs, stack.enter_context(DagsterInstance.get()))
         lake = Lake(config.lake, config.storage)
         registry.register(_Feeds(lake, feeds, runs, asks_source=asks_source))
-        if address is None:
+        if listen is None:
             click.echo(generate_latest(registry), nl=False)
             return DONE
         try:
-            server, thread = start_http_server(address[1], address[0], registry)
+            server, thread = start_http_server(int(port), host.strip("[]"), registry)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen at {listen}: {error.strerror}", advice="give --listen another address or port"
@@ -89,13 +91,6 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
             thread.join()
         server.shutdown()
     return DONE
-
-
-def _address(listen: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter("is not of the form HOST:PORT, such as 127.0.0.1:9464", param_hint="--listen")
-    return host.strip("[]"), int(port)
 
 
 class _Feeds(Collector):
@@ -123,9 +118,25 @@ class _Feeds(Collector):
 
         statuses = {} if self._pool is None else self._statuses(self._pool)
         for feed in self._feeds:
-            self._of_lake(feed, add)
+            state = FeedState(self._lake, feed, utc_now(), known_health=self._known_health)
+            try:
+                found = [(signal.name, *each) for signal in SIGNALS for each in signal.values(state)]
+                found.append(("up", None, 1))
+            except CdcError as error:
+                say(f"feed {feed.name}: {error.coded}", err=True)
+                found = [("freshness_limit_seconds", None, feed.freshness_minutes * 60), ("up", None, 0)]
+            for name, table, value in found:
+                add(name, value, feed.name, *(() if table is None else (table.database, table.table)))
             if feed.name in statuses:
-                self._of_source(feed.name, statuses[feed.name], add)
+                status = statuses[feed.name]
+                if status is None or status.error is not None:
+                    why = "the source does not answer" if status is None else str(status.error)
+                    say(f"feed {feed.name}: {why}", err=True)
+                add("source_up", status is not None and status.error is None, feed.name)
+                if status is not None:
+                    shown = status.checkpoint_ts
+                    add("source_checkpoint_timestamp_seconds", shown and commit_time(shown).timestamp(), feed.name)
+                    add("source_pending_records", status.pending_records, feed.name)
             for run in self._runs(feed.name):
                 add("last_run_end_timestamp_seconds", run.ended_at, feed.name, run.job)
                 add("last_run_duration_seconds", run.seconds, feed.name, run.job)
@@ -147,28 +158,6 @@ class _Feeds(Collector):
             return FeedRun(feed, self._lake).source.status()
         except CdcError as error:
             return SourceStatus(error=error)
-
-    def _of_lake(self, feed: FeedConfig, add: Any) -> None:
-        state = FeedState(self._lake, feed, utc_now(), known_health=self._known_health)
-        try:
-            found = [(signal.name, *each) for signal in SIGNALS for each in signal.values(state)]
-        except CdcError as error:
-            say(f"feed {feed.name}: {error.coded}", err=True)
-            found = [("freshness_limit_seconds", None, feed.freshness_minutes * 60), ("up", None, 0)]
-        else:
-            found.append(("up", None, 1))
-        for name, table, value in found:
-            add(name, value, feed.name, *(() if table is None else (table.database, table.table)))
-
-    def _of_source(self, name: str, status: SourceStatus | None, add: Any) -> None:
-        if status is None or status.error is not None:
-            why = "the source does not answer" if status is None else str(status.error)
-            say(f"feed {name}: {why}", err=True)
-        add("source_up", status is not None and status.error is None, name)
-        if status is not None:
-            shown = status.checkpoint_ts
-            add("source_checkpoint_timestamp_seconds", shown and commit_time(shown).timestamp(), name)
-            add("source_pending_records", status.pending_records, name)
 
 
 def _families() -> dict[str, GaugeMetricFamily]:

@@ -15,19 +15,17 @@ import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
-import pyarrow as pa
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say, short
+from cdc_lakehouse.commands.common import DONE, Asked, chosen, configured, feed_option, of_feeds, printable, say, short
 from cdc_lakehouse.commands.decisions import groups, place_of, resolution, since, table_of
 from cdc_lakehouse.commands.status import FailedRuns, failed_or_killed, failed_runs, last_run, of_job
 from cdc_lakehouse.config import LakehouseConfig
@@ -97,10 +95,8 @@ _REFRESH_SECONDS: Final = 30
     show_default=True,
     help="The file to write or overwrite.",
 )
-@feed_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-@configured
-def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: bool) -> int:
+@of_feeds("Print what was written as JSON.")
+def command(asked: Asked, out: Path) -> int:
     """Write a page of HTML about each feed: lag, throughput, tables by size and change rate, health, what is held and
     quarantined, runs and DDL.
 
@@ -111,15 +107,12 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: 
     Example:
       cdc-lakehouse report --feed shop --out report.html
     """
-    now, lake = utc_now(), Lake(config.lake, config.storage)
-    states = [FeedState(lake, feed, now) for feed in chosen(config, feed_name)]
-    failed = failed_runs([state.feed.name for state in states])
+    now, names = utc_now(), [feed.name for feed in asked.feeds]
+    states = [FeedState(asked.lake, feed, now) for feed in asked.feeds]
+    failed = failed_runs(names)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page(states, failed, now), encoding="utf-8")
-    if as_json:
-        print_json({"wrote": str(out), "feeds": [state.feed.name for state in states]})
-    else:
-        say(f"wrote {out}")
+    asked.answer({"wrote": str(out), "feeds": names}, f"wrote {out}")
     return DONE
 
 
@@ -231,16 +224,16 @@ def _tiles(state: FeedState, decoded: int) -> str:
     published = "nothing" if state.lag_seconds is None else f"{time_span(state.lag_seconds)} behind"
     tiles = [
         ("published", published, state.checkpoint_ts is None),
-        ("tables", _count(len(state.tables)), False),
-        ("rows", _count(rows), False),
-        ("changes decoded", _count(decoded), False),
-        ("held tables", _count(len(state.held)), bool(state.held)),
-        ("quarantined", _count(open_rows), bool(open_rows)),
+        ("tables", f"{len(state.tables):,}", False),
+        ("rows", f"{rows:,}", False),
+        ("changes decoded", f"{decoded:,}", False),
+        ("held tables", f"{len(state.held):,}", bool(state.held)),
+        ("quarantined", f"{open_rows:,}", bool(open_rows)),
     ]
     if shown is not None:
         tiles.insert(0, ("source", f"{time_span(lag_seconds(shown, state.now))} behind", False))
     if state.source.pending_records is not None:
-        tiles.insert(0, ("offsets not landed", _count(state.source.pending_records), False))
+        tiles.insert(0, ("offsets not landed", f"{state.source.pending_records:,}", False))
     shown_tiles = (
         f'<div class="tile">{name}<b{" class=bad" if bad else ""}>{_text(value)}</b></div>'
         for name, value, bad in tiles
@@ -262,66 +255,50 @@ def _tables(state: FeedState, since: str | None) -> str:
     """The tables, and their changes from a date on: a recent rate, and a limit to what is read."""
     header = ["table", "state", "rows", "behind", "KiB", "files", "deleted", "compacted", "changes", "inserts",
               "updates", "deletes"]  # fmt: skip
-    changes, states = changes_by_table(state, since), _table_states(state)
+    changes, late = changes_by_table(state, since), {name for name in state.tables if state.is_late(name)}
+    words = {"held": state.held, "quarantined": state.quarantined, "late": late}
+    states = {name: next((word for word, of in words.items() if name in of), _ON_TIME) for name in state.tables}
 
     def order(name: TableName) -> tuple[bool, int]:
         return states[name] == _ON_TIME, -(health.bytes if (health := state.health[name]) else 0)
 
-    counted = "" if since is None else f"<p>Changes are those since {_text(since)}.</p>"
-    rows = [_table(state, name, states[name], changes.get(name)) for name in sorted(state.tables, key=order)]
+    rows: list[list[str]] = []
+    for name in sorted(state.tables, key=order):
+        row, lag, health, counts = state.tables[name], state.lag_of(name), state.health[name], changes.get(name)
+        files = ["–"] * 4
+        if health is not None:
+            compacted = "never" if health.compacted_at is None else f"{health.compacted_at:%Y-%m-%d %H:%M}"
+            files = [f"{health.bytes >> 10:,}", f"{health.files:,}", f"{health.delete_ratio:.1%}", compacted]
+        changed = ["–"] * 4 if counts is None else [f"{number:,}" for number in (sum(counts), *counts)]
+        shown = ["–" if row is None else f"{row.row_count:,}", "–" if lag is None else time_span(lag)]
+        rows.append([str(name), states[name], *shown, *files, *changed])
     bad = {place for place, row in enumerate(rows) if row[1] != _ON_TIME}
     search = '<input type="search" placeholder="search tables" aria-label="search tables">'
+    counted = "" if since is None else f"<p>Changes are those since {_text(since)}.</p>"
     return search + _grid(header, rows, frozenset(range(2, len(header))), bad=bad) + counted
-
-
-def _table_states(state: FeedState) -> dict[TableName, str]:
-    """Return for each table whether it is held, has quarantined rows, or is late."""
-    late = {name for name in state.tables if state.is_late(name)}
-    words = {"held": state.held, "quarantined": state.quarantined, "late": late}
-    return {name: next((word for word, names in words.items() if name in names), _ON_TIME) for name in state.tables}
-
-
-def _table(state: FeedState, name: TableName, word: str, changes: tuple[int, int, int] | None) -> list[str]:
-    row, lag, health = state.tables[name], state.lag_of(name), state.health[name]
-    files = ["–"] * 4
-    if health is not None:
-        compacted = "never" if health.compacted_at is None else f"{health.compacted_at:%Y-%m-%d %H:%M}"
-        files = [_count(health.bytes >> 10), _count(health.files), f"{health.delete_ratio:.1%}", compacted]
-    return [
-        str(name),
-        word,
-        "–" if row is None else _count(row.row_count),
-        "–" if lag is None else time_span(lag),
-        *files,
-        *(["–"] * 4 if changes is None else [_count(number) for number in (sum(changes), *changes)]),
-    ]
 
 
 def _quarantine(open_rows: Sequence[Quarantined]) -> str:
     found = groups(open_rows)
     rows: list[list[str]] = []
     for alike in found[:_MOST_ROWS]:
-        row, count = alike[0], _count(sum(row.count for row in alike))
+        row, count = alike[0], f"{sum(row.count for row in alike):,}"
         rows.append([row.error_class, table_of(row), count, since(alike), row.id, place_of(row), row.message])
     header = ["class", "table", "rows", "since", "first", "where", "message"]
     return _grid(header, rows, frozenset({2}), frozenset({5, 6})) + _more(len(found) - _MOST_ROWS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
+class _Cut(NamedTuple):
     """A published cut. rows: of all its tables. size: the bytes of those that are there now, None when one of their
     snapshots is gone. changes_a_minute: those since the cut before, by the minutes between both; None for the first."""
 
     checkpoint_ts: int
     published_at: datetime.datetime
+    lag_seconds: float
     tables: int
     rows: int
     size: int | None
     changes_a_minute: float | None
-
-    @property
-    def lag_seconds(self) -> float:
-        return lag_seconds(self.checkpoint_ts, self.published_at)
 
 
 def _cuts(state: FeedState) -> list[_Cut]:
@@ -341,14 +318,21 @@ def _cuts(state: FeedState) -> list[_Cut]:
             of_tables.append(sizes.get(row["snapshot_id"]))
     columns = [("published_at", "max"), ("row_count", "count"), ("row_count", "sum")]
     found = sorted(zip(*rows.group_by("checkpoint_ts").aggregate(columns).to_pydict().values(), strict=True))
-    changed = _changes([commit_ts for commit_ts, *_ in found], state.segments.rows)
+    # The events of the segments that end after the cut before.
+    segments = state.segments.rows.filter(
+        pc.field("kind").isin([FILE, OFFSETS]) & pc.field("events").is_valid() & pc.field("max_commit_ts").is_valid()
+    )
+    ends = np.array([commit_ts for commit_ts, *_ in found], np.int64)
+    places = np.searchsorted(ends, segments["max_commit_ts"].to_numpy())
+    changed = np.bincount(places, segments["events"].to_numpy(), len(ends) + 1)[: len(ends)].astype(int).tolist()
     cuts: list[_Cut] = []
     for (commit_ts, published_at, tables, row_count), changes in zip(found, changed, strict=True):
         minutes = (published_at - cuts[-1].published_at).total_seconds() / 60 if cuts else 0
         bytes_of = of_cut[commit_ts]
         size = None if None in bytes_of else sum(each or 0 for each in bytes_of)
         rate = changes / minutes if minutes > 0 else None
-        cuts.append(_Cut(commit_ts, published_at, tables, row_count, size, rate))
+        behind = lag_seconds(commit_ts, published_at)
+        cuts.append(_Cut(commit_ts, published_at, behind, tables, row_count, size, rate))
     return cuts
 
 
@@ -356,16 +340,6 @@ def _named_since(life: Incarnation) -> int:
     """Return the commit-ts from which on a table has had its last name."""
     *_, first = itertools.takewhile(lambda version: version.name == life.last.name, reversed(life.versions))
     return first.commit_ts
-
-
-def _changes(cuts: Sequence[int], segments: pa.Table) -> list[int]:
-    """Return for each cut, of commit-ts that ascend, the events of the segments that end after the cut before."""
-    of_log = (
-        pc.field("kind").isin([FILE, OFFSETS]) & pc.field("events").is_valid() & pc.field("max_commit_ts").is_valid()
-    )
-    rows = segments.filter(of_log)
-    places = np.searchsorted(np.array(cuts, np.int64), rows["max_commit_ts"].to_numpy())
-    return np.bincount(places, rows["events"].to_numpy(), len(cuts) + 1)[: len(cuts)].astype(int).tolist()
 
 
 def _events(state: FeedState, cuts: Iterable[_Cut], failed: Iterable[dict[str, Any]]) -> Iterator[_Event]:
@@ -467,11 +441,7 @@ def _lanes(events: Sequence[_Event]) -> str:
 
 
 def _more(left_out: int) -> str:
-    return f"<p>and {_count(left_out)} more</p>" if left_out > 0 else ""
-
-
-def _count(number: int) -> str:
-    return f"{number:,}"
+    return f"<p>and {left_out:,} more</p>" if left_out > 0 else ""
 
 
 def _time(moment: datetime.datetime) -> str:

@@ -41,12 +41,9 @@ feeds:
 )
 @click.option("--days", type=click.IntRange(1, 365), default=3, show_default=True, help="Days of history up to today.")
 @click.option(
-    "--transactions",
-    type=click.IntRange(1, 1_000_000),
-    default=2000,
-    show_default=True,
+    "--transactions", type=click.IntRange(1, 1_000_000), default=2000, show_default=True,
     help="Transactions of history.",
-)
+)  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed gives other rows.")
 @click.option("--follow", "follows", is_flag=True, help="Keep writing new transactions until interrupted.")
 @click.option(
@@ -55,15 +52,9 @@ feeds:
 @click.option("--batches", type=click.IntRange(1), help="With --follow: stop after this many batches.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; with --follow a line for each batch.")
 def command(
-    directory: Path,
-    days: int,
-    transactions: int,
-    seed: int,
-    follows: bool,
-    pause: float,
-    batches: int | None,
+    directory: Path, days: int, transactions: int, seed: int, follows: bool, pause: float, batches: int | None,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Write a sample changefeed of a small shop: a sink, and a lakehouse.yaml that reads it.
 
     What exists in the directory is kept. With --follow, new files are added to an existing sink.
@@ -94,18 +85,14 @@ def command(
         wrote["configuration"] = str(configuration)
         said.append(f"wrote {configuration}")
     click.echo(json.dumps({"wrote": wrote}) if as_json else "\n".join(said))
-    if follows:
-        try:
-            _follow(sink, pause, batches, as_json)
-        except CdcError as error:
-            raise click.ClickException(str(error)) from error
-
-
-def _follow(sink: Path, pause: float, batches: int | None, as_json: bool) -> None:
+    if not follows:
+        return
     try:
         for number, checkpoint in zip(itertools.count(1), follow(sink, pause_seconds=pause, batches=batches)):
             text = f"batch {number}: checkpoint-ts {checkpoint} ({commit_time(checkpoint):%H:%M:%S} UTC)"
             click.echo(json.dumps({"batch": number, "checkpoint_ts": checkpoint}) if as_json else text)
+    except CdcError as error:
+        raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         if not as_json:
             click.echo("stopped")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
 from cdc_lakehouse.changelog.positions import lag_seconds, utc_now
-from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
@@ -35,9 +34,8 @@ from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
 from cdc_lakehouse.operate.signals import find_problems
-from cdc_lakehouse.operate.state import FeedState, TableHealth, health_document
+from cdc_lakehouse.operate.state import FeedState, health_document
 from cdc_lakehouse.pipeline.progress import ReadingProgress, reading_of, time_span
-from cdc_lakehouse.pipeline.source import SourceStatus
 
 FailedRuns = dict[str, list[dict[str, Any]]]
 _LONGEST_BEAT_SECONDS: Final = 300
@@ -111,24 +109,54 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
     quarantined, discarded: open rows that could not be used, and those that a person discarded.
     contradictions: messages that contradict an option of their format.
     warnings: possible mistakes in the configuration."""
-    source, attention = state.source, [*_briefs(state, "held", "quarantined")]
+    source, attention = state.source, _briefs(state, "held", "quarantined")
     if state.contradictions:
         attention.append("messages contradict an option of their format")
     if source.error is not None:
         attention.append("the source cannot be used")
     last = last_run(state, failed)
     attention += [said for said, _ in failed_or_killed(last, failed)]
+    landed: dict[str, Any] = {}
+    if source.pending_records is not None:
+        landed = {"pending_records": source.pending_records}
+    elif source.landed_entries is not None:
+        landed = {"landed_entries": source.landed_entries, "landed_position": source.landed_position}
+    initial: dict[str, Any] | None = None
+    if state.feed.initial is not None:
+        rows = state.segments.rows.filter(pc.field("kind") == DUMP)
+        known, left = totals(rows), totals(rows.filter(pc.field("state") == LANDED))
+        reading = reading_of(state.lake, state.feed)
+        initial = {
+            "position": known.max_commit_ts,
+            "files": known.segments, "files_left": left.segments,
+            "bytes": known.size, "bytes_left": left.size,
+            "rows": known.events,
+            "reading": None if reading is None else asdict(reading),
+        }  # fmt: skip
+    healths = state.health if files else {}
     return {
         "feed": state.feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
         "source_lag_seconds": None if source.checkpoint_ts is None else lag_seconds(source.checkpoint_ts, state.now),
-        **_landed(source),
+        **landed,
         "published_checkpoint_ts": state.checkpoint_ts,
         "published_lag_seconds": state.lag_seconds,
-        "initial": _initial(state),
+        "initial": initial,
         "last_run": last,
         "failed_runs": failed,
-        "tables": _tables(state, state.health if files else {}),
+        "tables": [
+            {
+                "database": name.database,
+                "table": name.table,
+                "rows": None if row is None else row.row_count,
+                "checkpoint_ts": None if row is None else row.checkpoint_ts,
+                "lag_seconds": state.lag_of(name),
+                "held": state.held.get(name),
+                "late": state.is_late(name),
+                "health": None if (health := healths.get(name)) is None else health_document(health),
+            }
+            for name, row in state.tables.items()
+        ],
         "held": {str(table): reason for table, reason in state.held.items()},
         "quarantined": state.quarantine.count(),
         "discarded": state.quarantine.count("discarded"),
@@ -141,15 +169,6 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
 
 def _briefs(state: FeedState, *kinds: ProblemKind) -> list[str]:
     return list(dict.fromkeys(problem.brief for problem in find_problems(state, *kinds)))
-
-
-def _landed(source: SourceStatus) -> dict[str, Any]:
-    """Return the fields of sources without a checkpoint-ts of their own."""
-    if source.pending_records is not None:
-        return {"pending_records": source.pending_records}
-    if source.landed_entries is not None:
-        return {"landed_entries": source.landed_entries, "landed_position": source.landed_position}
-    return {}
 
 
 def failed_runs(feeds: Sequence[str]) -> FailedRuns:
@@ -191,22 +210,6 @@ def _iso(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
-def _tables(state: FeedState, healths: Mapping[TableName, TableHealth | None]) -> list[dict[str, Any]]:
-    return [
-        {
-            "database": name.database,
-            "table": name.table,
-            "rows": None if row is None else row.row_count,
-            "checkpoint_ts": None if row is None else row.checkpoint_ts,
-            "lag_seconds": state.lag_of(name),
-            "held": state.held.get(name),
-            "late": state.is_late(name),
-            "health": None if (health := healths.get(name)) is None else health_document(health),
-        }
-        for name, row in state.tables.items()
-    ]
-
-
 def last_run(state: FeedState, failed: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """A run that is known to have failed was not killed: it could not release the feed, as on a full disk."""
     holder = last_holder(state.lake, state.feed.name)
@@ -227,25 +230,7 @@ def failed_or_killed(last: dict[str, Any] | None, failed: Sequence[dict[str, Any
     return found
 
 
-def _initial(state: FeedState) -> dict[str, Any] | None:
-    if state.feed.initial is None:
-        return None
-    rows = state.segments.rows.filter(pc.field("kind") == DUMP)
-    known, left = totals(rows), rows.filter(pc.field("state") == LANDED)
-    reading = reading_of(state.lake, state.feed)
-    return {
-        "position": known.max_commit_ts,
-        "files": known.segments,
-        "files_left": left.num_rows,
-        "bytes": known.size,
-        "bytes_left": totals(left).size,
-        "rows": known.events,
-        "reading": None if reading is None else asdict(reading),
-    }
-
-
 def _attention(status: dict[str, Any]) -> list[str]:
-    """Return what needs a person, one line each; none where nothing does."""
     return [bad(f"feed {status['feed']}: {each}") for each in status["attention"]]
 
 
@@ -259,9 +244,24 @@ def _text(status: dict[str, Any], *, files: bool) -> str:
         ended = f"until {run['ended_at']}" if run["ended_at"] is not None else "in progress"
         killed = ", when it was killed" if run["was_killed"] else ""
         lines.append(f"  last run   {run['run']} on {run['host']}, {ended}{killed}")
-    lines += [bad(f"  failed     {line}") for run in status["failed_runs"] for line in _failed_lines(run)]
+    for failed in status["failed_runs"]:
+        of_run = f"run {failed['run']}{of_job(failed)} at {failed['ended_at']}: {short(failed['error'], 200)}"
+        lines.append(bad(f"  failed     {of_run}"))
+        if failed["next_try_at"] is not None:
+            lines.append(bad(f"  failed     the sensor tries it again at {failed['next_try_at']}"))
+        elif failed["job"] is None:
+            then = "`cdc-lakehouse run` tries it now; a sensor does when the source shows something new"
+            lines.append(bad(f"  failed     {then}"))
     if (initial := status["initial"]) is not None:
-        lines.append(f"  initial    {_loaded(initial)}")
+        files_of = plural(initial["files"] - initial["files_left"], "file")
+        loaded = f"loaded {plural(initial['rows'], 'row')} of {files_of}"
+        if initial["files_left"]:
+            loaded += f"; {plural(initial['files_left'], 'file')} left ({initial['bytes_left']:,} bytes)"
+        if initial["reading"] is not None:
+            loaded = f"the database is being read: {ReadingProgress(**initial['reading'])}"
+        elif not initial["files"]:
+            loaded = "the dump is not loaded yet"
+        lines.append(f"  initial    {loaded}")
     if status["error"] is not None:
         lines.append(bad(f"  error      {status['error']}"))
     lines += [bad(f"  options    {conflict}") for conflict in status["contradictions"]]
@@ -270,28 +270,15 @@ def _text(status: dict[str, Any], *, files: bool) -> str:
     if status["tables"]:
         header = ["table", "rows", "behind", *(["files", "KiB a file", "deleted", "compacted"] if files else [])]
         rows = grid(header, [_table_row(table)[: len(header)] for table in status["tables"]])
-        lines += ["", *rows[:2], *map(_coloured, rows[2:], status["tables"])]
+        lines += ["", *rows[:2]]
+        for line, table in zip(rows[2:], status["tables"], strict=True):
+            lines.append(bad(line) if table["held"] is not None else doubtful(line) if table["late"] else line)
     problems = problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
     return "\n".join([*lines, *problems])
 
 
-def _failed_lines(run: dict[str, Any]) -> list[str]:
-    lines = [f"run {run['run']}{of_job(run)} at {run['ended_at']}: {short(run['error'], 200)}"]
-    if run["next_try_at"] is not None:
-        lines.append(f"the sensor tries it again at {run['next_try_at']}")
-    elif run["job"] is None:
-        lines.append("`cdc-lakehouse run` tries it now; a sensor does when the source shows something new")
-    return lines
-
-
 def of_job(run: dict[str, Any]) -> str:
     return "" if run["job"] is None else f" of {run['job']}"
-
-
-def _coloured(line: str, table: dict[str, Any]) -> str:
-    if table["held"] is not None:
-        return bad(line)
-    return doubtful(line) if table["late"] else line
 
 
 def _table_row(table: dict[str, Any]) -> list[str]:
@@ -304,16 +291,6 @@ def _table_row(table: dict[str, Any]) -> list[str]:
     compacted = (health["compacted_at"] or "never")[:16]
     size = f"{health['average_bytes'] / 1024:.0f}"
     return [*cells, str(health["files"]), size, f"{health['delete_ratio']:.1%}", compacted]
-
-
-def _loaded(initial: dict[str, Any]) -> str:
-    if (reading := initial["reading"]) is not None:
-        return f"the database is being read: {ReadingProgress(**reading)}"
-    if not initial["files"]:
-        return "the dump is not loaded yet"
-    done = f"loaded {plural(initial['rows'], 'row')} of {plural(initial['files'] - initial['files_left'], 'file')}"
-    left = f"; {plural(initial['files_left'], 'file')} left ({initial['bytes_left']:,} bytes)"
-    return done + (left if initial["files_left"] else "")
 
 
 def _source(status: dict[str, Any]) -> str:

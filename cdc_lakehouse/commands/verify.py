@@ -28,7 +28,7 @@ from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.operate import verify
-from cdc_lakehouse.operate.verify import Difference, TableResult, Values, VerifyOptions, VerifyResult
+from cdc_lakehouse.operate.verify import Values, VerifyOptions, VerifyResult
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
@@ -90,7 +90,14 @@ def command(
         print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
     else:
         for name, repair in repaired.items():
-            say("\n".join(["", f"feed {name}:", *_repair_lines(repair)]))
+            counts = {"I": "inserted", "U": "updated", "D": "deleted"}
+            lines = [
+                f"  repaired {each.name} at {each.checkpoint_ts}: "
+                + ", ".join(f"{each.count(op)} {word}" for op, word in counts.items())
+                for each in repair.tables
+            ]
+            lines += [f"  not repaired: {table}: {why}" for table, why in repair.refused.items()]
+            say("\n".join(["", f"feed {name}:", *(lines or ["  nothing to repair"])]))
     found = {
         "equal" if result.feed in repaired and repaired[result.feed].is_whole else result.result for result in results
     }
@@ -137,22 +144,23 @@ def _repair(asked: Asked, result: VerifyResult, *, ask: bool, progress: Shown) -
     return done
 
 
-def _repair_lines(repair: _Repair) -> list[str]:
-    lines = [
-        f"  repaired {each.name} at {each.checkpoint_ts}: {each.count('I')} inserted, {each.count('U')} updated, "
-        f"{each.count('D')} deleted"
-        for each in repair.tables
-    ]
-    lines += [f"  not repaired: {name}: {why}" for name, why in repair.refused.items()]
-    return lines or ["  nothing to repair"]
-
-
 def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
     """Return a result as JSON. Binary values are hexadecimal digits, all others texts. `repair` is present with
     --repair."""
-    found = {} if repair is None else {"repair": _repair_document(repair)}
+    document: dict[str, Any] = {}
+    if repair is not None:
+        document["repair"] = {
+            "tables": [
+                {
+                    "database": each.name.database, "table": each.name.table, "checkpoint_ts": each.checkpoint_ts,
+                    "inserted": each.count("I"), "updated": each.count("U"), "deleted": each.count("D"),
+                }
+                for each in repair.tables
+            ],
+            "not_repaired": repair.refused,
+        }  # fmt: skip
     return {
-        **found,
+        **document,
         "feed": result.feed,
         "result": result.result,
         "checkpoint_ts": result.checkpoint_ts,
@@ -167,33 +175,15 @@ def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[s
                 "left_out": dict(table.left_out),
                 "differences": [
                     {
-                        "kind": each.kind,
-                        "key": _printable(each.key),
-                        "columns": list(each.columns),
-                        "source": _printable(each.source),
-                        "lake": _printable(each.lake),
+                        "kind": each.kind, "key": _printable(each.key), "columns": list(each.columns),
+                        "source": _printable(each.source), "lake": _printable(each.lake),
                     }
                     for each in table.differences[:rows]
                 ],
             }
             for table in result.tables
         ],
-    }
-
-
-def _repair_document(repair: _Repair) -> dict[str, Any]:
-    return {
-        "tables": [
-            {
-                "database": each.name.database,
-                "table": each.name.table,
-                "checkpoint_ts": each.checkpoint_ts,
-                **{word: each.count(op) for op, word in (("I", "inserted"), ("U", "updated"), ("D", "deleted"))},
-            }
-            for each in repair.tables
-        ],
-        "not_repaired": repair.refused,
-    }
+    }  # fmt: skip
 
 
 def _printable(values: Values | None) -> dict[str, str | None] | None:
@@ -203,73 +193,46 @@ def _printable(values: Values | None) -> dict[str, str | None] | None:
 
 
 def _text(result: VerifyResult, rows: int) -> str:
-    lines = [f"feed {result.feed}: {_summary(result)}", f"  cut     {result.checkpoint_ts or 'none'}"]
+    # What was compared says whether it is equal, whatever else is held.
+    equal, summary = sum(table.result == "equal" for table in result.tables), result.result
+    if result.held and result.error is None and equal == len(result.tables):
+        summary = f"{plural(equal, 'table')} equal; {len(result.held)} held, not compared"
+    lines = [f"feed {result.feed}: {summary}", f"  cut     {result.checkpoint_ts or 'none'}"]
     if result.server is not None:
         lines.append(f"  source  {result.server}")
     if result.error is not None:
         lines.append(f"  error   {result.error}")
     if result.tables:
         header = ["table", "result", "rows in source", "in lake", "buckets", "differ", "differing keys", "changing"]
-        lines += ["", *grid(header, [_cells(table) for table in result.tables])]
+        cells: list[list[str]] = []
+        for table in result.tables:
+            numbers = (table.source_rows, table.lake_rows, table.buckets, table.different_buckets,
+                       table.differing_keys, table.changing)  # fmt: skip
+            shown = ["-"] * 6 if table.result == "unchecked" else map(str, numbers)
+            cells.append([str(table.name), table.result, *shown])
+        lines += ["", *grid(header, cells)]
     for table in result.tables:
-        lines += _notes(table, rows)
+        notes = [] if table.reason is None else [f"    could not be checked: {table.reason}"]
+        notes += [f"    column {name} is not compared: {why}" for name, why in table.left_out.items()]
+        differences = table.differences[:rows]
+        for each in differences:
+            key = ", ".join(f"{name}={_shown(value)}" for name, value in each.key.items())
+            words = {"missing": "missing in the lake", "extra": "too many in the lake"}
+            notes.append(f"    {key}: {words.get(each.kind) or ', '.join(each.columns) + ' differs'}")
+            if each.kind != "extra":
+                notes.append(f"      source: {_row(each.source, each.columns)}")
+            if each.kind != "missing":
+                notes.append(f"      lake:   {_row(each.lake, each.columns)}")
+        if table.differing_keys > len(differences):
+            notes.append(f"    and {plural(table.differing_keys - len(differences), 'more key')}")
+        lines += ["", f"  {table.name}", *notes] if notes else []
     if result.held:
-        lines += [
-            "",
-            "  held, not compared:",
-            *(f"    {table}: {why}" for table, why in sorted(result.held.items(), key=str)),
-        ]
+        held = (f"    {table}: {why}" for table, why in sorted(result.held.items(), key=str))
+        lines += ["", "  held, not compared:", *held]
     return "\n".join(lines)
 
 
-def _summary(result: VerifyResult) -> str:
-    """Return the result in a few words: what was compared says whether it is equal, whatever else is held."""
-    equal = sum(table.result == "equal" for table in result.tables)
-    if not result.held or result.error is not None or equal < len(result.tables):
-        return result.result
-    return f"{plural(equal, 'table')} equal; {len(result.held)} held, not compared"
-
-
-def _cells(table: TableResult) -> list[str]:
-    if table.result == "unchecked":
-        return [str(table.name), table.result, *["-"] * 6]
-    numbers = (
-        table.source_rows, table.lake_rows, table.buckets, table.different_buckets, table.differing_keys,
-        table.changing,
-    )  # fmt: skip
-    return [str(table.name), table.result, *map(str, numbers)]
-
-
-def _notes(table: TableResult, rows: int) -> list[str]:
-    lines: list[str] = []
-    if table.reason is not None:
-        lines.append(f"    could not be checked: {table.reason}")
-    lines += [f"    column {name} is not compared: {why}" for name, why in table.left_out.items()]
-    shown = table.differences[:rows]
-    for difference in shown:
-        lines += _difference(difference)
-    if table.differing_keys > len(shown):
-        lines.append(f"    and {plural(table.differing_keys - len(shown), 'more key')}")
-    return ["", f"  {table.name}", *lines] if lines else []
-
-
-def _difference(difference: Difference) -> list[str]:
-    key = ", ".join(f"{name}={_shown(value)}" for name, value in difference.key.items())
-    match difference.kind:
-        case "missing":
-            return [f"    {key}: missing in the lake", f"      source: {_row(difference.source)}"]
-        case "extra":
-            return [f"    {key}: too many in the lake", f"      lake:   {_row(difference.lake)}"]
-        case "different":
-            only = difference.columns
-            return [
-                f"    {key}: {', '.join(only)} differs",
-                f"      source: {_row(difference.source, only)}",
-                f"      lake:   {_row(difference.lake, only)}",
-            ]
-
-
-def _row(values: Values | None, only: tuple[str, ...] = ()) -> str:
+def _row(values: Values | None, only: Sequence[str]) -> str:
     found = values or {}
     return ", ".join(f"{name}={_shown(value)}" for name, value in found.items() if not only or name in only)
 
