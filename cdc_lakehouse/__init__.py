@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 # Type checkers follow the import below into modules that import this one; at run time there is no such circle.
 # pyright: reportImportCycles=false
 if TYPE_CHECKING:
-    from cdc_lakehouse.component import FeedComponent
+    from cdc_lakehouse.definitions import FeedComponent
     from cdc_lakehouse.pipeline.reading import read, read_spark
 
 __all__ = ["FeedComponent", "read", "read_spark"]
 
-_MODULES: Final = {"FeedComponent": "component", "read": "pipeline.reading", "read_spark": "pipeline.reading"}
+_MODULES: Final = {"FeedComponent": "definitions", "read": "pipeline.reading", "read_spark": "pipeline.reading"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,16 @@
-"""What Dagster loads: the feeds of `lakehouse.yaml`, composed. Needs neither a JVM nor a source that answers."""
+"""What Dagster loads: the feeds of `lakehouse.yaml`, composed, or a feed as a component of a Dagster project. Needs
+neither a JVM nor a source that answers."""
 
 from __future__ import annotations
 
-from typing import Final
+import datetime
+import re
+from pathlib import Path
+from typing import Any, Final
 
 import dagster as dg
+from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets import keys
@@ -14,8 +20,9 @@ from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark, use_configuration
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.assets.steps import build_asset_jobs, build_assets, build_new_job, build_verify
-from cdc_lakehouse.config import LakehouseConfig
-from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, StorageConfig
+from cdc_lakehouse.config.file import with_references
+from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.feed_tables import known_tables
 
@@ -58,3 +65,96 @@ def defs() -> dg.Definitions:
     except CdcError as error:
         # Its sentence says what to do. Where in the code it was found, which Dagster shows too, is no help.
         raise error.with_traceback(None) from None
+
+
+class FeedAttributes(dg.Model):
+    """What `defs.yaml` says. The sections have the schema of the file's, and are validated as it is."""
+
+    lake: dict[str, Any] | None = Field(default=None, description="Where the tables are, and what writes them.")
+    storage: dict[str, Any] | None = Field(
+        default=None, description="How buckets are reached, for source and warehouse."
+    )
+    feed: dict[str, Any] | None = Field(default=None, description="A change log, and what is made of it.")
+    config: str | None = Field(default=None, description="The path of a lakehouse.yaml, instead of the sections.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, section in (("lake", LakeConfig), ("storage", StorageConfig), ("feed", FeedConfig)):
+            described = schema["properties"][name]["description"]
+            schema["properties"][name] = {**handler(section.__pydantic_core_schema__), "description": described}
+        return {**schema, "dependentRequired": {"lake": ["feed"], "feed": ["lake"], "storage": ["lake"]}}
+
+    @classmethod
+    def model_json_schema(cls, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return with_references(super().model_json_schema(*arguments, **options))
+
+
+class ScaffoldOptions(BaseModel):
+    """Options of `dg scaffold defs cdc_lakehouse.FeedComponent NAME`. The feed is called after the folder."""
+
+    source: str = Field("./sink", description="Where the change log is: a path, s3://…, gs://… or abfs://…")
+    protocol: configuration.Protocol = Field("canal-json", description="What the changefeed writes.")
+
+
+class FeedScaffolder(dg.Scaffolder[ScaffoldOptions]):
+    """Writes a `defs.yaml` that loads, of a storage sink with date directories in UTC."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldOptions]:
+        return ScaffoldOptions
+
+    def scaffold(self, request: dg.ScaffoldRequest[ScaffoldOptions]) -> None:
+        source = {"type": "storage_sink", "uri": request.params.source, "protocol": request.params.protocol}
+        of_csv = {"csv": {"include-commit-ts": True}} if source["protocol"] == "csv" else {}
+        feed = {
+            "name": re.sub(r"\W", "_", request.target_path.name.lower(), flags=re.ASCII),
+            "source": {**source, "date_separator": "day", "time_zone": "UTC", **of_csv},
+            "tables": {"include": ["*.*"]},
+            "start_date": datetime.datetime.now(datetime.UTC).date(),
+        }
+        lake = {"warehouse": "./lake/warehouse", "catalog": {"type": "sql", "uri": "sqlite:///./lake/catalog.db"}}
+        dg.scaffold_component(request, {"lake": lake, "feed": feed})
+
+
+@dg.scaffold_with(FeedScaffolder)
+class FeedComponent(FeedAttributes, dg.Component, dg.Resolvable):
+    """The assets, checks, jobs, schedules and sensor of a feed.
+
+    Either `lake` and `feed` (and `storage`), which are the sections of `lakehouse.yaml`, or `config`, which is the path
+    of such a file, for all of its feeds. Paths are relative to the component's folder. `${NAME}` and `${file:PATH}`
+    stand for secrets, as in the file.
+    """
+
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        return FeedAttributes
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        return dg.ComponentTypeSpec(
+            description="The change log of a TiDB or MySQL database as typed, current Iceberg tables.",
+            tags=["cdc", "iceberg"],
+            produces=["asset", "asset_check", "job", "schedule", "sensor"],
+        )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        folder = context.path if context.path.is_dir() else context.path.parent
+        try:
+            return build_definitions(self.configuration(folder))
+        except CdcError as error:
+            # Its sentence says what to do. Where in the code it was found, which Dagster shows too, is no help.
+            raise error.with_traceback(None) from None
+
+    def configuration(self, folder: Path) -> LakehouseConfig:
+        """The validated configuration, with absolute paths. Raises `ConfigurationError`."""
+        if self.config is not None:
+            if (self.lake, self.storage, self.feed) != (None, None, None):
+                raise ConfigurationError(
+                    f"the component in {folder} has config and other attributes",
+                    advice="use config alone, or the others",
+                )
+            return configuration.load(folder / self.config)
+        sections = {"lake": self.lake, "storage": self.storage, "feeds": None if self.feed is None else [self.feed]}
+        given = {name: section for name, section in sections.items() if section is not None}
+        return configuration.validate(given, folder, f"the component in {folder}")

@@ -52,7 +52,7 @@ STORE = {"pipeline/run.py": "a run has one store, which is the sink's"}
 
 MAY_ASK_FOR_A_KIND = {**SECTION, **OPENS}
 MAY_NAME_A_FORMAT = {
-    **SECTION, **SAMPLE, "component.py": "the scaffolder writes the section of a sink",
+    **SECTION, **SAMPLE, "definitions.py": "the scaffolder writes the section of a sink",
     "decoders/formats/": "a format's own row", "decoders/registry.py": "a protocol's own row",
     "sources/dump/": "the formats of a dump's files have names of their own",
 }  # fmt: skip

@@ -41,7 +41,7 @@ from cdc_lakehouse.operate.state import (
     event_counts,
     uncounted_lines,
 )
-from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, verify_feed
+from cdc_lakehouse.operate.verify import VerifyOptions, verify_feed
 from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import LogSource
@@ -93,7 +93,10 @@ class _FeedCheck:
         advice = None if passed else self.advice(state) if callable(self.advice) else self.advice
         warns = self.warns(state) if callable(self.warns) else self.warns
         severity = dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR
-        return dg.AssetCheckResult(passed=passed, severity=severity, description=advice, metadata=metadata)
+        return dg.AssetCheckResult(
+            passed=passed, severity=severity, description=advice, metadata=metadata, check_name=self.name,
+            asset_key=self.asset(state.feed.name),
+        )  # fmt: skip
 
 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
@@ -282,11 +285,17 @@ def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.Ass
         unchecked = [f"{table.name}: {table.reason}" for table in found.tables if table.result == "unchecked"]
         unchecked += [f"{table}: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
         unchecked += [found.error] if found.error is not None else []
+        differing: list[str] = []
+        for table in found.tables:
+            for each in table.differences:
+                values = {name: value.hex() if isinstance(value, bytes) else value for name, value in each.key.items()}
+                key = ", ".join(f"{name}={value}" for name, value in values.items())
+                differing.append(f"{table.name}: {each.kind} {key} {' '.join(each.columns)}".rstrip())
         metadata: dict[str, Any] = {
             "checkpoint_ts": found.checkpoint_ts or BEGINNING,
             "tables": len(found.tables),
             "differing_keys": sum(table.differing_keys for table in found.tables),
-            "differing": _where(_differing_keys(found.tables)),
+            "differing": _where(differing),
             "not_compared": _where(unchecked, none="none"),
         }
         advice, severity = "Something could not be compared.", dg.AssetCheckSeverity.ERROR
@@ -300,15 +309,6 @@ def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.Ass
         )
 
     return evaluate
-
-
-def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
-    for table in tables:
-        for each in table.differences:
-            key = ", ".join(
-                f"{name}={value.hex() if isinstance(value, bytes) else value}" for name, value in each.key.items()
-            )
-            yield f"{table.name}: {each.kind} {key} {' '.join(each.columns)}".rstrip()
 
 
 def table_evaluations(
@@ -349,13 +349,13 @@ def log_holds(context: Context, feed: FeedConfig, held: Mapping[TableName, str],
     """Log the check `up_to_date` of the tables that a run holds, and of those that it has released."""
     reasons: dict[TableName, str | None] = {**dict.fromkeys(released), **held}
     for name, reason in sorted(reasons.items(), key=str):
-        _log(context, keys.current_key(feed.name, name), UP_TO_DATE, hold_evaluation(feed, name, reason))
+        _log(context, hold_evaluation(feed, name, reason))
 
 
 def log_table_checks(context: Context, feed: FeedConfig, name: TableName, table: Table) -> None:
     """Evaluate and log the checks of a table, in the run that changed it."""
     for result in table_evaluations(feed, name, table, of_batch=True):
-        _log(context, keys.current_key(feed.name, name), str(result.check_name), result)
+        _log(context, result)
 
 
 def log_feed_checks(context: Context, lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> None:
@@ -363,18 +363,13 @@ def log_feed_checks(context: Context, lake: Lake, feed: FeedConfig, asset: dg.As
     state = FeedState(lake, feed, utc_now())
     for check in _FEED_CHECKS:
         if check.asset(feed.name) == asset and check.applies(state.log_source):
-            _log(context, asset, check.name, check.result(state))
+            _log(context, check.result(state))
 
 
-def _log(context: Context, asset: dg.AssetKey, name: str, result: dg.AssetCheckResult) -> None:
-    evaluation: Any = dg.AssetCheckEvaluation(  # Dagster accepts it; its annotation is outdated.
-        asset_key=asset,
-        check_name=name,
-        passed=result.passed,
-        metadata=result.metadata,
-        severity=result.severity,
-        description=result.description,
-    )
+def _log(context: Context, result: dg.AssetCheckResult) -> None:
+    fields = ("asset_key", "check_name", "passed", "metadata", "severity", "description")
+    # Dagster accepts it; its annotation is outdated.
+    evaluation: Any = dg.AssetCheckEvaluation(**{name: getattr(result, name) for name in fields})
     context.log_event(evaluation)
 
 

@@ -84,25 +84,21 @@ def partitions_of(feed: FeedConfig, landed: Iterable[str] = ()) -> dg.TimeWindow
     if separator == "none":
         return None
     fmt, cron = _SCHEDULES[separator]
+    zone = feed.source.time_zone
+    if zone[0] in "+-":
+        # Dagster only accepts names. With an offset that includes minutes, a date begins up to an hour early: a date
+        # that exists too early is empty, a missing one is not run.
+        offset = zone_of(zone).utcoffset(None)
+        assert offset is not None
+        hours = -(-offset // datetime.timedelta(hours=1))
+        # These names use the sign of POSIX.
+        zone = f"Etc/GMT{-hours:+d}" if hours else "UTC"
     make = functools.partial(
-        dg.TimeWindowPartitionsDefinition,
-        fmt=fmt, cron_schedule=cron, timezone=_dagster_zone(feed.source.time_zone), end_offset=1,
-    )  # fmt: skip
+        dg.TimeWindowPartitionsDefinition, fmt=fmt, cron_schedule=cron, timezone=zone, end_offset=1
+    )
     definition = make(feed.start_date.strftime(fmt))
     first = next(filter(definition.has_partition_key, sorted(landed)), None)
     return definition if first is None else make(first)
-
-
-def _dagster_zone(zone: str) -> str:
-    """Return the name of a time zone for an offset: Dagster only accepts names. With an offset that includes minutes, a
-    date begins up to an hour early: a date that exists too early is empty, a missing one is not run."""
-    if zone[0] not in "+-":
-        return zone
-    offset = zone_of(zone).utcoffset(None)
-    assert offset is not None
-    hours = -(-offset // datetime.timedelta(hours=1))
-    # These names use the sign of POSIX.
-    return f"Etc/GMT{-hours:+d}" if hours else "UTC"
 
 
 def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetime) -> list[str]:

@@ -5,7 +5,7 @@ runs wait for them in between.
 """
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import dagster as dg
@@ -26,41 +26,32 @@ _COMPACTION: Final = "Small files and deleted rows of current-state tables, rewr
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:
     """Define the assets, their jobs, and their schedules if the configuration has them."""
-    settings, key, often = feed.maintenance, keys.maintenance_key(feed.name), keys.compaction_key(feed.name)
-    return dg.Definitions.merge(
-        _on_schedule(feed, steps.upkeep_spec(feed, key, _MAINTENANCE), settings.schedule, Maintenance.maintain),
-        _on_schedule(
-            feed, steps.upkeep_spec(feed, often, _COMPACTION), settings.compaction_schedule, Maintenance.compact
-        ),
-    )
+    settings = feed.maintenance
+    of_maintenance = keys.maintenance_key(feed.name), _MAINTENANCE, settings.schedule, Maintenance.maintain
+    of_compaction = keys.compaction_key(feed.name), _COMPACTION, settings.compaction_schedule, Maintenance.compact
+    return dg.Definitions.merge(_on_schedule(feed, *of_maintenance), _on_schedule(feed, *of_compaction))
 
 
 def _on_schedule(
-    feed: FeedConfig, spec: steps.Spec, cron: str | None, work: Callable[[Maintenance], Maintained]
+    feed: FeedConfig, key: dg.AssetKey, description: str, cron: str | None, work: Callable[[Maintenance], Maintained]
 ) -> dg.Definitions:
     asset: Any = dg.asset
 
-    @asset(**spec)
+    @asset(key=key, description=description, kinds={"spark", "iceberg"}, **steps.of_feed(feed))
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         config = configuration_of(feed.name)
         lake = Lake(config.lake, config.storage)
         own = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.session(config), log=context.log)
         done = work(own)
-        for observation in _observations(feed, done):
-            context.log_event(observation)
+        for row in done.tables:
+            if row.source is not None and row.after is not None and row.counts["compacted_files"]:
+                # Its files changed. A materialization would say that its rows are newer.
+                changed = keys.current_key(feed.name, row.source)
+                context.log_event(dg.AssetObservation(changed, metadata=health_metadata(row.after)))
         return dg.MaterializeResult(metadata=_metadata(done))
 
-    key: dg.AssetKey = spec["key"]
-    job = steps.scheduled_job(f"{feed.name}_{key.path[-1]}", dg.AssetSelection.assets(key), spec["description"], cron)
+    job = steps.scheduled_job(f"{feed.name}_{key.path[-1]}", dg.AssetSelection.assets(key), description, cron)
     return dg.Definitions.merge(dg.Definitions(assets=[maintenance]), job)
-
-
-def _observations(feed: FeedConfig, done: Maintained) -> Iterator[dg.AssetObservation]:
-    """Yield observations of the tables whose files changed. Materializations would say that their rows are newer."""
-    for row in done.tables:
-        if row.source is not None and row.after is not None and row.counts["compacted_files"]:
-            key = keys.current_key(feed.name, row.source)
-            yield dg.AssetObservation(key, metadata=health_metadata(row.after))
 
 
 def _metadata(done: Maintained) -> dict[str, Any]:
@@ -134,7 +125,16 @@ def delete_runs(instance: dg.DagsterInstance, feed: str, before: datetime.dateti
     as missing."""
     of_feed = [dg.RunsFilter(tags={FEED_TAG: feed}), *(dg.RunsFilter(job_name=f"{feed}_{job}") for job in OWN_JOBS)]
     old = [run for which in of_feed for run in _ended_before(instance, before, which)]
-    shown = _shown_runs(instance, feed) if old else set[str]()
+    shown = set[str]()
+    for record in instance.get_asset_records(instance.get_asset_keys(prefix=keys.feed_key_path(feed))) if old else ():
+        last = record.asset_entry.last_materialization_record
+        shown |= {last.run_id} if last is not None else set()
+    for key in (keys.raw_key(feed), keys.events_key(feed)) if old else ():
+        by_date = instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
+        if by_date:
+            which = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(by_date.values()))
+            records = instance.fetch_materializations(which, limit=len(by_date)).records
+            shown |= {record.run_id for record in records}
     _delete(instance, [run for run in old if run not in shown])
     kept = sum(run in shown for run in old)
     return len(old) - kept, kept
@@ -145,21 +145,6 @@ def _ended_before(instance: dg.DagsterInstance, before: datetime.datetime, which
         dg.RunsFilter(tags=which.tags, job_name=which.job_name, statuses=_ENDED, created_before=before)
     )
     return [record.dagster_run.run_id for record in found]
-
-
-def _shown_runs(instance: dg.DagsterInstance, feed: str) -> set[str]:
-    """Return the runs whose materializations the pages of assets show."""
-    found: set[str] = set()
-    for record in instance.get_asset_records(instance.get_asset_keys(prefix=keys.feed_key_path(feed))):
-        last = record.asset_entry.last_materialization_record
-        found |= {last.run_id} if last is not None else set()
-    for key in (keys.raw_key(feed), keys.events_key(feed)):
-        by_date = instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
-        if by_date:
-            which = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(by_date.values()))
-            records = instance.fetch_materializations(which, limit=len(by_date)).records
-            found |= {record.run_id for record in records}
-    return found
 
 
 def _delete(instance: dg.DagsterInstance, runs: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ from cdc_lakehouse.assets import keys
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, column_diff
+from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
 from cdc_lakehouse.config.reporting import without_secrets
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
@@ -38,11 +38,8 @@ def landed_metadata(landed: Landed, known: Totals, new: Totals, now: datetime.da
     `bytes` and `new_bytes` are sizes of segments; `source_lag_seconds` is the lag of the source's checkpoint behind
     `now`."""
     numbers: dict[str, Any] = {
-        "segments": known.segments,
-        "bytes": known.size,
-        "new_segments": new.segments,
-        "new_bytes": new.size,
-    }
+        "segments": known.segments, "bytes": known.size, "new_segments": new.segments, "new_bytes": new.size,
+    }  # fmt: skip
     if landed.files_listed is not None:
         numbers["files_listed"] = landed.files_listed
     if landed.source_ts is not None:
@@ -59,14 +56,9 @@ def snapshot_metadata(rows: pa.Table, new: Totals) -> Metadata:
     known = totals(rows)
     tables = rows.group_by(["database", "table"]).aggregate([]).num_rows
     numbers: dict[str, Any] = {
-        "tables": tables,
-        "files": known.segments,
-        "bytes": known.size,
-        "dagster/row_count": known.events,
-        "quarantined": known.quarantined,
-        "new_files": new.segments,
-        "new_rows": new.events,
-    }
+        "tables": tables, "files": known.segments, "bytes": known.size, "dagster/row_count": known.events,
+        "quarantined": known.quarantined, "new_files": new.segments, "new_rows": new.events,
+    }  # fmt: skip
     return numbers if known.max_commit_ts is None else numbers | _moment("position", known.max_commit_ts)
 
 
@@ -128,11 +120,15 @@ def state_metadata(
 ) -> Metadata:
     """Describe the state of a current-state table, whoever changed it last: its rows, columns, files and lag. `version`
     is that of the source's table at `checkpoint_ts`."""
+    # Values come from the row images of `events`.
+    events = keys.events_key(feed)
+    lineage = {COMMIT_TS: [dg.TableColumnDep(events, "commit_ts")]}
+    lineage |= {each.name: [dg.TableColumnDep(events, "after")] for each in state.columns}
     numbers: dict[str, Any] = {
         "dagster/table_name": table_name(state.identifier),
         "dagster/row_count": state.row_count,
         "dagster/column_schema": table_schema(state, version, table),
-        "dagster/column_lineage": column_lineage(feed, state),
+        "dagster/column_lineage": dg.TableColumnLineage(lineage),
         **_moment("applied", checkpoint_ts),
         "lag_seconds": lag_seconds(checkpoint_ts, now),
     }
@@ -247,9 +243,11 @@ def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.T
         source = version.column(ids[each.name]) if each.name in ids else None
         if source is not None:
             null = "" if source.nullable else " NOT NULL"
-            description = "; ".join(filter(None, [f"source: {type_text(source.type)}{null}", _further(source)]))
+            description = f"source: {type_text(source.type)}{null}"
+            description += "" if source.default is None else f"; default {source.default}"
+            description += "" if source.comment is None else f"; comment: {source.comment}"
         else:
-            description = _OWN_COLUMNS.get(each.name)
+            description = "TSO of the latest change of the row" if each.name == COMMIT_TS else None
         columns.append(
             dg.TableColumn(
                 each.name,
@@ -262,26 +260,9 @@ def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.T
     return dg.TableSchema(columns=columns)
 
 
-_OWN_COLUMNS: Final = {COMMIT_TS: "TSO of the latest change of the row"}
-
-
-def column_lineage(feed: str, state: TableState) -> dg.TableColumnLineage:
-    """Return where the values of a current-state table come from: the row images of `events`."""
-    events = keys.events_key(feed)
-    found = {each.name: [dg.TableColumnDep(events, "after")] for each in state.columns}
-    return dg.TableColumnLineage({COMMIT_TS: [dg.TableColumnDep(events, "commit_ts")], **found})
-
-
 def table_name(identifier: Identifier) -> str:
     """Return a table's name with that of the catalog, as in Spark."""
     return f"{CATALOG}.{identifier}"
-
-
-def _further(column: Column) -> str:
-    """Return the default and the comment of a column in the source."""
-    default = "" if column.default is None else f"default {column.default}"
-    comment = "" if column.comment is None else f"comment: {column.comment}"
-    return "; ".join(filter(None, [default, comment]))
 
 
 def _statement(version: TableVersion, life: Incarnation) -> str:

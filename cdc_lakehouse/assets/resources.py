@@ -64,12 +64,20 @@ class Lakehouse(dg.ConfigurableResource[Any]):
             lake = Lake(config.lake, config.storage)
             lease = take_lease(context.instance, lake, feed, run_id)
             tag_run(context.instance, feed, run_id)
+            # The partitions that a person requested; a run that processes what is new has none.
+            tags, dates = context.run.tags, list[str]()
+            if DATES_TAG in tags:
+                dates = tags[DATES_TAG].split(",")
+            elif "dagster/partition" in tags:
+                dates = [tags["dagster/partition"]]
+            elif isinstance(context, dg.AssetExecutionContext) and context.has_partition_key_range:
+                dates = list(context.partition_keys)
             run = FeedRun(
                 config.feed(feed),
                 lake,
                 lambda: self.spark.session(config),
-                dates=dates_to_decode(context),
-                reload_tables=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
+                dates=frozenset(dates),
+                reload_tables=frozenset(json.loads(tags.get(LOAD_TAG, "[]"))),
                 log=context.log,
                 require_lease=lease.require,
             )
@@ -89,15 +97,3 @@ def use_configuration(config: LakehouseConfig) -> None:
 def configuration_of(feed: str) -> LakehouseConfig:
     """Return the configuration that has a feed of this process's definitions."""
     return _CONFIGURATIONS[feed]
-
-
-def dates_to_decode(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> frozenset[str]:
-    """Return the partitions that a person requested; a run that processes what is new has none."""
-    tags = context.run.tags
-    if DATES_TAG in tags:
-        return frozenset(tags[DATES_TAG].split(","))
-    if "dagster/partition" in tags:
-        return frozenset({tags["dagster/partition"]})
-    if isinstance(context, dg.AssetExecutionContext) and context.has_partition_key_range:
-        return frozenset(context.partition_keys)
-    return frozenset()

@@ -31,54 +31,48 @@ from cdc_lakehouse.pipeline.feed_tables import known_tables
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceState, record_look
 
-# Reload the code location when tables appear, so that they become assets by themselves.
-
-_TIMEOUT_SECONDS: Final = 300
+_RELOAD_SECONDS: Final = 300
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 
 class LoadedTables:
-    """The tables that the definitions of this process have as assets."""
+    """The tables that the definitions of this process have as assets: the code location is loaded again when others
+    appear in the lake, so that they become assets by themselves."""
 
     def __init__(self, lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> None:
-        self._lake, self._feed = lake, feed
-        self._tables = list(tables)
+        self._lake, self._feed, self._tables = lake, feed, list(tables)
         self._looked_at: str | None = None
         self._asked = False
 
     def reload_if_outdated(self, origin: Any, log: logging.Logger) -> None:
         """Ask the code server to reload its code, once, when the lake's tables have changed."""
-        if self._asked or not self._is_outdated():
+        if self._asked:
+            return
+        table = self._lake.load(system_table(self._feed.name, "schema_history"))
+        location = None if table is None else table.metadata_location
+        if location == self._looked_at:
+            return
+        self._looked_at = location
+        if known_tables(self._lake, self._feed) == self._tables:
             return
         self._asked = True
         if (server := code_server(origin)) is None:
             log.warning("the tables of feed %s have changed: reload the code location to see them", self._feed.name)
             return
         log.info("the tables of feed %s have changed: the code location is loaded again", self._feed.name)
+
+        def reload() -> None:
+            try:
+                server.reload_code(timeout=_RELOAD_SECONDS)
+            except dg.DagsterError as error:
+                cause = error.__cause__
+                if isinstance(cause, grpc.RpcError) and cause.code() == grpc.StatusCode.UNIMPLEMENTED:  # ty: ignore
+                    _LOG.warning("this code server cannot load its code again: restart it to see new tables")
+                else:
+                    _LOG.warning("the code location could not be loaded again: %s", error)
+
         # In a thread, not in the tick: the new server starts while this one still answers.
-        threading.Thread(target=_reload, args=(server,), name="reload", daemon=True).start()
-
-    def _is_outdated(self) -> bool:
-        table = self._lake.load(system_table(self._feed.name, "schema_history"))
-        location = None if table is None else table.metadata_location
-        if location == self._looked_at:
-            return False
-        self._looked_at = location
-        return known_tables(self._lake, self._feed) != self._tables
-
-
-def _reload(server: Any) -> None:
-    try:
-        server.reload_code(timeout=_TIMEOUT_SECONDS)
-    except dg.DagsterError as error:
-        cause = error.__cause__
-        if isinstance(cause, grpc.RpcError) and cause.code() == grpc.StatusCode.UNIMPLEMENTED:  # ty: ignore
-            _LOG.warning("this code server cannot load its code again: restart it to see new tables")
-        else:
-            _LOG.warning("the code location could not be loaded again: %s", error)
-
-
-_INTERVAL_SECONDS: Final = 30
+        threading.Thread(target=reload, name="reload", daemon=True).start()
 
 
 @dataclass(frozen=True)
@@ -101,7 +95,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
     @dg.sensor(
         name=f"{feed.name}_{shown.sensor}",
         jobs=jobs,
-        minimum_interval_seconds=_INTERVAL_SECONDS,
+        minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=shown.sensor_description,
     )
@@ -144,25 +138,20 @@ def poll_source(
 
 
 def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: datetime.datetime) -> Decision:
-    """Decide on one run for what the source shows, and on another when that run failed. `last` is the feed's last
-    run."""
+    """Decide on one run for what the source shows, and on another when that run is to be retried (see `retry_at`).
+    `last` is the feed's last run. Whoever wants no runs stops the sensor."""
     if state.waiting and state.new:
         return Decision(f"{feed}:{state.cursor}", state.reason)
-    retry = retry_decision(last, feed, state.cursor, now) if state.waiting else None
-    return retry or Decision(None, state.reason)
-
-
-def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datetime.datetime) -> Decision | None:
-    """The decision after a run that is retried (see `retry_at`): to wait, or to ask for the retry. None after any other
-    run. Whoever wants no runs stops the sensor."""
-    if last is None or last.end_time is None or (then := retry_at(last.dagster_run, last.end_time)) is None:
-        return None
+    then = None if last is None or last.end_time is None else retry_at(last.dagster_run, last.end_time)
+    if last is None or then is None or not state.waiting:
+        return Decision(None, state.reason)
     run = last.dagster_run
     ended = "was cancelled" if run.status == dg.DagsterRunStatus.CANCELED else "failed"
     left = round(then - now.timestamp())
     if left > 0:
         return Decision(None, f"run {run.run_id} {ended}; it is retried in {left} seconds")
-    return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} {ended} and is retried", attempt_of(run) + 1)
+    key = f"{feed}:{state.cursor}:{run.run_id}"
+    return Decision(key, f"run {run.run_id} {ended} and is retried", attempt_of(run) + 1)
 
 
 def run_tags(feed: FeedConfig, attempt: int = 0) -> dict[str, str]:

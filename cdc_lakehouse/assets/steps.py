@@ -55,11 +55,7 @@ Spec = dict[str, Any]
 warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(backfill_policy|owners).*")
 
 
-def upkeep_spec(feed: FeedConfig, key: dg.AssetKey, description: str) -> Spec:
-    return Spec(key=key, description=description, kinds={"spark", "iceberg"}, **_of_feed(feed))
-
-
-def _of_feed(feed: FeedConfig, part: str = "") -> Spec:
+def of_feed(feed: FeedConfig, part: str = "") -> Spec:
     group = f"{feed.asset_group}/{part}" if part else feed.asset_group
     return {"group_name": group, "owners": feed.owners, "tags": feed.tags}
 
@@ -67,7 +63,7 @@ def _of_feed(feed: FeedConfig, part: str = "") -> Spec:
 def _of_table(feed: FeedConfig, table: TableName) -> Spec:
     database, name = table.database, table.table
     return {
-        "group_name": feed.settings_of(database, name).group or _of_feed(feed, _readable(database))["group_name"],
+        "group_name": feed.settings_of(database, name).group or of_feed(feed, _readable(database))["group_name"],
         "owners": feed.owners_of(database, name),
         "tags": feed.tags_of(database, name),
     }
@@ -320,7 +316,7 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
                 "type": feed.source.type,
                 "configuration": configuration_metadata(feed),
             },
-            **_of_feed(feed, "source"),
+            **of_feed(feed, "source"),
         ),
         _asset(
             feed, keys.raw_key, _landed, **dated,
@@ -349,7 +345,7 @@ def _asset(
 ) -> dg.AssetsDefinition:  # fmt: skip
     asset: Any = dg.asset
 
-    @asset(key=key(feed.name), pool=pool_of(feed), **arguments, **_of_feed(feed))
+    @asset(key=key(feed.name), pool=pool_of(feed), **arguments, **of_feed(feed))
     def materialize(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps, numbers = lakehouse.steps(context, feed.name), dict[str, Any]()
         is_dated = context.has_partition_key or context.has_partition_key_range
@@ -416,7 +412,7 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
             description=f"DDL of {as_markdown(database)} that tables follow: statements and their effect.",
             kinds={source},
             is_required=False,
-            **_of_feed(feed, _readable(database)),
+            **of_feed(feed, _readable(database)),
         )
     for table in tables:
         minutes = feed.settings_of(table.database, table.table).freshness_minutes
@@ -437,7 +433,7 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
         # Every run materializes it: it fails when runs fail, and when there are none.
         freshness_policy=_within(feed.freshness_minutes),
         is_required=False,
-        **_of_feed(feed),
+        **of_feed(feed),
     )
     return outputs
 
