@@ -4,10 +4,11 @@ is started.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ or nothing, is documented. docs/readers.md has the sources."""
 _NO_DUMP: Final = "rows from before Canal's first entry are not in it: write source.initial for a dump of them"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Detected:
     """What was detected about a source.
 
@@ -64,8 +65,8 @@ class Detected:
     name: str
     source: dict[str, Any]
     start_date: datetime.date
-    found: tuple[str, ...]
-    unsure: tuple[str, ...] = ()
+    found: list[str]
+    unsure: list[str]
     storage: dict[str, Any] = field(default_factory=dict[str, Any])
     secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
@@ -100,22 +101,17 @@ def detect_source(uri: str, base: Path) -> Detected:
     return _detect_sink(uri, base)
 
 
-def with_dump(detected: Detected, uri: str, base: Path) -> Detected:
-    """Return a source with the dump at a URI as its `initial`. A dump whose URI has no keys of its own is opened with
-    those of the source. Raises as `detect_source` does."""
+def add_dump(detected: Detected, uri: str, base: Path) -> None:
+    """Make the dump at a URI the `initial` of a source. A dump whose URI has no keys of its own is opened with those of
+    the source. Raises as `detect_source` does."""
     path, _ = split_query(uri)
     storage, secrets = store_options(uri)
     root = anchor_uri(path, base)
     store = _open(root, storage or detected.storage, secrets or detected.secrets)
-    initial, said = _initial(root, store)
-    return replace(
-        detected,
-        source={**detected.source, "initial": initial},
-        found=(*detected.found, said),
-        unsure=tuple(each for each in detected.unsure if each != _NO_DUMP),
-        storage={**storage, **detected.storage},
-        secrets={**secrets, **detected.secrets},
-    )
+    detected.source["initial"], said = _initial(root, store)
+    detected.found.append(said)
+    detected.unsure = [each for each in detected.unsure if each != _NO_DUMP]
+    detected.storage, detected.secrets = {**storage, **detected.storage}, {**secrets, **detected.secrets}
 
 
 def _initial(root: str, store: ObjectStore) -> tuple[dict[str, Any], str]:
@@ -147,6 +143,7 @@ def _detect_sink(uri: str, base: Path) -> Detected:
     store.check()
     initial: dict[str, Any] | None = None
     found: list[str] = []
+    unsure: list[str] = []
     if {_SNAPSHOT, _INCREMENTAL} <= set(store.directories()):
         # It is in the sink's own bucket, which has the same settings.
         snapshot = f"{root}/{_SNAPSHOT}"
@@ -155,45 +152,22 @@ def _detect_sink(uri: str, base: Path) -> Detected:
         root = f"{root}/{_INCREMENTAL}"
         store = _open(root, storage, secrets)
     seen = paths.detect_sink(store)
-    found.append(_checkpoint(store, root, seen))
-    if not seen.whole:
-        found.append(f"the first {paths.LOOKED_AT} of its objects were looked at")
-    source: dict[str, Any] = {"type": "storage_sink", "uri": root}
-    unsure: list[str] = []
-    _tell_layout(seen, source, found, unsure)
-    of_files = registry.FILE_FORMATS[seen.protocol or registry.DEFAULT_PROTOCOL].detect(_samples(store, seen))
-    source |= of_files.source
-    unsure += of_files.unsure
-    _tell_time_zone(of_files.offset, source, found, unsure)
-    if initial is not None:
-        source["initial"] = initial
-    first = _first_day(seen.first_date)
-    databases = {database for database, _ in seen.tables}
-    last, *above = reversed(root.rstrip("/").split("/")[2:])
-    name = _feed_name(last, *(databases if len(databases) == 1 else ()), *above[:1])
-    return Detected(name, source, first, tuple(found), tuple(unsure), storage, secrets)
-
-
-def _checkpoint(store: ObjectStore, root: str, seen: paths.DetectedSink) -> str:
-    """Return a sentence on the sink's checkpoint-ts. Raises `SourceError` when a directory below is the sink."""
     try:
         checkpoint = paths.read_checkpoint(store, utc_now())
+        found.append(f"a sink with the checkpoint-ts {checkpoint} ({commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC)")
     except SourceError as error:
-        below = paths.roots_below(store)
-        if below:
+        if below := paths.roots_below(store):
             raise SourceError(f"{root} is no sink", advice=f"name one below it: {', '.join(below[:_SHOWN])}") from error
         if not seen.samples:
             raise SourceError(
                 f"{root} holds no sink: it has neither metadata nor data files",
                 advice="check the URI; of a new changefeed, wait for its first checkpoint",
             ) from error
-        return f"no checkpoint-ts yet: {error.message}"
-    return f"a sink with the checkpoint-ts {checkpoint} ({commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC)"
-
-
-def _tell_layout(seen: paths.DetectedSink, source: dict[str, Any], found: list[str], unsure: list[str]) -> None:
-    source["protocol"] = seen.protocol or registry.DEFAULT_PROTOCOL
-    source["date_separator"] = seen.separator or paths.DEFAULT_SEPARATOR
+        found.append(f"no checkpoint-ts yet: {error.message}")
+    if not seen.whole:
+        found.append(f"the first {paths.LOOKED_AT} of its objects were looked at")
+    protocol, separator = seen.protocol or registry.DEFAULT_PROTOCOL, seen.separator or paths.DEFAULT_SEPARATOR
+    source: dict[str, Any] = {"type": "storage_sink", "uri": root, "protocol": protocol, "date_separator": separator}
     if seen.table_ids:
         source["use_table_id_as_path"] = True
     if seen.protocol is None:
@@ -202,15 +176,25 @@ def _tell_layout(seen: paths.DetectedSink, source: dict[str, Any], found: list[s
         found.append(f"data files of protocol {seen.protocol} with date-separator {seen.separator}")
     if seen.tables:
         found.append(listed(sorted(f"{database}.{table}" for database, table in seen.tables), "table"))
-
-
-def _samples(store: ObjectStore, seen: paths.DetectedSink) -> list[Sample]:
     samples: list[Sample] = []
     for file, directory in seen.samples:
         database, _, table = ("" if seen.table_ids else directory).partition("/")
         head = store.head(file.path, _HEAD, etag=file.etag)
         samples.append(Sample(file.path, database or None, table or None, head))
-    return samples
+    of_files = registry.FILE_FORMATS[protocol].detect(samples)
+    source |= of_files.source
+    unsure += of_files.unsure
+    _tell_time_zone(of_files.offset, source, found, unsure)
+    if initial is not None:
+        source["initial"] = initial
+    first, parts = utc_now().date(), [int(part) for part in (seen.first_date or "").split("-") if part]
+    if parts:
+        with contextlib.suppress(ValueError):
+            first = datetime.date(*[*parts, 1, 1][:3])
+    databases = {database for database, _ in seen.tables}
+    last, *above = reversed(root.rstrip("/").split("/")[2:])
+    name = _feed_name(last, *(databases if len(databases) == 1 else ()), *above[:1])
+    return Detected(name, source, first, found, unsure, storage, secrets)
 
 
 def _tell_time_zone(
@@ -257,7 +241,7 @@ def _detect_topics(uri: str) -> Detected:
     found += [f"values that TiCDC compresses with {name}" for name in compressions]
     source |= detected or {"format": registry.DEFAULT}
     _tell_time_zone(registry.detect_offset(values), source, found, unsure)
-    return Detected(_feed_name(topics[0]), source, utc_now().date(), tuple(found), tuple(unsure))
+    return Detected(_feed_name(topics[0]), source, utc_now().date(), found, unsure)
 
 
 def _detect_canal(uri: str) -> Detected:
@@ -270,11 +254,8 @@ def _detect_canal(uri: str) -> Detected:
     with CanalClient(_validated(CanalSource, {**source, **({"password": password} if user else {})})) as client:
         client.check()
     source["time_zone"] = "UTC"
-    unsure = (
-        "time_zone does not show: write the zone of the Canal server, if it is not UTC",
-        _NO_DUMP,
-    )
-    found = (f"a Canal server that has the destination {destination}",)
+    unsure = ["time_zone does not show: write the zone of the Canal server, if it is not UTC", _NO_DUMP]
+    found = [f"a Canal server that has the destination {destination}"]
     secrets = {_CANAL_PASSWORD: password} if user else {}
     return Detected(_feed_name(destination), source, utc_now().date(), found, unsure, secrets=secrets)
 
@@ -285,16 +266,6 @@ def _validated(section: Any, keys: dict[str, Any]) -> Any:
     except ValidationError as error:
         reasons = "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors(include_url=False))
         raise ConfigurationError(f"the URI names no source: {reasons}", advice=_FORMS) from None
-
-
-def _first_day(date: str | None) -> datetime.date:
-    parts = [int(part) for part in (date or "").split("-") if part]
-    if not parts:
-        return utc_now().date()
-    try:
-        return datetime.date(*[*parts, 1, 1][:3])
-    except ValueError:
-        return utc_now().date()
 
 
 def _feed_name(*candidates: str) -> str:

@@ -42,43 +42,7 @@ from cdc_lakehouse.sources.database.reading import position_of
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.object_store import open_store
 
-# Test the catalog, its permissions and its store with a table that is created, written, read and removed.
-
 _ROWS: Final = pa.table({"n": pa.array([1, 2, 3], pa.int64())})
-
-
-def try_table(lake: Lake) -> None:
-    """Create a namespace with a table, commit rows to it, read them, and remove both with their files.
-
-    Raises the errors of the catalog or its store, and `ConfigurationError` when other rows are read than were
-    written."""
-    namespace = f"cdc_doctor_{uuid.uuid4().hex[:12]}"
-    lake.catalog.create_namespace((namespace,))
-    try:
-        table = lake.catalog.create_table((namespace, "rows"), _ROWS.schema, properties={"format-version": "2"})
-        try:
-            table.append(_ROWS)
-            found = table.scan().to_arrow()
-        finally:
-            lake.catalog.purge_table((namespace, "rows"))
-        # A REST catalog can create a table of the newest format; for other catalogs Spark does, which is not started.
-        if lake.config.catalog.type == "rest":
-            lake.catalog.create_table((namespace, "newest"), _ROWS.schema, properties={"format-version": "3"})
-            lake.catalog.purge_table((namespace, "newest"))
-    finally:
-        lake.catalog.drop_namespace((namespace,))
-        if lake.config.warehouse.startswith("file:"):
-            # The files are deleted, but their directories are left.
-            shutil.rmtree(path_of(lake.location(namespace)), ignore_errors=True)
-    if found != _ROWS:
-        raise ConfigurationError(
-            "a table of the catalog has other rows than were written",
-            advice="check for a proxy or a cache in front of the warehouse",
-        )
-
-
-Outcome = Literal["ok", "warning", "failed"]
-
 PYTHONS: Final = (3, 11, 2), (3, 14)
 """The first version of Python that is supported, and the first after it that is not: others are not tested."""
 _LEAST_JAVA: Final = 17
@@ -100,9 +64,13 @@ class Finding:
     """The result of one part. advice: what to do; None when nothing is to be done."""
 
     part: str
-    outcome: Outcome
+    outcome: Literal["ok", "warning", "failed"]
     said: str
     advice: str | None = None
+
+
+_Shown = tuple[str, str | None]
+"""What a part that works shows, and what to do where it calls for attention."""
 
 
 def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
@@ -112,7 +80,18 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
     failures: set[tuple[str, str]] = set()
     with _nothing_left(config):
         for name, part in _parts(config, lake):
-            finding, message = _tried(name, part)
+            try:
+                message, advice = part()
+                finding = Finding(name, "ok" if advice is None else "warning", message, advice)
+            except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
+                fault = error if isinstance(error, CdcError) else engine_fault(error)
+                if fault is None:
+                    message = described(error)
+                    finding = Finding(name, "failed", message, _REFUSED)
+                else:
+                    # Places and codes of one failure differ between parts.
+                    message, advice, fault.advice = fault.message, fault.advice, None
+                    finding = Finding(name, "failed", fault.coded, advice)
             if finding.outcome == "failed":
                 feed = name.rpartition(": ")[0]
                 if not failures.isdisjoint({("", message), (feed, message)}):
@@ -140,8 +119,8 @@ def _nothing_left(config: LakehouseConfig) -> Iterator[None]:
                     each.unlink()
 
 
-def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], Finding]]]:
-    parts: list[tuple[str, Callable[[], Finding]]] = [
+def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], _Shown]]]:
+    parts: list[tuple[str, Callable[[], _Shown]]] = [
         ("python", _python),
         ("java", _java),
         ("jars", lambda: _jars(config)),
@@ -169,34 +148,17 @@ def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], 
     return parts
 
 
-def _tried(name: str, part: Callable[[], Finding]) -> tuple[Finding, str]:
-    """Return what a part shows, and the message alone: places and codes of one failure differ between parts."""
-    try:
-        found = part()
-        return Finding(name, found.outcome, found.said, found.advice), found.said
-    except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
-        fault = error if isinstance(error, CdcError) else engine_fault(error)
-        if fault is None:
-            return Finding(name, "failed", described(error), _REFUSED), described(error)
-        advice, fault.advice = fault.advice, None
-        return Finding(name, "failed", fault.coded, advice), fault.message
-
-
-def _ok(said: str) -> Finding:
-    return Finding("", "ok", said)
-
-
-def _python() -> Finding:
+def _python() -> _Shown:
     packages = ", ".join(f"{name} {version(name)}" for name in ("cdc-lakehouse", "pyspark", "pyiceberg", "dagster"))
     said = f"Python {sys.version.split()[0]}, {packages}"
     if PYTHONS[0] <= sys.version_info[:3] < PYTHONS[1]:
-        return _ok(said)
+        return said, None
     least, beyond = (".".join(map(str, each)) for each in PYTHONS)
     advice = f"install a Python from {least} to before {beyond}, and the project in it"
     raise ConfigurationError(f"{said}: no test ran on this version of Python", advice=advice)
 
 
-def _java() -> Finding:
+def _java() -> _Shown:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     advice = f"install Java {_LEAST_JAVA} (Debian: apt-get install openjdk-17-jre-headless), or correct JAVA_HOME"
@@ -211,49 +173,70 @@ def _java() -> Finding:
     if found < _LEAST_JAVA:
         raise ConfigurationError(f"{java} is Java {found or 'of an unknown version'}", advice=advice)
     if found not in _TESTED_JAVA:
-        return Finding(
-            "", "warning", f"Java {found} at {java}", f"Java {' and '.join(map(str, _TESTED_JAVA))} are tested"
-        )
-    return _ok(f"Java {found} at {java}")
+        return f"Java {found} at {java}", f"Java {' and '.join(map(str, _TESTED_JAVA))} are tested"
+    return f"Java {found} at {java}", None
 
 
-def _jars(config: LakehouseConfig) -> Finding:
+def _jars(config: LakehouseConfig) -> _Shown:
     directory = jar_directory(config.lake)
     if directory.is_dir():
         slow = f"; `{ARCHIVE_COMMAND}` once, and Spark starts in half of the time"
-        return _ok(f"Spark's jars are in {directory}{'' if class_archive().is_file() else slow}")
+        return f"Spark's jars are in {directory}{'' if class_archive().is_file() else slow}", None
     advice = (
         f"let the first run fetch them, or call `{fetch_command(config.lake)}`; without a network point "
         "CDC_LAKEHOUSE_JARS at a copy"
     )
-    return Finding("", "warning", f"Spark's jars are not fetched yet: {directory} is not there", advice)
+    return f"Spark's jars are not fetched yet: {directory} is not there", advice
 
 
-def _memory(config: LakehouseConfig) -> Finding:
+def _memory(config: LakehouseConfig) -> _Shown:
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     said = f"this machine has {size / (1 << 30):.1f} GiB of memory"
     if size >= _LEAST_MEMORY or not config.lake.spark.master.startswith("local"):
-        return _ok(said)
-    return Finding("", "warning", said, "run it where there are 8 GiB, or set lake.spark.conf to less (docs/sizing.md)")
+        return said, None
+    return said, "run it where there are 8 GiB, or set lake.spark.conf to less (docs/sizing.md)"
 
 
-def _disk(config: LakehouseConfig) -> Finding:
+def _disk(config: LakehouseConfig) -> _Shown:
     if not config.lake.warehouse.startswith("file:"):
-        return _ok("the warehouse is in an object store")
+        return "the warehouse is in an object store", None
     directory = path_of(config.lake.warehouse)
     there = next(each for each in (directory, *directory.parents) if each.exists())
     free = shutil.disk_usage(there).free
     said = f"{free / (1 << 30):.1f} GiB are free at {there}"
-    return _ok(said) if free >= _LEAST_FREE else Finding("", "warning", said, "make room: tables are written there")
+    return said, None if free >= _LEAST_FREE else "make room: tables are written there"
 
 
-def _catalog(lake: Lake) -> Finding:
+def _catalog(lake: Lake) -> _Shown:
+    """Test the catalog, its permissions and its store with a table that is created, written, read and removed."""
+    namespace = f"cdc_doctor_{uuid.uuid4().hex[:12]}"
     with engine_errors():
-        try_table(lake)
-    return _ok(f"a table was made in the {lake.config.catalog.type} catalog, written, read, and removed")
+        lake.catalog.create_namespace((namespace,))
+        try:
+            table = lake.catalog.create_table((namespace, "rows"), _ROWS.schema, properties={"format-version": "2"})
+            try:
+                table.append(_ROWS)
+                found = table.scan().to_arrow()
+            finally:
+                lake.catalog.purge_table((namespace, "rows"))
+            # A REST catalog can create a table of the newest format; for others Spark does, which is not started.
+            if lake.config.catalog.type == "rest":
+                lake.catalog.create_table((namespace, "newest"), _ROWS.schema, properties={"format-version": "3"})
+                lake.catalog.purge_table((namespace, "newest"))
+        finally:
+            lake.catalog.drop_namespace((namespace,))
+            if lake.config.warehouse.startswith("file:"):
+                # The files are deleted, but their directories are left.
+                shutil.rmtree(path_of(lake.location(namespace)), ignore_errors=True)
+    if found != _ROWS:
+        raise ConfigurationError(
+            "a table of the catalog has other rows than were written",
+            advice="check for a proxy or a cache in front of the warehouse",
+        )
+    return f"a table was made in the {lake.config.catalog.type} catalog, written, read, and removed", None
 
 
-def _warehouse(lake: Lake) -> Finding:
+def _warehouse(lake: Lake) -> _Shown:
     location = lake.location(f"cdc_doctor_{uuid.uuid4().hex[:12]}")
     content = b"written by cdc-lakehouse doctor"
     with engine_errors():
@@ -266,10 +249,10 @@ def _warehouse(lake: Lake) -> Finding:
         raise ConfigurationError(
             "the warehouse gives other bytes than were written", advice="check for a proxy or a cache in front of it"
         )
-    return _ok("a file was written to the warehouse, read, and removed")
+    return "a file was written to the warehouse, read, and removed", None
 
 
-def _source(source: LogSource, status: SourceStatus) -> Finding:
+def _source(source: LogSource, status: SourceStatus) -> _Shown:
     if status.error is not None:
         raise status.error
     dates = source.new_dates()
@@ -280,25 +263,25 @@ def _source(source: LogSource, status: SourceStatus) -> Finding:
         seen.append(f"{plural(status.pending_records, 'record')} to read")
     if dates:
         seen.append(f"files of {plural(len(dates), 'date')} to read")
-    return _ok(", ".join([*seen, *source.sample()]))
+    return ", ".join([*seen, *source.sample()]), None
 
 
-def _clock(status: SourceStatus) -> Finding:
+def _clock(status: SourceStatus) -> _Shown:
     if status.error is not None:
         raise status.error
     shown = status.checkpoint_ts
     if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
-        return _ok("the source is not ahead of this machine's clock")
+        return "the source is not ahead of this machine's clock", None
     ahead = time_span((commit_time(shown) - utc_now()).total_seconds())
     said = f"the source's checkpoint-ts is {ahead} in the future"
-    return Finding("", "warning", said, "set this machine's clock: lag and partitions follow it")
+    return said, "set this machine's clock: lag and partitions follow it"
 
 
-def _tables(run: FeedRun) -> Finding:
+def _tables(run: FeedRun) -> _Shown:
     """Tables that are known before a run: those of a sink's schema files and of a dump, and those that have landed."""
     tables = source_tables(run)
     if not tables:
-        return _ok("the source shows no table yet")
+        return "the source shows no table yet", None
     patterns = run.feed.tables
     names = [str(version.name) for version in tables]
     taken = [version for version in tables if patterns.takes(version.name.database, version.name.table)]
@@ -306,47 +289,47 @@ def _tables(run: FeedRun) -> Finding:
     said = f"takes {len(taken)} of {plural(len(tables), 'table')}"
     if idle:
         said = f"{said}; tables.include has {', '.join(idle)}, which matches none: the source has {some(names)}"
-        return Finding("", "warning", said, "correct the pattern (case counts), or wait until the table exists")
+        return said, "correct the pattern (case counts), or wait until the table exists"
     keyless = [str(version.name) for version in taken if not key_columns(run.feed, version)]
     if keyless:
         said = f"{said}; without a key, so held: {some(keyless)}"
-        return Finding("", "warning", said, f'set tables.settings."{keyless[0]}".primary_key, or exclude the table')
-    return _ok(said)
+        return said, f'set tables.settings."{keyless[0]}".primary_key, or exclude the table'
+    return said, None
 
 
-def _expiration(source: LogSource, status: SourceStatus) -> Finding:
+def _expiration(source: LogSource, status: SourceStatus) -> _Shown:
     said, warning = source.expiration(status.checkpoint_ts)
     if warning is None:
-        return _ok(said)
+        return said, None
     advice = "run the feed: it holds the tables that files may be missing from; let it run more often than files expire"
-    return Finding("", "warning", f"{said}; {warning}", advice)
+    return f"{said}; {warning}", advice
 
 
-def _dump(lake: Lake, feed: FeedConfig) -> Finding:
+def _dump(lake: Lake, feed: FeedConfig) -> _Shown:
     assert feed.initial is not None
     if feed.initial.database is not None:
         with SourceDatabase(feed.initial.database, texts=True) as database:
             return _of_binlog(database, f"at {position_of(database)}")
     assert feed.initial.uri is not None
     dump = read_dump(open_store(feed.initial.uri, lake.storage), feed.initial)
-    return _ok(f"a finished dump of {plural(len(dump.tables), 'table')} at {dump.position}")
+    return f"a finished dump of {plural(len(dump.tables), 'table')} at {dump.position}", None
 
 
-def _database(feed: FeedConfig) -> Finding:
+def _database(feed: FeedConfig) -> _Shown:
     assert feed.verify is not None
     with SourceDatabase(feed.verify) as database:
         return _of_binlog(database, "with a consistent snapshot")
 
 
-def _of_binlog(database: SourceDatabase, how: str) -> Finding:
+def _of_binlog(database: SourceDatabase, how: str) -> _Shown:
     """Return whether a MySQL server writes whole rows into its binlog; TiDB has none."""
     said = f"the source database {database.version} answers, {how}"
     if database.is_tidb:
-        return _ok(said)
+        return said, None
     names = ", ".join(f"'{name}'" for name in _BINLOG)
     found = {str(name): str(value) for name, value in database.all(f"SHOW VARIABLES WHERE Variable_name IN ({names})")}
     wrong = [f"{name} is {found.get(name)}" for name, value in _BINLOG.items() if found.get(name) != value]
     if not wrong:
-        return _ok(said)
+        return said, None
     wanted = ", ".join(f"{name}={value}" for name, value in _BINLOG.items())
-    return Finding("", "warning", f"{said}; {', '.join(wrong)}", f"set {wanted} on the server whose binlog Canal reads")
+    return f"{said}; {', '.join(wrong)}", f"set {wanted} on the server whose binlog Canal reads"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
-from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import UnreadableTableError
-from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
-from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name, plan_evolution
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import quote
@@ -67,19 +65,36 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     recorded, takes = run.history.changes, run.feed.tables.takes
     pending = [version for version in history.versions if version.origin not in recorded]
     pending = [v for v in pending if not v.incarnation or takes(v.name.database, v.name.table)]
-    statements = tuple(_statement(version, lives, checkpoint) for version in pending)
+    statements: list[PendingStatement] = []
+    for version in pending:
+        life = lives.get(version.incarnation)
+        before = None if life is None else life.before(version)
+        statements.append(
+            PendingStatement(
+                version.commit_ts, version.name.database, version.name.table, version.kind, version.effect,
+                version.query, version.commit_ts > checkpoint,
+                () if before is None else tuple(column_diff(before, version)), version.note, version.hold,
+            )
+        )  # fmt: skip
     concerned = {version.incarnation for version in pending if version.incarnation and version.commit_ts <= checkpoint}
     concerned |= set(run.last_cut.held_incarnations)
     tables = CurrentTables(run.lake, run.feed)
     if run.settings != run.last_cut.settings:
-        concerned |= {id for id, life in lives.items() if _has_other_format(run.feed, tables, life)}
+        for id, life in lives.items():
+            try:
+                state = tables.find(life)
+            except UnreadableTableError:
+                concerned.add(id)
+                continue
+            if state is not None and life.dropped_ts is None and state.format_version != _format_version(run, life):
+                concerned.add(id)
     plans = [
         _table(run, tables, life)
         for id, whole in lives.items()
         if id in concerned and (life := whole.upto(checkpoint)) is not None
     ]
     initial = None if run.feed.initial is None else DumpSource(run, run.feed.initial).pending()
-    return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans), initial)
+    return FeedPlan(run.feed.name, checkpoint, tuple(statements), tuple(plans), initial)
 
 
 def source_tables(run: FeedRun) -> list[TableVersion]:
@@ -94,16 +109,8 @@ def source_tables(run: FeedRun) -> list[TableVersion]:
     return sorted(live, key=lambda version: (version.name.database, version.name.table))
 
 
-def _has_other_format(feed: FeedConfig, tables: CurrentTables, life: Incarnation) -> bool:
-    try:
-        state = tables.find(life)
-    except UnreadableTableError:
-        return True
-    return state is not None and life.dropped_ts is None and state.format_version != _format_version(feed, life)
-
-
-def _format_version(feed: FeedConfig, life: Incarnation) -> int:
-    return feed.format_version_of(life.last.name.database, life.last.name.table)
+def _format_version(run: FeedRun, life: Incarnation) -> int:
+    return run.feed.format_version_of(life.last.name.database, life.last.name.table)
 
 
 def _foreseen(run: FeedRun) -> tuple[int, History]:
@@ -114,23 +121,6 @@ def _foreseen(run: FeedRun) -> tuple[int, History]:
     history = History()
     history.apply({**run.history.changes, **{change.origin: change for change in waiting}}.values())
     return run.source.checkpoint_ts(), history
-
-
-def _statement(version: TableVersion, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> PendingStatement:
-    life = lives.get(version.incarnation)
-    before = None if life is None else life.before(version)
-    return PendingStatement(
-        version.commit_ts,
-        version.name.database,
-        version.name.table,
-        version.kind,
-        version.effect,
-        version.query,
-        version.commit_ts > checkpoint_ts,
-        () if before is None else tuple(column_diff(before, version)),
-        version.note,
-        version.hold,
-    )
 
 
 def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
@@ -149,39 +139,31 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     lake = lake_columns(life.last.carried, table.values)
     if state is None:
         columns = ", ".join(f"{quote(column.name)} {column.type}" for column in lake)
-        statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
-        return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
+        create = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
+        return TablePlan(str(life.last.name), str(wanted), 0, 0, create, hold)
     hold = hold or format_refusal(run.feed, life, state)
-    version = _format_version(run.feed, life)
+    version = _format_version(run, life)
     converted = table.converted_since(life.versions[0] if applied is None else applied.last)
     defaults = version >= FIRST_WITH_VECTORS
     plan = plan_evolution(state.columns, lake, state.order, converted, defaults=defaults)
-    upgrade = f"ALTER TABLE {state.identifier.sql} SET TBLPROPERTIES ('format-version'='{version}')"
+    # As SQL: they are carried out as commits of metadata through Iceberg's own API.
+    name, known = state.identifier.sql, {column.id for column in state.columns}
+    statements: list[str] = []
+    if version > state.format_version:
+        statements.append(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version'='{version}')")
+    statements += [f"ALTER TABLE {name} {_words(operation)}" for step in plan.steps for operation in step]
     columns = [column for column in life.last.carried if column.id in plan.rewritten]
-    known = {column.id for column in state.columns}
-    converted = [lake_name(column) for column in columns if column.id in known]
-    filled = [lake_name(column) for column in columns if column.id not in known]
-    statements = [upgrade] if version > state.format_version else []
-    statements += _schema_statements(plan, state, converted, filled)
-    statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
+    for column in sorted(columns, key=lambda column: column.id not in known):
+        quoted = quote(lake_name(column))
+        value = f"convert({quoted})" if column.id in known else "DEFAULT"
+        statements.append(f"UPDATE {name} SET {quoted} = {value}")
+    statements += [f"DELETE FROM {name}" for each in new if each.effect == "empty"]
     if life.dropped_ts is not None:
-        drop = f"DROP TABLE {state.identifier.sql}"
-        statements = [drop if is_purged(run.feed, life) else "(kept, marked as dropped)"]
+        statements = [f"DROP TABLE {name}" if is_purged(run.feed, life) else "(kept, marked as dropped)"]
     elif wanted != state.identifier:
-        statements.append(f"ALTER TABLE {state.identifier.sql} RENAME TO {wanted.sql}")
+        statements.append(f"ALTER TABLE {name} RENAME TO {wanted.sql}")
     rewritten = state.row_count if plan.rewritten and life.dropped_ts is None else 0
     return TablePlan(str(life.last.name), str(state.identifier), state.row_count, rewritten, tuple(statements), hold)
-
-
-def _schema_statements(plan: Plan, state: TableState, converted: Iterable[str], filled: Iterable[str]) -> Iterator[str]:
-    """Yield the plan's operations as SQL; they are executed as commits of metadata through Iceberg's own API."""
-    for step in plan.steps:
-        for operation in step:
-            yield f"ALTER TABLE {state.identifier.sql} {_words(operation)}"
-    for name in converted:
-        yield f"UPDATE {state.identifier.sql} SET {quote(name)} = convert({quote(name)})"
-    for name in filled:
-        yield f"UPDATE {state.identifier.sql} SET {quote(name)} = DEFAULT"
 
 
 def _words(operation: SchemaOperation) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import click
 import yaml
 
-from cdc_lakehouse.adopt.detect import ENGINES, LATEST_FORMAT, detect_source, format_version_for, with_dump
+from cdc_lakehouse.adopt.detect import ENGINES, LATEST_FORMAT, add_dump, detect_source, format_version_for
 from cdc_lakehouse.adopt.diagnose import Finding, diagnose
 from cdc_lakehouse.adopt.plan import source_tables
 from cdc_lakehouse.commands.common import DONE, HELD, configured, exits, print_json, say
@@ -112,8 +112,8 @@ def command(
             question = "Engines that read the tables (trino,athena,…; empty: not known yet)"
             format_version = _asked(question, format_version_for, "")
     if dump is not None:
-        detected = with_dump(detected, dump, here)
-    found, settings, unsure = list(detected.found), dict(detected.source), list(detected.unsure)
+        add_dump(detected, dump, here)
+    found, settings, unsure = detected.found, detected.source, detected.unsure
     if time_zone is not None:
         settings["time_zone"] = time_zone
         unsure = [each for each in unsure if not each.startswith("time_zone ")]

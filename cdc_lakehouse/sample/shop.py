@@ -18,7 +18,6 @@ state is next to the sink, in `{directory}.state.json`: a sink holds only what T
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import itertools
 import json
@@ -151,21 +150,28 @@ class Shop:
         self.trades += 1
         # Every transaction has its own generator, so that no generator's state need be saved.
         rng = random.Random(f"{self.seed}/trade/{self.trades}")
-        before = {name: dict(rows) for name, rows in self.content.items()}
-        while not (changed := self._net_effect(before)):
+        before, changed = {name: dict(rows) for name, rows in self.content.items()}, dict[tuple[str, str], Row | None]()
+        while not changed:
             for _ in range(rng.randint(1, 3)):
                 self._change(rng, moment)
-        commit_ts = self.resolve(moment)
-        changes = [_change(self.definitions[name], commit_ts, old, new) for name, old, new in changed]
-        return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change)))
+            for name, rows in self.content.items():
+                for key in {**before[name], **rows}:
+                    old, new = before[name].get(key), rows.get(key)
+                    if old is not new and old != new:
+                        changed[name, key] = old
+        commit_ts, changes = self.resolve(moment), list[SampleRowChange]()
+        for (name, key), old in changed.items():
+            table, new = self.definitions[name], self.content[name].get(key)
+            if new is not None:
+                changes.append(SampleRowChange("INSERT" if old is None else "UPDATE", table, commit_ts, new, old))
+            elif old is not None:
+                changes.append(SampleRowChange("DELETE", table, commit_ts, old))
 
-    def _net_effect(self, before: dict[str, dict[str, Row]]) -> list[tuple[str, Row | None, Row | None]]:
-        return [
-            (name, old, new)
-            for name, rows in self.content.items()
-            for key in {**before[name], **rows}
-            if (old := before[name].get(key)) is not (new := rows.get(key)) and old != new
-        ]
+        def order(change: SampleRowChange) -> tuple[int, list[tuple[int, str]]]:
+            # In a key, numbers that are written as text sort as numbers.
+            return _ORDER[change.kind], [(len(value), value) for value in change.table.key_of(change.row)]
+
+        return sorted(changes, key=order)
 
     def change_schema(self, moment: datetime.datetime) -> SchemaChange:
         """Run the next DDL: first those of `SCHEMA_CHANGES`, then columns of campaigns without end."""
@@ -284,18 +290,6 @@ class Shop:
         return " ".join(self.definitions[name].key_of(row))
 
 
-def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> SampleRowChange:
-    if new is None:
-        assert old is not None
-        return SampleRowChange("DELETE", table, commit_ts, old)
-    return SampleRowChange("INSERT" if old is None else "UPDATE", table, commit_ts, new, old)
-
-
-def _sortable(change: SampleRowChange) -> tuple[tuple[int, str], ...]:
-    """Return a sort key of a row's key in which numbers that are written as text sort as numbers."""
-    return tuple((len(value), value) for value in change.table.key_of(change.row))
-
-
 # The values of rows.
 
 
@@ -316,12 +310,8 @@ def _address(rng: random.Random) -> str | None:
     parts: dict[str, object] = {"street": f"{rng.choice(_STREETS)} {rng.randint(1, 120)}", "city": rng.choice(_CITIES)}
     if rng.random() < 0.3:
         parts["geo"] = [rng.randint(-90, 90), rng.randint(-180, 180)]
-    return _json_text(parts) if rng.random() < 0.8 else None
-
-
-def _json_text(value: object) -> str:
-    """Format JSON as TiDB prints it: keys in order, a space after each comma and colon."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    # As TiDB prints it: keys in order, a space after each comma and colon.
+    return json.dumps(parts, ensure_ascii=False, sort_keys=True) if rng.random() < 0.8 else None
 
 
 def _remark(rng: random.Random) -> str | None:
@@ -358,7 +348,7 @@ _VALUES: Final[dict[str, Callable[[random.Random], str | None]]] = {
     "channel": lambda rng: rng.choice(_CHANNELS),
     "method": lambda rng: str(rng.randint(1, 3)),
     "amount": _amount,
-    "details": lambda rng: None if rng.random() < 0.3 else _json_text({"last4": f"{rng.randrange(10**4):04d}"}),
+    "details": lambda rng: None if rng.random() < 0.3 else f'{{"last4": "{rng.randrange(10**4):04d}"}}',
     "receipt": lambda rng: rng.randbytes(rng.randint(0, 32)).decode("latin-1"),
     "currency": lambda rng: rng.choice(("EUR", "EUR", "USD")),
     "sku": lambda rng: rng.choice(_SKUS),
@@ -367,6 +357,7 @@ _VALUES: Final[dict[str, Callable[[random.Random], str | None]]] = {
 """By column: those that are not here have the moment of the transaction, or their default."""
 
 
+_STATE: Final = TypeAdapter(Shop)
 # Not a divisor of a day, so that rows of the late evening are in the next day's directory, as with TiCDC.
 _FLUSH_INTERVAL: Final = datetime.timedelta(hours=5)
 _FLUSHES_AT_LEAST: Final = 4
@@ -394,7 +385,9 @@ def write_history(
         raise SourceError(f"{directory} is not empty", advice=f"remove it and {state_path(directory)}, or name another")
     if state_path(directory).exists():
         raise SourceError(f"{state_path(directory)} is left of an earlier sample", advice="remove it")
-    shop, writer, flushes = Shop(seed), SinkWriter(directory), _flushes(start, end)
+    interval = min(_FLUSH_INTERVAL, (end - start) / _FLUSHES_AT_LEAST)
+    flushes = [*(start + number * interval for number in range(1, -((start - end) // interval))), end]
+    shop, writer = Shop(seed), SinkWriter(directory)
     for change in shop.open(start):
         writer.write_ddl(change, start)
 
@@ -420,20 +413,26 @@ def follow(
 
     Without `batches` it never ends. Raises `SourceError` when the directory holds no sample.
     """
-    shop, writer = _load(directory), SinkWriter(directory)
-
-    def batch(moment: datetime.datetime) -> int:
+    path = state_path(directory)
+    if not path.exists() or not (directory / METADATA).exists():
+        raise SourceError(f"{directory} holds no sample changefeed", advice="write its history first")
+    try:
+        shop = _STATE.validate_json(path.read_bytes())
+    except ValidationError:
+        shop = Shop()
+    if not shop.definitions:
+        raise SourceError(f"{path} is of another version", advice="remove it and the directory, and write them again")
+    writer = SinkWriter(directory)
+    for number in itertools.count() if batches is None else range(batches):
+        if number:
+            sleep(pause_seconds)
+        moment = clock().astimezone(datetime.UTC)
         shop.batches += 1
         trades = random.Random(f"{shop.seed}/batch/{shop.batches}").randint(*_TRANSACTIONS_PER_BATCH)
         statements = int(shop.batches % _BATCHES_PER_DDL == 0)
         checkpoint_ts = _write_batch(shop, writer, moment - _BATCH_SPAN, moment, trades, statements)
         write_atomically(state_path(directory), _STATE.dump_json(shop))
-        return checkpoint_ts
-
-    for number in itertools.count() if batches is None else range(batches):
-        if number:
-            sleep(pause_seconds)
-        yield batch(clock().astimezone(datetime.UTC))
+        yield checkpoint_ts
 
 
 def _write_batch(
@@ -455,24 +454,3 @@ def state_path(directory: Path) -> Path:
     """Return the file with the generator's state. It may be removed together with the sink."""
     directory = directory.resolve()
     return directory.with_name(f"{directory.name}.state.json")
-
-
-def _flushes(start: datetime.datetime, end: datetime.datetime) -> list[datetime.datetime]:
-    interval = min(_FLUSH_INTERVAL, (end - start) / _FLUSHES_AT_LEAST)
-    return [*(start + number * interval for number in range(1, -((start - end) // interval))), end]
-
-
-_STATE: Final = TypeAdapter(Shop)
-
-
-def _load(directory: Path) -> Shop:
-    """Load the shop that was saved. Raises `SourceError` without a sample."""
-    path = state_path(directory)
-    if not path.exists() or not (directory / METADATA).exists():
-        raise SourceError(f"{directory} holds no sample changefeed", advice="write its history first")
-    with contextlib.suppress(ValidationError):
-        shop = _STATE.validate_json(path.read_bytes())
-        if shop.definitions:
-            return shop
-    advice = "remove it and the directory, and write them again"
-    raise SourceError(f"{path} is of another version", advice=advice)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sources.sink.paths import METADATA, checked_text, go_json
@@ -85,9 +85,7 @@ class SinkWriter:
     time zone. A new writer continues the numbers of the files in the directory."""
 
     def __init__(self, directory: Path, encode: Encode | None = None, extension: str = "json") -> None:
-        self._directory = directory
-        self._encode = encode or canal_json
-        self._extension = extension
+        self._directory, self._encode, self._extension = directory, encode or canal_json, extension
         self._waiting: dict[str, list[SampleRowChange]] = {}
         self._last_index: dict[Path, int] = {}
 
@@ -112,8 +110,12 @@ class SinkWriter:
         files = 0
         for table, changes in waiting.items():
             directory, size = self._directory / table / date, changes_per_file or len(changes)
+            if directory not in self._last_index:
+                found = (_DATA_FILE.fullmatch(path.name) for path in directory.glob("CDC*[0-9].*"))
+                self._last_index[directory] = max((int(match[1]) for match in found if match), default=0)
             for start in range(0, len(changes), size):
-                name = f"CDC{self._next_index(directory):020d}.{self._extension}"
+                self._last_index[directory] += 1
+                name = f"CDC{self._last_index[directory]:020d}.{self._extension}"
                 lines = (self._encode(change, now) + LINE_END for change in changes[start : start + size])
                 write_atomically(directory / name, "".join(lines))
                 write_atomically(directory / "meta" / "CDC.index", f"{name}\n")
@@ -123,13 +125,6 @@ class SinkWriter:
     def checkpoint(self, checkpoint_ts: int) -> None:
         """Promise that every event at or below `checkpoint_ts` is in the files."""
         write_atomically(self._directory / METADATA, go_json({"checkpoint-ts": checkpoint_ts}))
-
-    def _next_index(self, directory: Path) -> int:
-        if directory not in self._last_index:
-            found = (_DATA_FILE.fullmatch(path.name) for path in directory.glob("CDC*[0-9].*"))
-            self._last_index[directory] = max((int(match[1]) for match in found if match), default=0)
-        self._last_index[directory] += 1
-        return self._last_index[directory]
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -150,22 +145,17 @@ def canal_json(change: SampleRowChange, encoded: datetime.datetime) -> str:
 
     return go_json(
         {
-            "id": 0,
-            "database": change.table.name.database,
-            "table": change.table.name.table,
+            "id": 0, "database": change.table.name.database, "table": change.table.name.table,
             "pkNames": list(change.table.key_columns),
-            "isDdl": False,
-            "type": change.kind,
-            "es": physical_ms(change.commit_ts),
-            "ts": round(encoded.timestamp() * 1000),
-            "sql": "",
+            "isDdl": False, "type": change.kind,
+            "es": physical_ms(change.commit_ts), "ts": round(encoded.timestamp() * 1000), "sql": "",
             "sqlType": {column.name: _SQL_TYPES[column.type.name] for column in columns},
             "mysqlType": {column.name: column.type.name + " unsigned" * column.type.unsigned for column in columns},
             "old": None if change.old is None else [image(change.old)],
             "data": [image(change.row)],
             "_tidb": {"commitTs": change.commit_ts},
         }
-    )
+    )  # fmt: skip
 
 
 def schema_path(change: SchemaChange) -> str:
@@ -194,7 +184,8 @@ def _document(change: SchemaChange) -> dict[str, Any]:
 
 
 def _column(column: SourceColumn) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"ColumnName": column.name, "ColumnType": _type_words(column.type)}
+    words = column.type.name.upper() + " UNSIGNED" * (column.type.unsigned or column.type.name in _CALLED_UNSIGNED)
+    attributes: dict[str, Any] = {"ColumnName": column.name, "ColumnType": words}
     if column.default is not None:
         attributes["ColumnDefault"] = column.default
     if column.type.length is not None:
@@ -208,7 +199,3 @@ def _column(column: SourceColumn) -> dict[str, Any]:
     if column.type.name in LABELS:
         attributes["ColumnElems"] = list(column.type.elements)
     return attributes
-
-
-def _type_words(column: ColumnType) -> str:
-    return column.name.upper() + " UNSIGNED" * (column.unsigned or column.name in _CALLED_UNSIGNED)
