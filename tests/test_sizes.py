@@ -13,18 +13,18 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (1_024, 5),
-    "cdc_lakehouse/assets": (2_439, 11),
+    "cdc_lakehouse/adopt": (960, 5),
+    "cdc_lakehouse/assets": (2_337, 11),
     "cdc_lakehouse/changelog": (5_420, 16),
-    "cdc_lakehouse/commands": (3_907, 18),
+    "cdc_lakehouse/commands": (3_580, 14),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (5_905, 22),
     "cdc_lakehouse/lake": (11_158, 31),
     "cdc_lakehouse/operate": (2_531, 8),
     "cdc_lakehouse/pipeline": (6_064, 17),
-    "cdc_lakehouse/sample": (701, 3),
+    "cdc_lakehouse/sample": (666, 3),
     "cdc_lakehouse/sources": (6_060, 28),
-    "cdc_lakehouse/*.py": (915, 6),
+    "cdc_lakehouse/*.py": (904, 5),
     "tests": (34_700, 250),
 }
 # How far below its budget a package may be before the budget has to follow.
