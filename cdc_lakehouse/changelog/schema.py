@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-from cdc_lakehouse.changelog.ddl.clauses import Partitioning
+from cdc_lakehouse.changelog.ddl.clauses import ForeignKey, Partitioning
 from cdc_lakehouse.changelog.mysql_types import ColumnType, type_text
 
 Effect = Literal["none", "evolve", "rewrite", "empty", "swap", "move", "create", "drop", "hold"]
@@ -98,15 +98,6 @@ class TableUniqueKey:
     """Ids of the columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableForeignKey:
-    """`name` is in lower case; that of a key without one is `_ibfk_<n>`, without the table's name, which MySQL puts
-    before it and keeps up to date. `actions` are as in `ddl.ForeignKey`."""
-
-    name: str
-    actions: str | None = None
-
-
 def quoted(name: str) -> str:
     """Quote a name with backquotes, as MySQL's statements do."""
     return "`" + name.replace("`", "``") + "`"
@@ -175,8 +166,9 @@ class TableVersion:
     set of the table's columns, None where the log does not give it. `emptied` names the partitions that the change
     emptied, `swap` the rows that were exchanged, `restored` those with which the table begins. The version is valid
     above the commit-ts `since`: its own, or less for the first row of a table that is older than the feed. `versioned`
-    says that MariaDB keeps the table's history. `note` is a warning for the user, `hold` the reason why the table
-    cannot be updated.
+    says that MariaDB keeps the table's history. `foreign_keys` have their names in lower case; that of a key without
+    one is `_ibfk_<n>`, without the table's name, which MySQL puts before it and keeps up to date. `note` is a warning
+    for the user, `hold` the reason why the table cannot be updated.
     """
 
     commit_ts: int
@@ -200,7 +192,7 @@ class TableVersion:
     hold: str | None = None
     primary_key: tuple[int, ...] = ()
     charset: str | None = None
-    foreign_keys: tuple[TableForeignKey, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
     versioned: bool = False
 
     @property

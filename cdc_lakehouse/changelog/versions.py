@@ -799,7 +799,7 @@ def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     clause = next((each for each in clauses or () if isinstance(each, ddl.CreateTable)), None)
     if clause is None:
         return
-    after = apply.created(clause)
+    after = apply.altered(None, clause.clauses)
     virtual = {column.name.lower() for column in change.columns}
     columns = tuple(
         replace(each, virtual="configured") if each.name.lower() in virtual else each for each in after.columns

@@ -286,7 +286,7 @@ class DumpSource(Source):
     def _types(self) -> Mapping[TableName, Mapping[str, ColumnType]]:
         """The types of the columns of each table."""
         return {
-            table.name: {column.name: column.type for column in apply.created(table.definition).columns}
+            table.name: {column.name: column.type for column in apply.altered(None, table.definition.clauses).columns}
             for table in self._dump.tables
         }
 
@@ -386,7 +386,7 @@ class DumpSource(Source):
                 advice=f'name all such columns in tables.settings."{name}".virtual_columns, and the lake goes without '
                 "them; or leave the table out",
             )
-        return tuple(each for each in apply.created(definition).columns if each.name.lower() in virtual)
+        return tuple(each for each in apply.altered(None, definition.clauses).columns if each.name.lower() in virtual)
 
     def _counted(self) -> Mapping[TableName, int]:
         """Count the rows in the files of each table that is completely decoded."""

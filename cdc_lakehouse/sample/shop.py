@@ -138,9 +138,9 @@ class Shop:
         for number, (table, parts) in enumerate(TABLES.items(), start=1):
             name = TableName(_DATABASE, table)
             query = f"CREATE TABLE {name.quoted} ({','.join(parts)})"
-            (clause,) = parse(query)
-            assert isinstance(clause, ddl.CreateTable)
-            self.definitions[table], self.content[table] = Table(name, 0, apply.created(clause).columns), {}
+            (made,) = parse(query)
+            assert isinstance(made, ddl.CreateTable)
+            self.definitions[table], self.content[table] = Table(name, 0, apply.altered(None, made.clauses).columns), {}
             changes.append(self._changed(table, moment + number * _BETWEEN_STATEMENTS, versions.CREATE_TABLE, query))
         return changes
 

@@ -54,7 +54,7 @@ DATABASE = TableVersion(1, TableName("d", ""), "", "create database", "none", "C
 KEYS_OF_LATER = TableVersion(
     12, TableName("d", "t"), "d.t#1", "alter", "evolve", "", "o", (Column(1, "n", ColumnType("int"), default="1",
     comment="how many", computed_as="a + 1"),), next_id=2, charset="latin1",
-    foreign_keys=(schema.TableForeignKey("_ibfk_1", "ON DELETE CASCADE"), schema.TableForeignKey("x")),
+    foreign_keys=(ddl.ForeignKey("_ibfk_1", "ON DELETE CASCADE"), ddl.ForeignKey("x")),
 )  # fmt: skip
 ROW = SchemaChange(13, "d", "t", None, "", (), "o", kind="row")
 

@@ -1,7 +1,7 @@
 """The columns and keys of a table after a statement: what its clauses do to each column, and which one it was before.
 
     >>> definition = parse("CREATE TABLE t (id SERIAL PRIMARY KEY, name CHAR(3))")[0]
-    >>> [column.name for column in created(definition).columns]
+    >>> [column.name for column in altered(None, definition.clauses).columns]
     ['id', 'name']
 
 `altered` carries out the clauses. Where the log has the text of a statement alone, its columns are those after the
@@ -23,20 +23,12 @@ from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl import partitions
-from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
+from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition, ForeignKey
 from cdc_lakehouse.changelog.ddl.definitions import of_bytes
 from cdc_lakehouse.changelog.ddl.lexer import name_value, tokenize
 from cdc_lakehouse.changelog.defaults import default_text, initial_default
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, TypeChange, type_change
-from cdc_lakehouse.changelog.schema import (
-    Column,
-    Effect,
-    InitialDefault,
-    SourceColumn,
-    TableForeignKey,
-    TableUniqueKey,
-    TableVersion,
-)
+from cdc_lakehouse.changelog.schema import Column, Effect, InitialDefault, SourceColumn, TableUniqueKey, TableVersion
 
 # Display widths of integers, signed and unsigned (information_schema of MySQL 8.0.12).
 _WIDTHS: Final = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
@@ -75,9 +67,6 @@ class AlteredColumn:
     def name(self) -> str:
         return self.column.name.lower()
 
-    def has_been(self, name: str) -> bool:
-        return name.lower() == (self.name if self.was is None else self.was.name.lower())
-
 
 @dataclass(slots=True)
 class Altered:
@@ -92,11 +81,6 @@ class Altered:
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
         return tuple(each.column for each in self.after)
-
-
-def created(table: ddl.CreateTable) -> Altered:
-    """Return the columns that a CREATE TABLE lists."""
-    return altered(None, table.clauses)
 
 
 def columns_of(table: TableVersion) -> tuple[SourceColumn, ...]:
@@ -114,93 +98,78 @@ def altered(table: TableVersion | None, clauses: Sequence[ddl.Clause]) -> Altere
     Names in CHANGE, MODIFY, RENAME COLUMN and DROP are those before the statement; AFTER and new keys use the names
     after it (MySQL reference manual, "ALTER TABLE Statement").
     """
-    statement = _Statement(table, clauses)
+    charsets = [clause for clause in clauses if isinstance(clause, ddl.SetTableCharset)]
+    charset = next((clause.charset for clause in reversed(charsets) if clause.charset), None)
+    forced = charset if any(clause.convert for clause in charsets) else None
+    before: dict[str, AlteredColumn] = {}
+    for column, was in () if table is None else zip(columns_of(table), table.columns, strict=True):
+        kept = column if forced is None else replace(column, type=_converted(column.type, forced))
+        before[was.name.lower()] = AlteredColumn(kept, was)
+    found = Altered([], charset if charset or table is None else table.charset)
+    defined: list[tuple[AlteredColumn, str | None]] = []
+    added = [clause for clause in clauses if isinstance(clause, ddl.AddKey)]
+    key = [name for each in added if each.kind == "add_primary_key" for name in each.key.columns]
+    # The names before the statement that no column has after it.
+    left = {
+        clause.name.lower()
+        for clause in clauses
+        if isinstance(clause, ddl.DropColumn)
+        or (isinstance(clause, ddl.RenameColumn) and clause.new_name.lower() != clause.name.lower())
+        or (isinstance(clause, ddl.ModifyColumn) and clause.column.name.lower() != clause.name.lower())
+    }
+
+    def known(name: str, *, lenient: bool) -> AlteredColumn | None:
+        if name.lower() not in before and not lenient:
+            found.notes.append(f"the statement names column {name}, which is not known")
+        return before.get(name.lower())
+
+    def define(column: AlteredColumn | None, definition: ColumnDefinition, position: str | None) -> AlteredColumn:
+        kind = server_type(definition.type, forced or definition.type.charset or found.charset)
+        nullable = definition.nullable is not False and not definition.auto_increment
+        source = SourceColumn(definition.name, kind, nullable, default=default_text(definition.default, kind))
+        column = column or AlteredColumn(source)
+        column.column, column.definition = source, definition
+        defined.append((column, position))
+        key.extend([definition.name] * definition.primary_key)
+        return column
+
     for clause in clauses:
-        statement.carry_out(clause)
-    return statement.result()
-
-
-class _Statement:
-    """One statement while its clauses are carried out."""
-
-    def __init__(self, table: TableVersion | None, clauses: Sequence[ddl.Clause]) -> None:
-        charsets = [clause for clause in clauses if isinstance(clause, ddl.SetTableCharset)]
-        charset = next((clause.charset for clause in reversed(charsets) if clause.charset), None)
-        self._forced = charset if any(clause.convert for clause in charsets) else None
-        self._before: dict[str, AlteredColumn] = {}
-        for column, was in () if table is None else zip(columns_of(table), table.columns, strict=True):
-            kept = column if self._forced is None else replace(column, type=_converted(column.type, self._forced))
-            self._before[was.name.lower()] = AlteredColumn(kept, was)
-        self._found = Altered([*self._before.values()], charset if charset or table is None else table.charset)
-        self._leaving = set(map(_left_name, clauses))
-        self._defined: list[tuple[AlteredColumn, str | None]] = []
-        added = [clause for clause in clauses if isinstance(clause, ddl.AddKey)]
-        self._key = [name for each in added if each.kind == "add_primary_key" for name in each.key.columns]
-        old_key = [name for name, each in self._before.items() if each.column.primary_key]
-        self._kept_key = [] if drops_primary_key(clauses) else old_key
-
-    def carry_out(self, clause: ddl.Clause) -> None:
         match clause:
             case ddl.AddColumn(_, definition, position, lenient):
                 name = definition.name.lower()
-                column = None if name in self._leaving else self._before.get(name)
+                column = None if name in left else before.get(name)
                 if column is None or not lenient:
-                    column = self._define(column, definition, position)
+                    column = define(column, definition, position)
                 column.is_added = True
             case ddl.ModifyColumn(_, name, definition, position, lenient):
-                column = self._before.get(name.lower()) or self._before.get(definition.name.lower())
-                if column is not None or self._known(name, lenient=lenient) or not lenient:
-                    self._define(column, definition, position).is_stated = True
+                column = before.get(name.lower()) or before.get(definition.name.lower())
+                if column is not None or known(name, lenient=lenient) or not lenient:
+                    define(column, definition, position).is_stated = True
             case ddl.DropColumn(_, name, lenient):
-                self._found.dropped.add(name.lower())
-                self._known(name, lenient=lenient)
+                found.dropped.add(name.lower())
+                known(name, lenient=lenient)
             case ddl.RenameColumn(_, name, new_name, lenient):
-                if column := self._known(name, lenient=lenient or new_name.lower() in self._before):
+                if column := known(name, lenient=lenient or new_name.lower() in before):
                     column.column, column.is_stated = replace(column.column, name=new_name), True
             case ddl.SetColumnDefault(_, name, default):
-                if (column := self._before.get(name.lower())) and column.definition is None:
+                if (column := before.get(name.lower())) and column.definition is None:
                     column.column = replace(column.column, default=default_text(default, column.column.type))
             case _:
                 pass  # It changes no column.
-
-    def _known(self, name: str, *, lenient: bool) -> AlteredColumn | None:
-        if name.lower() not in self._before and not lenient:
-            self._found.notes.append(f"the statement names column {name}, which is not known")
-        return self._before.get(name.lower())
-
-    def _define(
-        self, column: AlteredColumn | None, definition: ColumnDefinition, position: str | None
-    ) -> AlteredColumn:
-        source = _declared(definition, self._found.charset, self._forced)
-        column = column or AlteredColumn(source)
-        column.column, column.definition = source, definition
-        self._defined.append((column, position))
-        self._key += [definition.name] * definition.primary_key
-        return column
-
-    def result(self) -> Altered:
-        found = self._found
-        found.after = [column for name, column in self._before.items() if name not in found.dropped]
-        for column, position in self._defined:
-            _place(found, column, position)
+    found.after = [column for name, column in before.items() if name not in found.dropped]
+    for column, position in defined:
+        _place(found, column, position)
+    if not key and not drops_primary_key(clauses):
         # A server looks for a key's names before the statement: a column that is dropped and added again under its name
         # is in the key again.
-        kept = ([each.name for each in found.after if each.has_been(name)][:1] for name in self._kept_key)
-        _set_primary_key(found.after, {name.lower() for name in self._key or itertools.chain.from_iterable(kept)})
-        return found
-
-
-def _left_name(clause: ddl.Clause) -> str | None:
-    """Return the name, in lower case, that no column has after a clause."""
-    match clause:
-        case ddl.DropColumn(_, name):
-            return name.lower()
-        case ddl.RenameColumn(_, name, new_name) if name.lower() != new_name.lower():
-            return name.lower()
-        case ddl.ModifyColumn(_, name, column) if name.lower() != column.name.lower():
-            return name.lower()
-        case _:
-            return None
+        for name in [name for name, each in before.items() if each.was and table and each.was.id in table.primary_key]:
+            same = [each for each in found.after if (each.was.name.lower() if each.was else each.name) == name]
+            key += [each.name for each in same[:1]]
+    names = {name.lower() for name in key}
+    for each in found.after:  # The columns of the primary key are NOT NULL, which the statement need not say.
+        nullable = each.column.nullable and each.name not in names
+        each.column = replace(each.column, primary_key=each.name in names, nullable=nullable)
+    return found
 
 
 def _place(found: Altered, column: AlteredColumn, position: str | None) -> None:
@@ -223,21 +192,7 @@ def _place(found: Altered, column: AlteredColumn, position: str | None) -> None:
     found.after.insert(place, column)
 
 
-def _set_primary_key(columns: Iterable[AlteredColumn], names: set[str]) -> None:
-    """Mark the columns of the primary key, and make them NOT NULL, which the statement need not say."""
-    for each in columns:
-        nullable = each.column.nullable and each.name not in names
-        each.column = replace(each.column, primary_key=each.name in names, nullable=nullable)
-
-
 # --- Columns and types as a server keeps them ---
-
-
-def _declared(definition: ColumnDefinition, charset: str | None, forced: str | None) -> SourceColumn:
-    """Return the column as a table with that default character set has it. `forced` overrides the column's own."""
-    kind = server_type(definition.type, forced or definition.type.charset or charset)
-    nullable = definition.nullable is not False and not definition.auto_increment and not definition.primary_key
-    return SourceColumn(definition.name, kind, nullable, default=default_text(definition.default, kind))
 
 
 def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
@@ -319,6 +274,8 @@ def table_after(
     if not (primary_key or drops_key or drops_primary_key(clauses)):
         # Some schema files leave the primary key out.
         primary_key = tuple(id for id in previous.primary_key if any(column.id == id for column in columns))
+    not_null = {column.id for column in columns if not column.nullable}
+    candidates = [unique.columns for unique in unique_keys if not_null.issuperset(unique.columns)]
     versioned = (each.versioned for each in clauses if isinstance(each, ddl.OtherClause))
     old = {column.id: column for column in previous.columns}
     stayed = [each for each in columns if each.id in old]
@@ -333,7 +290,8 @@ def table_after(
         columns=columns,
         next_id=next_id,
         primary_key=primary_key,
-        key=_handle_key(primary_key, unique_keys, columns),
+        # The primary key, else the shortest unique key without NULL, as TiCDC chooses.
+        key=primary_key or min(candidates, key=len, default=()),
         unique_keys=unique_keys,
         foreign_keys=_foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
         partitioning=partitions.after(previous.partitioning, clauses),
@@ -349,8 +307,9 @@ def _match(
 ) -> tuple[tuple[Column, ...], int, tuple[str, ...], str | None]:
     """Match the source's columns after a change (`shown`) to the table's `previous` columns. Return them with the next
     free id, with warnings, and with the reason why they cannot be determined."""
-    names = {column.name.lower() for column in shown}
-    if not (is_new or is_understood) and _ambiguous(previous.columns, shown, names):
+    names, old_names = ({column.name.lower() for column in columns} for columns in (shown, previous.columns))
+    numbered = all(column.source_id is not None for column in (*previous.columns, *shown))
+    if not (is_new or is_understood or numbered) and old_names - names and names - old_names:
         return (
             previous.columns, previous.next_id, (), "columns went and came, and the statement that would tell a rename"
             " from a drop and an add cannot be understood",
@@ -384,13 +343,6 @@ def _match(
     if lost and is_understood and not is_new:
         notes.append(f"columns {', '.join(lost)} are gone, though no statement in the log drops them")
     return tuple(columns), next_id, tuple(notes), hold
-
-
-def _ambiguous(previous: Sequence[Column], shown: Sequence[SourceColumn], names: set[str]) -> bool:
-    if all(column.source_id is not None for column in (*previous, *shown)):
-        return False
-    old_names = {column.name.lower() for column in previous}
-    return bool(old_names - names) and bool(names - old_names)
 
 
 def _column(
@@ -464,7 +416,7 @@ def _unique_keys_after(
 ) -> tuple[TableUniqueKey, ...]:
     """Return the unique keys after the clauses are applied. Keys with prefixes or expressions identify no row and are
     left out. A key loses the columns that are dropped."""
-    present = {column.id for column in columns}
+    present, ids = {column.id for column in columns}, {column.name.lower(): column.id for column in columns}
     keys = [TableUniqueKey(key.name, tuple(id for id in key.columns if id in present)) for key in unique_keys]
     keys = [key for key in keys if key.columns]
     for clause in clauses:  # A statement drops and renames the keys that were there, wherever that stands in it.
@@ -478,17 +430,25 @@ def _unique_keys_after(
     for clause in clauses:
         match clause:
             case ddl.AddKey(_, "add_index", unique):
-                keys += _unique_key(unique, columns, keys)
-            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, _, column) if column.unique:
-                keys += _unique_key(ddl.Key(None, (ddl.KeyPart(column.name),)), columns, keys)
-            case _:
                 pass
+            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, _, column) if column.unique:
+                unique = ddl.Key(None, (ddl.KeyPart(column.name),))
+            case _:
+                continue
+        identifies = not unique.has_expression and all(part.length is None for part in unique.parts)
+        parts = tuple(ids[name.lower()] for name in unique.columns if name.lower() in ids)
+        there = {key.name.lower() for key in keys}
+        if identifies and len(parts) == len(unique.columns) and (unique.name or "").lower() not in there:
+            # MySQL names a key that has no name after its first column, then with the suffix _2, _3 …
+            own = (f"{unique.columns[0]}{'' if number == 1 else f'_{number}'}" for number in itertools.count(1))
+            name = unique.name or next(name for name in own if name.lower() not in there)
+            keys.append(TableUniqueKey(name, parts))
     return tuple(keys)
 
 
 def _foreign_keys_after(
-    keys: Sequence[TableForeignKey], table: str, clauses: Sequence[ddl.Clause]
-) -> tuple[TableForeignKey, ...]:
+    keys: Sequence[ForeignKey], table: str, clauses: Sequence[ddl.Clause]
+) -> tuple[ForeignKey, ...]:
     """Return the foreign keys of a table of that name after the clauses are applied."""
     prefix = f"{table}{_GENERATED}".lower()
 
@@ -509,41 +469,9 @@ def _foreign_keys_after(
                 key = column.references
             case _:
                 continue
-        numbers = (each.name.removeprefix(_GENERATED) for each in after if each.name.startswith(_GENERATED))
+        generated = [each.name for each in after if each.name is not None and each.name.startswith(_GENERATED)]
+        numbers = (name.removeprefix(_GENERATED) for name in generated)
         last = max((int(number) for number in numbers if number.isdecimal()), default=0)
         name = f"{_GENERATED}{last + 1}" if key.name is None else stored(key.name)
-        after.append(TableForeignKey(name, key.actions))
+        after.append(ForeignKey(name, key.actions))
     return tuple(after)
-
-
-def _unique_key(unique: ddl.Key, columns: Sequence[Column], others: Sequence[TableUniqueKey]) -> list[TableUniqueKey]:
-    """Return a list with the key, named unlike the `others`; an empty list when it does not identify rows or already
-    exists."""
-    ids = {column.name.lower(): column.id for column in columns}
-    if unique.has_expression or any(part.length is not None for part in unique.parts):
-        return []
-    parts = tuple(ids[name.lower()] for name in unique.columns if name.lower() in ids)
-    there = {key.name.lower() for key in others}
-    if len(parts) != len(unique.columns) or (unique.name or "").lower() in there:
-        return []
-    return [TableUniqueKey(unique.name or key_name(unique.columns[0], (key.name for key in others)), parts)]
-
-
-def key_name(first: str, taken: Iterable[str]) -> str:
-    """Return MySQL's name for a key that has none: the name of its first column, then with the suffix _2, _3 …"""
-    names = {name.lower() for name in taken}
-    own = (first if number == 1 else f"{first}_{number}" for number in itertools.count(1))
-    return next(name for name in own if name.lower() not in names)
-
-
-def _handle_key(
-    primary: Iterable[int], unique_keys: Sequence[TableUniqueKey], columns: Sequence[Column]
-) -> tuple[int, ...]:
-    """Return the ids of the columns that identify a row: the primary key, else the shortest unique key without NULL (as
-    TiCDC chooses)."""
-    key = tuple(primary)
-    if key:
-        return key
-    not_null = {column.id for column in columns if not column.nullable}
-    candidates = [unique.columns for unique in unique_keys if not_null.issuperset(unique.columns)]
-    return min(candidates, key=len, default=())

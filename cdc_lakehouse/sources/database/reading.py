@@ -75,8 +75,8 @@ class TableDefinition:
     @functools.cached_property
     def types(self) -> dict[str, ColumnType]:
         """The types of the stored columns, in order. Raises as `parsed` does."""
-        stored = {each.name for each in self.parsed.columns if not each.virtual}
-        return {each.name: each.type for each in apply.created(self.parsed).columns if each.name in stored}
+        kept = {each.name for each in self.parsed.columns if not each.virtual}
+        return {each.name: each.type for each in apply.altered(None, self.parsed.clauses).columns if each.name in kept}
 
     @property
     def key(self) -> tuple[str, ...]:
