@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, tso, utc_now
@@ -20,7 +21,7 @@ from cdc_lakehouse.errors import CdcError, CheckpointError, SourceError
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
-from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
+from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import (
     FILE,
     LANDED,
@@ -60,128 +61,12 @@ _HEAD: Final = 1024 * 1024
 """Bytes of a segment that are searched for its first line."""
 _LOOKED_AT: Final = 16
 """The most segments that are searched."""
-
-
-def _require_commit_ts(run: FeedRun, segments: Sequence[Segment]) -> None:
-    """Raises `SourceError` for a sink without commit-ts, once instead of quarantining every line. When lines were ever
-    decoded, or one of the first files has it, the other files are bad."""
-    lacks_commit_ts = FILE_FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
-    if lacks_commit_ts is None or run.appended().snapshot_id is not None:
-        return
-    looked_at = [segment for segment in segments if segment.size][:_LOOKED_AT]
-    if looked_at and all(lacks_commit_ts(run.raw.head(segment, _HEAD)) for segment in looked_at):
-        raise SourceError(
-            problems.PROBLEMS[problems.NO_COMMIT_TS],
-            feed=run.feed.name,
-            segment=looked_at[0].segment,
-            line=1,
-            advice="then start the feed afresh",
-        )
-
-
-# List the storage sink: only new files when the saved listing state allows it, otherwise all files.
-
-WATCHED_LIMIT: Final = 500
+_WATCHED_LIMIT: Final = 500
 """The most directories that are listed completely in addition: with more of them the whole sink is listed instead."""
-
-
-@dataclass(frozen=True)
-class SinkListing:
-    """A listing with its schema files, the names that the feed takes according to these, and the results of its index
-    files. `since` is the listing state that it began at, None when the whole sink was listed."""
-
-    listing: Listing
-    schemas: sink_files.SchemaFiles
-    taken: TakenNames
-    last: sink_files.LastFiles
-    since: Frontier | None
-
-
-def list_source(run: FeedRun, checkpoint_ts: int, shown_ts: int) -> SinkListing:
-    """List the sink. The checkpoint-ts must have been read before; `shown_ts` is a TSO up to which the source may have
-    gone."""
-    source, frontier = run.feed.storage_sink, run.frontiers.last()
-    watched = _watched(run)
-    reason = _reason_for_all(run, frontier, watched, shown_ts)
-    if frontier is not None and reason is None:
-        found = _found(run, list_new(run.store, source, frontier, watched), checkpoint_ts, frontier)
-        known = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
-        if not found.last.missing.keys() <= known:
-            reason = "an index file names a data file that is not where it is expected"
-        elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
-            reason = "other names of tables are taken, for tables were renamed"
-        else:
-            return found
-    run.log.info("listing the whole sink: %s", reason)
-    return _found(run, list_sink(run.store, source), checkpoint_ts, None)
-
-
-def _found(run: FeedRun, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
-    schemas = sink_files.SchemaFiles(run.feed, run.store, run.history, listing.schemas)
-    taken = TakenNames.of(run.feed.tables, schemas.history, run.last_cut.checkpoint_ts)
-    return SinkListing(listing, schemas, taken, sink_files.check_last_files(run, listing, checkpoint_ts), since)
-
-
-def save_listing_state(run: FeedRun, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
-    """Save the listing state for the next run. Everything that the next run does not list again must have landed."""
-    covered = sink_files.covered_before(checkpoint_ts)
-    # Whether their last files exist is known once the checkpoint has passed them.
-    kept = frozenset(index.directory for index in found.listing.indexes if index.modified >= covered)
-    source, settings = run.feed.storage_sink, settings_digest(run.feed, found.taken.earlier)
-    last = run.frontiers.last()
-    frontier = next_frontier(
-        found.since, found.listing, source, settings, run.clock(), _last_ddl(run.history), kept=kept, unclear=unclear
-    )
-    if last is None or frontier.adds_to(last) or (found.since is None and _is_old(run, last)):
-        run.frontiers.write(frontier)
-
-
-def _reason_for_all(run: FeedRun, frontier: Frontier | None, watched: frozenset[str], shown_ts: int) -> str | None:
-    if frontier is None:
-        return "it is the first time"
-    if not is_of_settings(frontier, run.feed):
-        return "the settings of the source or of its tables have changed"
-    if run.dates:
-        return "dates are decoded again"
-    if frontier.unclear:
-        return "it held files that nothing could be made of"
-    if any(row.error_class == problems.UNREADABLE_DIRECTORY for row in run.quarantine.unresolved()):
-        return "parts of it could not be listed"
-    if _is_old(run, frontier):
-        return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
-    read = commit_time(run.last_cut.checkpoint_ts)
-    if run.last_cut.checkpoint_ts and may_have_expired(run.feed, read, shown_ts):
-        return f"files may have expired since the last cut, of {read:%Y-%m-%d %H:%M} UTC"
-    if len(watched) > WATCHED_LIMIT:
-        return f"{len(watched)} directories have missing or quarantined files"
-    return None
 
 
 def _is_old(run: FeedRun, frontier: Frontier) -> bool:
     return run.clock() - frontier.whole_at >= datetime.timedelta(hours=run.feed.storage_sink.full_listing_hours)
-
-
-def _watched(run: FeedRun) -> frozenset[str]:
-    """Return directories in which files are expected that are not new by their number: those that would close a gap,
-    repaired ones that replace unusable ones, and those whose index file names no last file."""
-    gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
-    rows = run.quarantine.open()
-    known = run.segments.known(row.segment for row in rows)
-    files = {row.segment for row in rows if row.error_class == problems.MISSING_FILE} | known
-    indexes = {row.segment for row in rows if row.error_class == problems.UNREADABLE_INDEX}
-    return frozenset(
-        gaps | {file.rpartition("/")[0] for file in files} | {index.rpartition("/meta/")[0] for index in indexes}
-    )
-
-
-def _last_ddl(history: SchemaHistory) -> dict[str, int]:
-    """Return the last DDL by directory, as recorded by earlier runs: the sink was listed after all of it."""
-    found: dict[str, int] = {}
-    for origin, change in history.changes.items():
-        if change.kind == "statement" and (place := schema_file_at(origin)) is not None:
-            directory, version = place
-            found[directory] = max(found.get(directory, 0), version)
-    return found
 
 
 class Sink(LogSource):
@@ -207,40 +92,126 @@ class Sink(LogSource):
 
     @functools.cached_property
     def _schemas(self) -> sink_files.SchemaFiles:
-        return sink_files.SchemaFiles(self._run.feed, self._run.store, self._run.history, self._list().schemas)
+        return self._schemas_of(self._list())
+
+    def _schemas_of(self, listing: Listing) -> sink_files.SchemaFiles:
+        return sink_files.SchemaFiles(self._run.feed, self._run.store, self._run.history, listing.schemas)
 
     def land(self) -> Landed:
         # In this order the listing contains everything that the checkpoint guarantees.
-        run = self._run
-        source_ts, faults = _shown_checkpoint(run)
-        self._checkpoint_ts = max(source_ts or 0, run.last_cut.checkpoint_ts)
+        run, source, faults = self._run, self._run.feed.storage_sink, list[str]()
+        published, source_ts = run.last_cut.checkpoint_ts, None
+        try:
+            source_ts = read_checkpoint(run.store, run.clock())
+        except CheckpointError as error:
+            faults.append(str(error))
+        if source_ts is not None and source_ts < published and published not in loads_of(run.history).values():
+            fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {source_ts}"
+            faults.append(f"{fault}: nothing new is applied")
+        self._checkpoint_ts = max(source_ts or 0, published)
         # Where the checkpoint cannot be read now, the clock says how long the feed may have stood still.
         shown_ts = self._checkpoint_ts if source_ts is not None else max(self._checkpoint_ts, tso(run.clock()))
-        found = list_source(run, self._checkpoint_ts, shown_ts)
-        listing, self._schemas = found.listing, found.schemas
+        listing, taken, last, since = self._list_due(shown_ts)
         if listing.unknown:
             faults.append(f"not read, because a TiCDC sink has no such files: {listed(listing.unknown, 'file', 5)}")
         require_no_gap(run.feed, run.history, self._schemas.first_ts())
-        files, nameless = _named(listing.data, self._schemas)
+        files: list[DataFile] = []
+        nameless: list[str] = []
+        for file in listing.data:
+            if file.table:
+                files.append(file)
+            elif (change := self._schemas.of(file.directory, file.version)) is not None:
+                files.append(replace(file, database=change.database, table=change.table))
+            else:
+                nameless.append(file.path)
         if nameless:
             faults.append(f"waiting for the schema file that names their table: {listed(nameless, 'file', 1)}")
         # Before anything of this run lands: it is compared with what had landed.
-        sink_files.quarantine_expired(run, files, self._schemas, found.taken, shown_ts, whole=found.since is None)
-        wanted = [file for file in files if found.taken.takes(file.database, file.table)]
+        sink_files.quarantine_expired(run, files, self._schemas, taken, shown_ts, whole=since is None)
+        wanted = [file for file in files if taken.takes(file.database, file.table)]
         wanted, late = _without_summarized(run, wanted)
         if late:
             faults.append(f"not read, because the rows of their date were removed before: {listed(late, 'file', 1)}")
-        source = run.feed.storage_sink
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
-        new = tuple(_new_segments(run, wanted, batches, found.taken))
+        new = tuple(_new_segments(run, wanted, batches, taken))
         if new:
             run.segments.land(new)
             run.log.info("landed %s, up to batch %d", plural(len(new), "segment"), batches.number)
-        sink_files.quarantine_missing(run, listing, found.last, self._schemas)
-        # This is last: when a run dies before, the next one lists from an older state, and finds all of this again.
+        sink_files.quarantine_missing(run, listing, last, self._schemas)
+        # The state of the listing is last: when a run dies before, the next one lists from an older state, and finds
+        # all of this again. Everything that the next run does not list again has landed.
+        covered = sink_files.covered_before(self._checkpoint_ts)
+        # Whether their last files exist is known once the checkpoint has passed them.
+        kept = frozenset(index.directory for index in listing.indexes if index.modified >= covered)
+        # The last DDL by directory, as recorded by earlier runs: the sink was listed after all of it.
+        last_ddl: dict[str, int] = {}
+        for origin, change in run.history.changes.items():
+            if change.kind == "statement" and (place := schema_file_at(origin)) is not None:
+                last_ddl[place[0]] = max(last_ddl.get(place[0], 0), place[1])
+        before, settings = run.frontiers.last(), settings_digest(run.feed, taken.earlier)
         unclear = bool(listing.unknown or nameless or listing.unreadable)
-        save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
+        frontier = next_frontier(since, listing, source, settings, run.clock(), last_ddl, kept=kept, unclear=unclear)
+        if before is None or frontier.adds_to(before) or (since is None and _is_old(run, before)):
+            run.frontiers.write(frontier)
         return Landed(new, tuple(faults), source_ts, len(listing.data))
+
+    def _list_due(self, shown_ts: int) -> tuple[Listing, TakenNames, sink_files.LastFiles, Frontier | None]:
+        """List only new files when the saved listing state allows it, otherwise the whole sink; the checkpoint-ts must
+        have been read before, and `shown_ts` is a TSO up to which the source may have gone. Return the listing, the
+        names that the feed takes according to its schema files, the results of its index files, and the listing state
+        that it began at, None for the whole sink."""
+        run, source = self._run, self._run.feed.storage_sink
+        rows = run.quarantine.open()
+        missing = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
+        # Directories in which files are expected that are not new by their number: those that would close a gap,
+        # repaired ones that replace unusable ones, and those whose index file names no last file.
+        files = {row.segment for row in rows if row.error_class == problems.MISSING_FILE}
+        files |= run.segments.known(row.segment for row in rows)
+        indexes = {row.segment for row in rows if row.error_class == problems.UNREADABLE_INDEX}
+        watched = frozenset({
+            *(gap.directory for gap in index_gaps(run.segments.rows)),
+            *(file.rpartition("/")[0] for file in files),
+            *(index.rpartition("/meta/")[0] for index in indexes),
+        })  # fmt: skip
+        frontier = run.frontiers.last()
+        reason = "it is the first time" if frontier is None else self._reason_for_all(frontier, watched, shown_ts)
+
+        def found(listing: Listing) -> tuple[TakenNames, sink_files.LastFiles]:
+            self._schemas = self._schemas_of(listing)
+            taken = TakenNames.of(run.feed.tables, self._schemas.history, run.last_cut.checkpoint_ts)
+            return taken, sink_files.check_last_files(run, listing, self._checkpoint_ts)
+
+        if frontier is not None and reason is None:
+            listing = list_new(run.store, source, frontier, watched)
+            taken, last = found(listing)
+            if not last.missing.keys() <= missing:
+                reason = "an index file names a data file that is not where it is expected"
+            elif frontier.settings != settings_digest(run.feed, taken.earlier):
+                reason = "other names of tables are taken, for tables were renamed"
+            else:
+                return listing, taken, last, frontier
+        run.log.info("listing the whole sink: %s", reason)
+        listing = self._list()
+        return listing, *found(listing), None
+
+    def _reason_for_all(self, frontier: Frontier, watched: frozenset[str], shown_ts: int) -> str | None:
+        run = self._run
+        if not is_of_settings(frontier, run.feed):
+            return "the settings of the source or of its tables have changed"
+        if run.dates:
+            return "dates are decoded again"
+        if frontier.unclear:
+            return "it held files that nothing could be made of"
+        if any(row.error_class == problems.UNREADABLE_DIRECTORY for row in run.quarantine.unresolved()):
+            return "parts of it could not be listed"
+        if _is_old(run, frontier):
+            return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
+        read = commit_time(run.last_cut.checkpoint_ts)
+        if run.last_cut.checkpoint_ts and may_have_expired(run.feed, read, shown_ts):
+            return f"files may have expired since the last cut, of {read:%Y-%m-%d %H:%M} UTC"
+        if len(watched) > _WATCHED_LIMIT:
+            return f"{len(watched)} directories have missing or quarantined files"
+        return None
 
     def peek(self) -> None:
         run = self._run
@@ -279,8 +250,22 @@ class Sink(LogSource):
 
         def prepare(readable: Sequence[Segment]) -> tuple[DecodeFiles, Mapping[str, str]]:
             layouts = self._layouts(readable)
-            _require_commit_ts(run, [segment for segment in readable if segment.segment not in layouts.reasons])
-            return functools.partial(self._decode, layouts), layouts.reasons
+            _, unknown = layouts
+            lacks_commit_ts = FILE_FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
+            # When lines were ever decoded, or one of the first files has it, the other files are bad. Otherwise the
+            # sink has none, which is said once instead of quarantining every line.
+            if lacks_commit_ts is not None and run.appended().snapshot_id is None:
+                wanted = (each for each in readable if each.size and each.segment not in unknown)
+                looked_at = list(itertools.islice(wanted, _LOOKED_AT))
+                if looked_at and all(lacks_commit_ts(run.raw.head(each, _HEAD)) for each in looked_at):
+                    raise SourceError(
+                        problems.PROBLEMS[problems.NO_COMMIT_TS],
+                        feed=run.feed.name,
+                        segment=looked_at[0].segment,
+                        line=1,
+                        advice="then start the feed afresh",
+                    )
+            return functools.partial(self._decode, layouts), unknown
 
         def find_faults(readable: Sequence[Segment], error: SourceError) -> Mapping[str, str]:
             # A check of each segment does not find all, such as one that is too large.
@@ -296,7 +281,7 @@ class Sink(LogSource):
     def _layouts(self, segments: Sequence[Segment]) -> sink_files.Layouts:
         csv = self._run.feed.storage_sink.csv
         if csv is None or not FILE_FORMATS[self._run.feed.storage_sink.protocol].needs_layout:
-            return sink_files.Layouts()
+            return {}, {}
         return sink_files.find_layouts(self._run, csv, self._schemas, segments)
 
     def _decode(
@@ -305,7 +290,7 @@ class Sink(LogSource):
         run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
 
         def of(segment: Segment) -> SegmentFile:
-            layout, end_ts = layouts.found.get(segment.segment), end_ts_at(segment.landed_at)
+            layout, end_ts = layouts[0].get(segment.segment), end_ts_at(segment.landed_at)
             return SegmentFile(
                 SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
                 segment.segment,
@@ -359,20 +344,18 @@ class Sink(LogSource):
         return SourceState(str(shown), shown > published, shown > last, reason)
 
     def new_dates(self) -> list[str]:
-        # Listed from the frontier, so that the cost of a tick depends on what is new.
-        takes = self._run.feed.tables.takes
-        # Where directories are named by ids, the tables' names are not known here.
-        return sorted({f.feed_date or "" for f in self._new_files() if not f.table or takes(f.database, f.table)})
-
-    def _new_files(self) -> list[DataFile]:
         lake, feed = self._run.lake, self._run.feed
         frontier = Frontiers(lake, feed.name).last()
         if frontier is not None and is_of_settings(frontier, feed):
-            listed = list_new(self._run.store, feed.storage_sink, frontier)
-            return [file for file in listed.data if frontier.is_new(file)]
-        files = self._list().data
-        known = Segments(lake, feed.name).etags(file.path for file in files)
-        return [file for file, etag in zip(files, known, strict=True) if etag != file.etag]
+            # Listed from the frontier, so that the cost of a tick depends on what is new.
+            files = filter(frontier.is_new, list_new(self._run.store, feed.storage_sink, frontier).data)
+        else:
+            data = self._list().data
+            known = Segments(lake, feed.name).etags(file.path for file in data)
+            files = (file for file, etag in zip(data, known, strict=True) if etag != file.etag)
+        # Where directories are named by ids, the tables' names are not known here.
+        takes = feed.tables.takes
+        return sorted({file.feed_date or "" for file in files if not file.table or takes(file.database, file.table)})
 
     def status(self) -> SourceStatus:
         try:
@@ -391,20 +374,6 @@ class Sink(LogSource):
         if not read or checkpoint_ts is None or not may_have_expired(self._run.feed, commit_time(read), checkpoint_ts):
             return said, None
         return said, f"some may have before they were read: the last cut is of {commit_time(read):%Y-%m-%d %H:%M} UTC"
-
-
-def _named(files: Sequence[DataFile], schema_files: sink_files.SchemaFiles) -> tuple[list[DataFile], list[str]]:
-    """Return files with the names of their tables, and the paths of those that no schema file names."""
-    named: list[DataFile] = []
-    nameless: list[str] = []
-    for file in files:
-        if file.table:
-            named.append(file)
-        elif (change := schema_files.of(file.directory, file.version)) is not None:
-            named.append(replace(file, database=change.database, table=change.table))
-        else:
-            nameless.append(file.path)
-    return named, nameless
 
 
 def _without_summarized(run: FeedRun, files: Sequence[DataFile]) -> tuple[list[DataFile], list[str]]:
@@ -429,21 +398,25 @@ def _without_summarized(run: FeedRun, files: Sequence[DataFile]) -> tuple[list[D
     return others, late
 
 
-def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:
-    try:
-        shown = read_checkpoint(run.store, run.clock())
-    except CheckpointError as error:
-        return None, [str(error)]
-    published = run.last_cut.checkpoint_ts
-    if shown < published and published not in loads_of(run.history).values():
-        fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {shown}"
-        return shown, [f"{fault}: nothing new is applied"]
-    return shown, []
-
-
 def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, taken: TakenNames) -> Iterable[Segment]:
-    present = {file.path for file in files}
-    expired = _expired(run, present, taken)
+    """Yield the segments of new and changed files, and those of the dates to decode again. Raises `SourceError` when a
+    date cannot be decoded again completely: its events are replaced."""
+    expired: list[Segment] = []
+    if run.dates:
+        present = {file.path for file in files}
+        dated = run.segments.select((pc.field("kind") == FILE) & pc.field("feed_date").isin(sorted(run.dates)))
+        gone = (row for row in dated if row.segment not in present)
+        expired = [row for row in gone if taken.takes(row.database or "", row.table or "")]
+    archive = run.raw if isinstance(run.raw, Archive) else None
+    for date in sorted(run.dates):
+        lost = [row for row in expired if row.feed_date == date and (archive is None or not archive.has(row))]
+        if lost:
+            raise SourceError(
+                f"{date} cannot be decoded again: {len(lost)} of its segments are no longer in the source",
+                feed=run.feed.name,
+                segment=lost[0].segment,
+                advice="restore them; the events that were decoded before are still there and were not touched",
+            )
     appended = functools.cache(run.appended)
     known = run.segments.etags(file.path for file in files)
     new = [file for file, etag in zip(files, known, strict=True) if etag != file.etag or file.feed_date in run.dates]
@@ -459,25 +432,3 @@ def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, tak
         )  # fmt: skip
     for row in expired:
         yield replayed_segment(row, batches.of_file(row.size), appended(), run.landed_at)
-
-
-def _expired(run: FeedRun, present: set[str], taken: TakenNames) -> list[Segment]:
-    """Return the segments of the dates to decode again that the source no longer has. Raises `SourceError` when a date
-    cannot be decoded again completely: its events are replaced."""
-    if not run.dates:
-        return []
-    dated = run.segments.select((pc.field("kind") == FILE) & pc.field("feed_date").isin(sorted(run.dates)))
-    expired = [row for row in dated if row.segment not in present and taken.takes(row.database or "", row.table or "")]
-    archive = run.raw if isinstance(run.raw, Archive) else None
-    for date in sorted(run.dates):
-        gone = [
-            row.segment for row in expired if row.feed_date == date and not (archive is not None and archive.has(row))
-        ]
-        if gone:
-            raise SourceError(
-                f"{date} cannot be decoded again: {len(gone)} of its segments are no longer in the source",
-                feed=run.feed.name,
-                segment=gone[0],
-                advice="restore them; the events that were decoded before are still there and were not touched",
-            )
-    return expired

@@ -6,11 +6,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -71,13 +70,36 @@ def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
     none."""
     if cut.kind != FILE or cut.state != DECODED or not cut.events or cut.quarantined != 1:
         return ()
-    later = _later(run.segments, cut)
-    firsts = [n for n, each in enumerate(later) if _first_ts(each) <= _first_ts(cut)][:_LOOKED_AT]
+
+    def place(segment: Segment) -> tuple[int, str, int]:
+        return segment.table_version or 0, segment.feed_date or "", segment.file_index or 0
+
+    def is_later(segment: Segment) -> bool:
+        if place(segment)[:2] == place(cut)[:2] and segment.dispatcher != cut.dispatcher:
+            # Each dispatcher numbers its own files.
+            before, after = cut.modified_at, segment.modified_at
+            return before is not None and after is not None and after > before
+        return place(segment) > place(cut)
+
+    same_table = (pc.field("database") == cut.database) & (pc.field("table") == cut.table)
+    decoded = (pc.field("kind") == FILE) & (pc.field("state") == DECODED) & (pc.field("events") > 0)
+    found = run.segments.select(decoded & same_table)
+    later = [each for each in found if each.physical_partition == cut.physical_partition and is_later(each)]
+    # Those of each dispatcher in the order in which it wrote them.
+    later.sort(key=lambda segment: (segment.dispatcher or "", place(segment)))
+    firsts = [n for n, each in enumerate(later) if (each.min_commit_ts or 0) <= (cut.min_commit_ts or 0)]
     content = _content(run.raw, cut) if firsts else None
     if content is None or content.endswith(_LINE_ENDS):
         return ()
     source = run.feed.storage_sink
-    for first in firsts:
+
+    def is_cut_off_there(row: Quarantined, content: bytes) -> bool:
+        # All lines before it are valid.
+        raw = row.raw
+        ends = raw is not None and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
+        return raw is not None and ends and 0 < len(raw) < problems.RAW_LIMIT
+
+    for first in firsts[:_LOOKED_AT]:
         contents: list[bytes] = []
         for each in later[first : first + _FILES]:
             redelivered = _content(run.raw, each) if each.dispatcher == later[first].dispatcher else None
@@ -85,49 +107,15 @@ def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
                 row for row in (run.quarantine.rows if each.quarantined else ())
                 if row.segment == each.segment and row.state != "replayed"
             ]  # fmt: skip
-            if redelivered is None or not all(_is_cut_off_there(row, redelivered) for row in bad):
+            if redelivered is None or not all(is_cut_off_there(row, redelivered) for row in bad):
                 break
             contents.append(redelivered)
             if FILE_FORMATS[source.protocol].redelivers(content, contents, source.csv):
                 return later[first : first + len(contents)]
-            if bad or _first_ts(each) > (cut.max_commit_ts or 0) or sum(map(len, contents)) > SEGMENT_LIMIT:
+            is_beyond = (each.min_commit_ts or 0) > (cut.max_commit_ts or 0)
+            if bad or is_beyond or sum(map(len, contents)) > SEGMENT_LIMIT:
                 break
     return ()
-
-
-def _later(segments: Segments, cut: Segment) -> list[Segment]:
-    """Return the later segments of the table, those of each dispatcher in the order in which it wrote them."""
-    same_table = (pc.field("database") == cut.database) & (pc.field("table") == cut.table)
-    decoded = (pc.field("kind") == FILE) & (pc.field("state") == DECODED) & (pc.field("events") > 0)
-    found = [
-        segment
-        for segment in segments.select(decoded & same_table)
-        if segment.physical_partition == cut.physical_partition and _is_later(segment, cut)
-    ]
-    return sorted(found, key=lambda segment: (segment.dispatcher or "", _place(segment)))
-
-
-def _first_ts(segment: Segment) -> int:
-    return segment.min_commit_ts or 0
-
-
-def _is_later(segment: Segment, cut: Segment) -> bool:
-    if _place(segment)[:2] == _place(cut)[:2] and segment.dispatcher != cut.dispatcher:
-        # Each dispatcher numbers its own files.
-        before, after = cut.modified_at, segment.modified_at
-        return before is not None and after is not None and after > before
-    return _place(segment) > _place(cut)
-
-
-def _place(segment: Segment) -> tuple[int, str, int]:
-    return segment.table_version or 0, segment.feed_date or "", segment.file_index or 0
-
-
-def _is_cut_off_there(row: Quarantined, content: bytes) -> bool:
-    """Whether a bad line is the end of a file that was itself cut off: all lines before it are valid."""
-    raw = row.raw
-    ends = raw is not None and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
-    return raw is not None and ends and 0 < len(raw) < problems.RAW_LIMIT
 
 
 def _content(raw: SourceFiles, segment: Segment) -> bytes | None:
@@ -154,7 +142,8 @@ class SchemaFiles:
         self._recorded = recorded
         self._listed = tuple(listed)
         self._read: dict[str, SchemaChange] = {}
-        self._absent_from_rows: dict[tuple[str, int], frozenset[str]] = {}
+        self.absent_from_rows: dict[tuple[str, int], frozenset[str]] = {}
+        """By directory and version: the columns that rows were seen to lack."""
 
     def changes(self, upto: int | None) -> tuple[list[SchemaChange], list[Rejected]]:
         """Return the changes up to a commit-ts that are not recorded, or are recorded differently, and the unusable
@@ -172,10 +161,6 @@ class SchemaFiles:
                 what = file.path, None, problems.BAD_SCHEMA_FILE, error.advised, None
                 rejected.append(Rejected(*what, database, table))
         return changes, rejected
-
-    def mark_absent_from_rows(self, directory: str, version: int, columns: Iterable[str]) -> None:
-        """Mark columns that the rows of a version were seen to lack."""
-        self._absent_from_rows[directory, version] = frozenset(columns)
 
     def of(self, directory: str, version: int) -> SchemaChange | None:
         """Return the schema of a table's directory at a version; None when no usable file has it."""
@@ -233,7 +218,7 @@ class SchemaFiles:
         names = self._feed.settings_of(change.database, change.table).virtual_columns
         configured = {name.lower() for name in names or ()}
         place = paths.schema_file_at(change.origin)
-        seen = self._absent_from_rows.get(place, frozenset()) if place else frozenset()
+        seen = self.absent_from_rows.get(place, frozenset()) if place else frozenset()
 
         def virtual(column: SourceColumn) -> Literal["configured", "seen"] | None:
             if column.name.lower() in configured:
@@ -319,8 +304,21 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
         for index in listing.indexes
         if index.modified < covered and (passed <= index.modified or index.path in before)
     ]
+
+    def named_by(index: paths.IndexFile) -> tuple[str | None, str | None]:
+        """Return the last file, or why it is unknown; neither when the index file is gone since it was listed."""
+        try:
+            return paths.read_index(run.store, index), None
+        except ObjectMissingError:
+            return None, None
+        except SourceError as error:
+            if error.segment is None:
+                raise  # The whole store cannot be read.
+            run.log.warning("%s", error)
+            return None, f"whether the last data file is there is not known: {error.advised}"
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        named = dict(zip(indexes, pool.map(functools.partial(_named_by, run.store, run.log), indexes), strict=True))
+        named = dict(zip(indexes, pool.map(named_by, indexes), strict=True))
     last = {path: index for index, (path, _) in named.items() if path is not None}
     seen = {*run.segments.known(last), *(file.path for file in listing.data)}
     listed = {index.path for index in listing.indexes}
@@ -337,19 +335,6 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
     )
 
 
-def _named_by(store: ObjectStore, log: logging.Logger, index: paths.IndexFile) -> tuple[str | None, str | None]:
-    """Return the last file, or why it is unknown; neither when the index file has disappeared since it was listed."""
-    try:
-        return paths.read_index(store, index), None
-    except ObjectMissingError:
-        return None, None
-    except SourceError as error:
-        if error.segment is None:
-            raise  # The whole store cannot be read.
-        log.warning("%s", error)
-        return None, f"whether the last data file is there is not known: {error.advised}"
-
-
 def _is_gone(store: ObjectStore, path: str) -> bool:
     """Whether the file is missing, and not only in a directory that could not be listed."""
     try:
@@ -360,13 +345,7 @@ def _is_gone(store: ObjectStore, path: str) -> bool:
 
 
 def quarantine_expired(
-    run: FeedRun,
-    files: Sequence[DataFile],
-    schemas: SchemaFiles,
-    taken: TakenNames,
-    checkpoint_ts: int,
-    *,
-    whole: bool,
+    run: FeedRun, files: Sequence[DataFile], schemas: SchemaFiles, taken: TakenNames, checkpoint_ts: int, *, whole: bool
 ) -> None:
     """Quarantine the tables of which files may have expired before they were read, and resolve those that are complete
     again. Only a listing of the whole sink shows which, against what had landed before it: this is committed before
@@ -470,12 +449,8 @@ _FILES_READ: Final = 5
 _SMALLEST_TSO: Final = 1 << 40
 
 
-@dataclass
-class Layouts:
-    """The layouts of segments, or the reasons why they have none."""
-
-    found: dict[str, Layout] = field(default_factory=dict[str, Layout])
-    reasons: dict[str, str] = field(default_factory=dict[str, str])
+Layouts = tuple[Mapping[str, Layout], Mapping[str, str]]
+"""The layouts of segments, and the reasons why others have none."""
 
 
 @dataclass
@@ -491,8 +466,13 @@ class _Columns:
 
 def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
     """Find the layouts of CSV segments. Raises `SourceError` when no row of a new feed fits the configured options."""
-    layouts = Layouts()
-    groups = _groups(segments)
+    groups: dict[tuple[str, int], list[Segment]] = {}
+    for segment in segments:
+        assert segment.table_version is not None, segment.segment
+        directory = paths.table_directory(segment.segment, segment.table_version)
+        groups.setdefault((directory, segment.table_version), []).append(segment)
+    layouts: dict[str, Layout] = {}
+    reasons: dict[str, str] = {}
     mistakes: dict[str, str] = {}
     changes = {place: files.of(*place) for place in groups}
 
@@ -510,12 +490,12 @@ def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments
         if columns.mistake is not None:
             mistakes[names[0]] = columns.mistake
         if columns.layout is None:
-            layouts.reasons |= dict.fromkeys(names, columns.reason)
+            reasons |= dict.fromkeys(names, columns.reason)
             continue
-        layouts.found |= dict.fromkeys(names, columns.layout)
+        layouts |= dict.fromkeys(names, columns.layout)
         if columns.by_header and (change := changes[place]) is not None:
             missing = {column.name for column in change.columns} - set(columns.layout.names)
-            files.mark_absent_from_rows(*place, missing)
+            files.absent_from_rows[place] = frozenset(missing)
     fresh = DECODED not in run.segments.rows["state"].unique().to_pylist()
     if fresh and len(mistakes) == len(groups) > 0:
         segment, mistake = min(mistakes.items())
@@ -525,35 +505,23 @@ def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments
             segment=segment,
             advice="correct source.csv in the configuration to what the changefeed has",
         )
-    return layouts
-
-
-def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segment]]:
-    groups: dict[tuple[str, int], list[Segment]] = {}
-    for segment in segments:
-        assert segment.table_version is not None, segment.segment
-        directory = paths.table_directory(segment.segment, segment.table_version)
-        groups.setdefault((directory, segment.table_version), []).append(segment)
-    return groups
+    return layouts, reasons
 
 
 def _candidates(feed: FeedConfig, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
     """Yield the columns that rows may have, the most certain first."""
     names = tuple(column.name for column in change.columns)
+    visible = tuple(name for name in names if not name.lower().startswith("_v$_"))
     yield names
     configured = feed.settings_of(change.database, change.table).virtual_columns
     if configured is not None:
         virtual = {name.lower() for name in configured}
-        yield tuple(name for name in names if name.lower() not in virtual and not _is_hidden(name))
+        yield tuple(name for name in visible if name.lower() not in virtual)
     version = files.versions.get((TableName(change.database, change.table), change.commit_ts))
     if version is not None:
         carried = {column.name for column in version.carried}
         yield tuple(name for name in names if name in carried)
-    yield tuple(name for name in names if not _is_hidden(name))
-
-
-def _is_hidden(name: str) -> bool:
-    return name.lower().startswith("_v$_")
+    yield visible
 
 
 _FirstRow = tuple[Sequence[str] | None, Sequence[str | None] | None]
@@ -594,7 +562,13 @@ def _columns(
         possible = list(candidates) if possible is None else possible
         if fitting := [names for names in possible if len(names) == values]:
             return _Columns(Layout(fitting[0], options.output_handle_key))
-        found.layout, found.reason = None, _nothing_fits(change, values)
+        schema = f"the schema file of version {change.commit_ts} {plural(len(known), 'column')}"
+        found.layout, found.reason = None, f"the rows have {plural(values, 'value')}, {schema}"
+        if values < len(known):
+            found.reason += (
+                ", and nothing in the log says which are virtual generated columns, which TiCDC does not write: name "
+                f'them in tables.settings."{change.database}.{change.table}".virtual_columns'
+            )
     return found
 
 
@@ -617,15 +591,3 @@ def _mistake(options: CsvOptions, fields: Sequence[str | None], extra: int) -> s
     if not options.output_handle_key and extra == 1:
         return "the rows have one value too many: see whether the changefeed has set output-handle-key"
     return None
-
-
-def _nothing_fits(change: SchemaChange, values: int) -> str:
-    total = len(change.columns)
-    schema = f"the schema file of version {change.commit_ts} {plural(total, 'column')}"
-    counts = f"the rows have {plural(values, 'value')}, {schema}"
-    if values >= total:
-        return counts
-    return (
-        f"{counts}, and nothing in the log says which are virtual generated columns, which TiCDC does not write: name "
-        f'them in tables.settings."{change.database}.{change.table}".virtual_columns'
-    )
