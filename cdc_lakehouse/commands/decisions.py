@@ -24,7 +24,6 @@ from cdc_lakehouse.decoders.problems import (
     BAD_TABLE_OF_DUMP,
     EXPIRED_FILES,
     MISSING_FILE,
-    NOT_LOOKED_AT,
     UNREADABLE_DIRECTORY,
     UNREADABLE_INDEX,
 )
@@ -43,7 +42,6 @@ _MISSING_INPUT: Final = {
     MISSING_FILE: "its rows are missing from the tables until the file is there",
     EXPIRED_FILES: "what the table's files of that time held, if there were any, is missing from it",
     UNREADABLE_DIRECTORY: "the rows of all its files are missing from the tables until it can be listed",
-    NOT_LOOKED_AT: "nobody knows how many of its records are missing from the tables",
     BAD_SCHEMA_FILE: "its statement is not carried out, and a table with files of its version stays held",
     BAD_TABLE_OF_DUMP: "rows of the dump are missing from the table",
 }

@@ -73,7 +73,6 @@ NO_IS_UPDATE: Final = "NoIsUpdate"
 NOT_A_ROW_CHANGE: Final = "NotARowChange"
 NO_ROW: Final = "NoRow"
 WRONG_TABLE: Final = "WrongTable"
-NOT_LOOKED_AT: Final = "NotLookedAt"
 NOT_A_DUMP_ROW: Final = "NotADumpRow"
 NOT_A_VALUE: Final = "NotAValue"
 NOT_IN_CHARSET: Final = "NotInCharset"
@@ -93,7 +92,6 @@ PROBLEMS: Final = {
     NO_IS_UPDATE: "the record does not say true or false where is-update stands (csv with output-old-value)",
     NOT_A_ROW_CHANGE: "the record is not an INSERT, UPDATE or DELETE",
     NO_ROW: "the message does not hold exactly one row of texts, with its types and key, as TiCDC writes it",
-    NOT_LOOKED_AT: "the file went before its records that cannot be used were listed; those that can be used are in",
     WRONG_TABLE: "the record is of another table than its path",
     BEHIND_WATERMARK: "the row or statement is at or below a watermark of its partition, which promised that all such "
     "had been sent, and it has not come before: another changefeed writes to the topic, or this one began again at an "

@@ -387,9 +387,7 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     holds = synthetic.write_moved_rows(lives, holds) | holds
     same_settings = run.settings == cut.settings
     misfits = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
-    news = News(
-        feed, history, run.segments, misfits, cut, upto, same_settings, run.shows, lambda: run.appended().snapshots
-    )
+    news = News(feed, history, run.segments, misfits, cut, upto, same_settings, run.shows, run.appended)
     changed, refused = find_changed_tables(tables, news, lives, holds, run.rebuild)
     waiting: tuple[TableName, ...] = ()
     if only is not None:

@@ -27,6 +27,7 @@ from cdc_lakehouse.lake.tables.segments import (
     IS_REPLACED,
     OFFSETS,
     REPAIR,
+    Appended,
     Segment,
     Segments,
     applied_content,
@@ -166,7 +167,7 @@ def _changes(
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
     contents = (applied_content(segment, batch) for segment in redecoded)
     earlier = frozenset(id for id in contents if id is not None)
-    if earlier and not earlier <= news.snapshots():
+    if earlier and not earlier <= news.appended().snapshots:
         rebuild, redecoded, earlier = True, (), frozenset()
     return TableChanges(number, table, state, applied, upto, rebuild, redecoded, earlier, recompute)
 
@@ -197,7 +198,7 @@ def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> st
 class News:
     """What is new between the last cut and a checkpoint-ts: which tables the new segments and the new history can
     concern. `misfits` are the open rows of the quarantine that their tables cannot take, `shows` says whether the cut
-    shows a table, `snapshots` are those of `events` that exist."""
+    shows a table, `appended` what is in `events`."""
 
     feed: FeedConfig
     history: History
@@ -207,7 +208,7 @@ class News:
     checkpoint_ts: int
     same_settings: bool
     shows: Callable[[Incarnation], bool]
-    snapshots: Callable[[], frozenset[int]]
+    appended: Callable[[], Appended]
 
     @property
     def everywhere(self) -> bool:
@@ -223,7 +224,11 @@ class News:
             # Segments that were decoded before and exceeded the checkpoint at that time.
             began = pc.field("min_commit_ts") <= self.checkpoint_ts
             concerned = concerned | ((pc.field("max_commit_ts") > cut.checkpoint_ts) & began)
-        rows = self.segments.rows.filter((pc.field("state") == DECODED) & concerned)
+        concerned = (pc.field("state") == DECODED) & concerned
+        if waiting := self.segments.landed_batches:
+            # Events are in of a file that was gone before the run after the one that had appended it.
+            concerned = concerned | pc.field("batch").isin(sorted(waiting & self.appended().unmarked))
+        rows = self.segments.rows.filter(concerned)
         names = rows.group_by(["kind", "database", "table"]).aggregate([]).to_pylist()
         if any(row["kind"] == OFFSETS for row in names):
             return None

@@ -28,7 +28,7 @@ from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, value_format
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
-from cdc_lakehouse.pipeline.run import FeedRun, append_files, load_changes, loads_of, not_looked_at, require_no_gap
+from cdc_lakehouse.pipeline.run import FeedRun, append_files, load_changes, loads_of, require_no_gap
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, Source
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
 from cdc_lakehouse.sources.dump.directory import read_dump
@@ -221,9 +221,7 @@ class DumpSource(Source):
                 landed_at=self._run.landed_at,
             )  # fmt: skip
 
-    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        if not append:
-            return self._rejected(segments)
+    def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         faults = dict.fromkeys(self._missing(segments), self._gone or f"the dump has it no longer: {_WAY_OUT}")
         return append_files(
             self._run,
@@ -233,15 +231,7 @@ class DumpSource(Source):
             lambda readable, error: {s.segment: error.advised for s in readable if s.segment == error.segment},
         )
 
-    def _rejected(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        """Return what was rejected in a batch that is in `events`; for files that are gone since, that it is not
-        known."""
-        missing = self._missing(segments)
-        rejected = not_looked_at([segment for segment in segments if segment.segment in missing])
-        decoded = self._decode(None, segments)
-        return decoded.counted(segments), [*rejected, *decoded.rejected]
-
-    def _decode(self, writer: EventWriter | None, segments: Sequence[Segment]) -> DecodedFiles:
+    def _decode(self, writer: EventWriter, segments: Sequence[Segment]) -> DecodedFiles:
         files = [self._file(segment) for segment in segments if segment.segment in self._files]
         if not files:
             return DecodedFiles()

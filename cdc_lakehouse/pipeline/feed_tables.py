@@ -5,7 +5,6 @@ names belong to it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -63,12 +62,6 @@ class TakenNames:
         unknown = ((each.name, each.previous_name) for each in reversed(history.versions) if not each.incarnation)
         names.update(old for new, old in unknown if old and (new in names or _takes(tables, new)))
         return cls(tables, frozenset(name.folded for name in names if not _takes(tables, name)))
-
-    @property
-    def digest(self) -> str:
-        """A digest that differs when other names are taken."""
-        names = (self.tables.include, self.tables.exclude, sorted(name.identity for name in self.earlier))
-        return hashlib.sha256(repr(names).encode()).hexdigest()[:16]
 
     def takes(self, database: str, table: str) -> bool:
         return self.takes_name(TableName(database, table))

@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
 
 from cdc_lakehouse.changelog.history import Incarnation
@@ -21,7 +21,7 @@ from cdc_lakehouse.changelog.positions import is_commit_ts, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.feed import LABELS
-from cdc_lakehouse.decoders.problems import NOT_LOOKED_AT, PROBLEMS, Rejected
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -34,15 +34,7 @@ from cdc_lakehouse.lake.tables.events import Events, EventWriter
 from cdc_lakehouse.lake.tables.lease import Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
-from cdc_lakehouse.lake.tables.segments import (
-    Appended,
-    Archive,
-    Segment,
-    Segments,
-    SourceFiles,
-    moved_segment,
-    replayed_segment,
-)
+from cdc_lakehouse.lake.tables.segments import Appended, Archive, Segment, Segments, SourceFiles, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.holds import Holds, find_holds
@@ -264,14 +256,7 @@ def find_unreadable(raw: SourceFiles, segments: Sequence[Segment]) -> dict[str, 
         return {path: reason for path, reason in pool.map(look, segments) if reason is not None}
 
 
-def not_looked_at(segments: Sequence[Segment]) -> list[Rejected]:
-    """Return quarantine rows for segments of which it is not known what was rejected in them."""
-    message = PROBLEMS[NOT_LOOKED_AT]
-    return [Rejected(s.segment, None, NOT_LOOKED_AT, message, None, s.database, s.table) for s in segments]
-
-
-DecodeFiles = Callable[[EventWriter | None, Sequence[Segment]], DecodedFiles]
-"""Decodes files; without a writer their events are in `events` already."""
+DecodeFiles = Callable[[EventWriter, Sequence[Segment]], DecodedFiles]
 
 
 def append_files(
@@ -322,7 +307,8 @@ def _decode_isolated(
 def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mapping[str, str]]) -> Sequence[Segment]:
     """Split a batch. Segments with a fault stay in it, and every run tries them again; the rest move to a new batch,
     because a batch is decoded as a whole. So do segments that an earlier run has landed: batch numbers rise in the
-    order of commits, and tables look for batches after the one that they have applied.
+    order of commits, and tables look for batches after the one that they have applied. What that run has appended of
+    them and not marked as decoded is replaced.
 
     `faults` maps error classes to reasons by segment. Returns the segments to decode now; writes `quarantine` and
     `segments`."""
@@ -341,7 +327,12 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
         return segments
     deferred = {row.segment for row in rejected}
     batch = run.segments.batch + 1
-    rest = [moved_segment(s, batch, is_new=is_new) for s in segments if s.segment not in deferred]
+    appended = run.events.appended
+    rest = [
+        replace(s, batch=batch) if is_new else replayed_segment(s, batch, appended, s.landed_at)
+        for s in segments
+        if s.segment not in deferred
+    ]
     if rest:
         run.segments.land(rest)
     return rest

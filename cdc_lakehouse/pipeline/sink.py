@@ -41,7 +41,6 @@ from cdc_lakehouse.pipeline.run import (
     find_unreadable,
     join_at_tso,
     loads_of,
-    not_looked_at,
     require_no_gap,
 )
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
@@ -224,25 +223,7 @@ class Sink(LogSource):
     def join_point(self, position: DumpPosition) -> JoinPoint:
         return join_at_tso(self._run.feed.name, position)
 
-    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        if append:
-            return self._append(segments)
-        try:
-            return self._rejected(segments)
-        except SourceError as error:
-            if error.segment is None:
-                raise
-            # A run ended right after its commit, and files expired before this one: their events are in, and the batch
-            # must not wait forever. Whether they had bad lines is unknown, so each gets a row that says so.
-            gone = find_unreadable(self._run.raw, segments)
-            if not gone:
-                raise
-        rest = [segment for segment in segments if segment.segment not in gone]
-        unknown = [segment for segment in segments if segment.segment in gone]
-        decoded, rejected = self._rejected(rest) if rest else ([], [])
-        return [*decoded, *unknown], [*not_looked_at(unknown), *rejected]
-
-    def _append(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run = self._run
         faults = run.raw.keep(segments)
         if run.raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
@@ -274,19 +255,13 @@ class Sink(LogSource):
 
         return append_files(run, segments, faults, prepare, find_faults)
 
-    def _rejected(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        found = self._decode(self._layouts(segments), None, segments)
-        return found.counted(segments), found.rejected
-
     def _layouts(self, segments: Sequence[Segment]) -> sink_files.Layouts:
         csv = self._run.feed.storage_sink.csv
         if csv is None or not FILE_FORMATS[self._run.feed.storage_sink.protocol].needs_layout:
             return {}, {}
         return sink_files.find_layouts(self._run, csv, self._schemas, segments)
 
-    def _decode(
-        self, layouts: sink_files.Layouts, writer: EventWriter | None, segments: Sequence[Segment]
-    ) -> DecodedFiles:
+    def _decode(self, layouts: sink_files.Layouts, writer: EventWriter, segments: Sequence[Segment]) -> DecodedFiles:
         run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
 
         def of(segment: Segment) -> SegmentFile:

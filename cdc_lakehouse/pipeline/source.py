@@ -56,12 +56,11 @@ class Source(abc.ABC):
         `SourceUnreachableError`, and `SourceError` when the source as a whole cannot be used."""
 
     @abc.abstractmethod
-    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         """Append the events of the landed segments of one batch to `events`, in one commit with the batch's number.
 
-        Without `append` they are already in, and a run ended before it could record its other findings: the segments
-        are read again for those. Returns the segments that are now decoded (they may have moved to a later batch; the
-        others wait, with rows in the quarantine), and what was rejected in them."""
+        Returns the segments that are now decoded (they may have moved to a later batch; the others wait, with rows in
+        the quarantine), and what was rejected in them."""
 
     def land_left_out(self) -> Sequence[Segment]:
         """Land segments again whose left-out rows are wanted now: decoding may reveal that a taken table had another

@@ -359,11 +359,10 @@ def _purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
 
 
 def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[Segment]) -> Decoded:
-    """Append, quarantine, count and mark a batch. The commit that appends a batch sets its number in the table's
-    properties: a run that finds it there without the rest continues like one that has just committed."""
+    """Append, quarantine, count and mark a batch. One that an earlier run appended and did not mark is decoded again, in
+    the place of its events: what could not be used in it is not known otherwise."""
     run.events.ensure()
-    append = batch not in run.events.appended.unmarked
-    segments, rejected = source.decode(segments, append=append)
+    segments, rejected = source.decode(segments)
     if not segments:
         return Decoded()
     batch, names = segments[0].batch, {segment.segment for segment in segments}

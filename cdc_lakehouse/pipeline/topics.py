@@ -30,7 +30,6 @@ from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.decoding import fits_driver
-from cdc_lakehouse.lake.tables.events import discard_events
 from cdc_lakehouse.lake.tables.records import (
     LandedBatch,
     LandedSegment,
@@ -161,7 +160,7 @@ class RecordSource(LogSource):
 
     def land(self) -> Landed:
         # Left-out segments come first: redelivered messages are recognized by what was decoded before them.
-        new = [*self.land_left_out(), *self._land_with_other_tables()]
+        new = [*self.land_left_out(), *self._land_passed()]
         last = landed_state(self._run.lake, self._run.feed.name).last
         # The last run may have ended between its records and their segments.
         known = self._run.segments.known(landed.segment for landed in last.segments)
@@ -245,27 +244,14 @@ class RecordSource(LogSource):
             self._require_records(rows)
         return self._land_anew([replace(row, landed_at=landed_at or row.landed_at) for row in rows])
 
-    def _land_with_other_tables(self) -> list[Segment]:
-        """Land segments again whose events were committed by a run that took other tables and ended before recording
-        that: which rows it left out is unknown. So do those that another batch has passed, as one of a dump can: the
-        numbers of batches rise from commit to commit."""
+    def _land_passed(self) -> list[Segment]:
+        """Land batches again that the run before has appended and not marked as decoded, and those that another batch
+        has passed, as one of a dump can: the numbers of batches rise from commit to commit."""
         run, undecoded = self._run, self._run.segments.undecoded(OFFSETS)
-        if not undecoded:
+        if not undecoded or min(undecoded) > run.appended().newest:
             return []
-        appended, digest = run.appended(), None
-        others: set[int] = set()
-        for batch in undecoded:
-            if batch not in appended.unmarked:
-                others |= {batch} if batch <= appended.newest else set()
-                continue
-            digest = self._taken().digest if digest is None else digest
-            others |= {batch} if appended.unmarked[batch] != digest else set()
-        if not others:
-            return []
-        run.log.info(
-            "decoding again from batch %d: other tables are taken, or later batches were committed", min(others)
-        )
-        return self._land_behind(segments for batch, segments in undecoded.items() if batch >= min(others))
+        run.log.info("decoding again from batch %d: it, or a later one, was committed", min(undecoded))
+        return self._land_behind(undecoded.values())
 
     def _land_behind(self, batches: Iterable[Sequence[Segment]]) -> list[Segment]:
         """Land batches that are not decoded again, each separately: what they redeliver is recognized by the rows of
@@ -302,7 +288,7 @@ class RecordSource(LogSource):
             advice="they were removed by maintenance.keep_records_days; their events are there and were not touched",
         )
 
-    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, taken = self._run, self._taken()
         landed = {each.record_batch: each.landed_at for each in segments if each.record_batch is not None}
         batches, landed_ms = sorted(landed), {number: round(at.timestamp() * 1000) for number, at in landed.items()}
@@ -320,10 +306,9 @@ class RecordSource(LogSource):
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         parallel = 1 if spark is None else spark.sparkContext.defaultParallelism
         records = record_reader(run.lake, run.feed.name, wanted, parallel)
-        write = run.events.writer().write if append else discard_events
+        write = run.events.writer().write
         data_files, found = changes_in_tasks(spark, len(records.shares), records.read, topic_format, write)
-        if append:
-            run.events.commit(data_files, segments, taken.digest)
+        run.events.commit(data_files, segments)
         for number in batches:
             run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
         replays = sum(finds.replays for finds in found.values())

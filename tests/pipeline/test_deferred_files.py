@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ class _Events:
     def __init__(self) -> None:
         self.appended, self.batches = Appended(), list[int]()
 
-    def writer(self) -> None:
-        return None
+    def writer(self) -> SimpleNamespace:
+        return SimpleNamespace(write=lambda events: list(events) and [])
 
     def commit(self, _: Any, segments: Any) -> None:
         self.batches.append(segments[0].batch)
@@ -46,7 +47,7 @@ def test_a_file_that_is_too_large_waits_with_its_table(
     with (lake.sink / large).open("a") as file:
         file.write("\r\n")
     run, appended = fresh(lake)
-    decoded, rejected = run.source.decode(run.source.land().new, append=True)
+    decoded, rejected = run.source.decode(run.source.land().new)
     assert ([segment.segment for segment in decoded], list(rejected)) == (others, [])
     assert appended == [2] * len(others)
     (row,) = run.quarantine.open()
@@ -59,10 +60,10 @@ def test_a_file_is_judged_by_when_it_landed(lake: TestLake) -> None:
     paths = [sink.file("a"), sink.file("a", at=2 * AHEAD_MS << LOGICAL_BITS)]
     run, _ = fresh(lake)
     landed = [replace(segment, landed_at=DAY) for segment in run.source.land().new]
-    _, rejected = run.source.decode(landed, append=False)
+    _, rejected = run.source.decode(landed)
     assert [(each.segment, each.line, each.error_class) for each in rejected] == [(paths[1], 1, "NoCommitTs")]
     later = [replace(segment, landed_at=DAY + datetime.timedelta(days=1)) for segment in landed]
-    assert list(run.source.decode(later, append=False)[1]) == []
+    assert list(run.source.decode(later)[1]) == []
 
 
 def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> None:
@@ -71,9 +72,9 @@ def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> Non
     run, _ = fresh(lake)
     landed = run.source.land().new
     away = path.rename(lake.sink.with_name("away"))
-    assert run.source.decode(landed, append=True) == ([], [])
+    assert run.source.decode(landed) == ([], [])
     away.rename(path)
     run, appended = fresh(lake)
     ((batch, segments),) = run.segments.undecoded("file").items()
-    decoded, _ = run.source.decode(segments, append=True)
+    decoded, _ = run.source.decode(segments)
     assert (batch, [each.batch for each in decoded], appended) == (1, [2], [2])

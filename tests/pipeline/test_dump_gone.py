@@ -47,11 +47,14 @@ class Events:
 
     @property
     def appended(self) -> Appended:
-        return Appended(max(self.batches, default=0), dict.fromkeys(self.batches, ""))
+        return Appended(max(self.batches, default=0), frozenset(self.batches))
 
     def commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         batch = segments[0].batch
-        assert batch not in self.batches and not any(contents_of(segment.replaces) for segment in segments)
+        assert batch not in self.batches
+        for segment in segments:
+            for replaced, _ in contents_of(segment.replaces):
+                self.batches[replaced].remove(segment.segment)
         self.batches[batch] = list(data_files)
 
     def counts(self, segments: Sequence[Segment]) -> BatchCounts:

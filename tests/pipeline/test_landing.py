@@ -270,7 +270,7 @@ def test_file_that_lands_again_names_the_snapshot_of_its_events(
     _, path = filed(lake)
     lake.run().source.land()
     rows = pa.table({"segment": [path]})
-    unmarked = {} if mark else Appended(1, {1: ""}).as_properties()
+    unmarked = {} if mark else Appended(1, frozenset({1})).as_properties()
     events = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema, properties=unmarked)
     events.append(rows)
     if mark:

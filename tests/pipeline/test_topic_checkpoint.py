@@ -195,9 +195,9 @@ def test_batch_of_a_topic_that_a_dump_has_passed_lands_again_behind_it(tmp_path:
     dumped = Segment(segment="dump", kind="dump", size=9, batch=2, state="decoded", landed_at=NOON)
     lake.run().segments.land([segment, dumped])
     schema = pa.schema([("segment", pa.string())])
-    lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), schema, properties=Appended(2, {}).as_properties())
+    lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), schema, properties=Appended(2).as_properties())
     source: Any = lake.run().source
-    (again,) = source._land_with_other_tables()
+    (again,) = source._land_passed()
     assert (again.segment, again.batch, again.record_batch, again.state) == ("t/0/0-3", 3, 1, "landed")
     source = lake.run().source
-    assert not source._land_with_other_tables()
+    assert not source._land_passed()

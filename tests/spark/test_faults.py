@@ -103,8 +103,8 @@ def test_value_of_64_mib_is_written_and_changed(new_lake: Callable[..., TestLake
         assert lake.rows("a") == rows
 
 
-def test_file_gone_before_its_invalid_rows_were_read_is_listed(new_lake: Callable[..., TestLake]) -> None:
-    """The run has appended its events, and was killed."""
+def test_file_gone_after_its_run_was_killed_is_listed(new_lake: Callable[..., TestLake]) -> None:
+    """The run has appended its events."""
     lake = new_lake(source=CSV, policy=SKIP)
     sink = two_tables(lake)
     place = sink.rows("d/large", 1, row("I", "large", 6, "2", "2", '"x"'), "garbage", index=2)
@@ -114,7 +114,7 @@ def test_file_gone_before_its_invalid_rows_were_read_is_listed(new_lake: Callabl
     place.unlink()
     lake.go_through()
     assert lake.rows("large") == [(1, 1, "large2"), (2, 2, "x")]
-    assert [each["error_class"] for each in lake.machinery("quarantine")] == ["NotLookedAt"]
+    assert [each["error_class"] for each in lake.machinery("quarantine")] == ["UnreadableSegment"]
 
 
 @pytest.mark.in_turn

@@ -20,7 +20,7 @@ from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LI
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.events import EventWriter, discard_events
+from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.sources.object_store import SegmentRef
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ def decode_segments(
     files: Sequence[SegmentFile],
     read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
     decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
-    writer: EventWriter | None,
+    writer: EventWriter,
 ) -> DecodedFiles:
-    """Decode files; without a writer only to find rejected records.
+    """Decode files.
 
     `read` yields segments with their contents in tasks; `decode` yields batches with the columns of
     `event_schema.DECODED` for a DuckDB connection, a content and a file's context."""
@@ -94,7 +94,7 @@ def _decode(
     read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
     decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
     files: Mapping[str, SegmentFile],
-    writer: EventWriter | None,
+    writer: EventWriter,
     segments: Sequence[SegmentRef],
 ) -> Iterator[DecodedFiles]:
     """Decode the segments of a task, one after the other."""
@@ -117,8 +117,7 @@ def _decode(
                         yield _events(sound, file)
                 found.rejected += bad.listed()
 
-    write = discard_events if writer is None else writer.write
-    found.data_files += write(events())
+    found.data_files += writer.write(events())
     yield found
 
 

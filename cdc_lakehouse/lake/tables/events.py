@@ -54,13 +54,6 @@ _REPEATED: Final = ("schema_name", "table_name", "segment", "feed_date")
 """Columns with a single value in each file of a sink."""
 
 
-def discard_events(events: Iterable[pa.RecordBatch]) -> list[str]:
-    """Make events and write none of them, where they are in the table already."""
-    for _ in events:
-        pass
-    return []
-
-
 @dataclass(frozen=True)
 class EventWriter:
     """Writes events in tasks."""
@@ -284,10 +277,10 @@ class Events:
         """The batches in the table, as this run found and left them."""
         return Appended.of(self._lake.load(self.identifier))
 
-    def commit(self, data_files: Sequence[str], segments: Sequence[Segment], settings: str | None = None) -> None:
+    def commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         """Add what tasks wrote of a batch's segments, in the place of the earlier events of those that have such; of a
         file whose content is another one, in the place of those with a commit-ts that it has, too.
-        Readers see all of it at once. `settings`: a digest of those that decided which events there are.
+        Readers see all of it at once.
 
         Raises `ConcurrentRunError` when the run has lost its lease or another run has committed a batch since this one
         looked, and TransientError where another writer has changed the table just now."""
@@ -299,8 +292,7 @@ class Events:
         again = [segment for segment in segments if segment.replaces is not None]
         deletes, replaced = self._deleted(table, again, data_files) if again else ((), ())
         landed = self._segments.landed_batches
-        unmarked = {number: digest for number, digest in self.appended.unmarked.items() if number in landed}
-        after = Appended(batch, {**unmarked, batch: settings or ""})
+        after = Appended(batch, (self.appended.unmarked & landed) | {batch})
         self._snapshots[batch] = transaction.commit(
             data_files=data_files,
             delete_files=deletes,

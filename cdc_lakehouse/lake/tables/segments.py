@@ -126,10 +126,10 @@ COUNTS: Final = (
 @dataclass(frozen=True, slots=True)
 class Appended:
     """Which batches are in `events`: the newest one (0 before the first), and those that `segments` may not show as
-    decoded, with the digest of their settings. `snapshot_id` is the current one of the `snapshots` that exist."""
+    decoded. `snapshot_id` is the current one of the `snapshots` that exist."""
 
     newest: int = 0
-    unmarked: Mapping[int, str] = field(default_factory=dict[int, str])
+    unmarked: frozenset[int] = frozenset()
     snapshot_id: int | None = field(default=None, compare=False)
     snapshots: frozenset[int] = field(default=frozenset(), compare=False)
 
@@ -137,13 +137,13 @@ class Appended:
     def of(cls, events: Table | None) -> Appended:
         if events is None:
             return cls()
-        unmarked = json.loads(events.properties.get(UNMARKED, "{}"))
+        unmarked = map(int, json.loads(events.properties.get(UNMARKED, "[]")))
         newest, current = int(events.properties.get(BATCH, "0")), events.metadata.current_snapshot_id
         snapshots = frozenset(each.snapshot_id for each in events.snapshots())
-        return cls(newest, {int(batch): it for batch, it in unmarked.items()}, current, snapshots)
+        return cls(newest, frozenset(unmarked), current, snapshots)
 
     def as_properties(self) -> dict[str, str]:
-        return {BATCH: str(self.newest), UNMARKED: json.dumps(self.unmarked)}
+        return {BATCH: str(self.newest), UNMARKED: json.dumps(sorted(self.unmarked))}
 
 
 def replaced_contents(segment: Segment, appended: Appended) -> str | None:
@@ -158,11 +158,6 @@ def replaced_contents(segment: Segment, appended: Appended) -> str | None:
         (batch, _, etag), (*_, after), *_ = contents
         contents[:2] = [[batch, _NOT_KEPT, etag if etag == after else None]]
     return json.dumps(contents)
-
-
-def moved_segment(segment: Segment, batch: int, *, is_new: bool) -> Segment:
-    """A segment that was not decoded in its batch. Another run may still be about to append that, unless it is new."""
-    return replace(segment, batch=batch, replaces=segment.replaces if is_new else segment.replaces or NO_CONTENTS)
 
 
 def contents_of(replaces: str | None) -> list[tuple[int, int]]:
