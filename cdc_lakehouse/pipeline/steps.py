@@ -359,8 +359,8 @@ def _purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
 
 
 def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[Segment]) -> Decoded:
-    """Append, quarantine, count and mark a batch. One that an earlier run appended and did not mark is decoded again, in
-    the place of its events: what could not be used in it is not known otherwise."""
+    """Append, quarantine, count and mark a batch. One that an earlier run appended and did not mark is decoded again,
+    in the place of its events: what could not be used in it is not known otherwise."""
     run.events.ensure()
     segments, rejected = source.decode(segments)
     if not segments:

@@ -7,26 +7,24 @@ written to `signals` before its rows are counted, so that a checkpoint never pro
 from __future__ import annotations
 
 import abc
+import contextlib
 import datetime
 import functools
 import hashlib
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
-from cdc_lakehouse.changelog.history import History, Incarnation, ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.config.reporting import plural, some
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Decode, Format, Options
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import format_of, plain_values
-from cdc_lakehouse.decoders.topic_order import Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.decoding import fits_driver
@@ -50,57 +48,23 @@ from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges,
 from cdc_lakehouse.sources.kafka.reading import first_messages
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending, parse_segment
 
-# Find where the log of TiCDC's topics begins, by the first messages that the brokers still have.
-
 _LOOKED_AT: Final = 500
-"""Messages of a partition to read. TiCDC sends a watermark every second."""
+"""Messages of a partition to read to find where the log begins. TiCDC sends a watermark every second."""
 _BYTES: Final = 1 << 20
 _NOTHING: Final = Position(BEGINNING, BEGINNING, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The beginning of a partition: the offset from which it is read, the commit-ts (a TSO) of the first watermark, and
-    the least commit-ts of rows and statements before it. None for what the first messages do not show."""
+    """The beginning of a partition: the offset from which it is read; a commit-ts (a TSO) that is not below the
+    changefeed's start, if it is read from its first message; and, for one that has lost messages or is not read from
+    its first one, the least commit-ts from which on all changes are known to be read: changes above a watermark come
+    after it. None for what the first messages do not show."""
 
     partition: LogPartition
     offset: int
-    watermark: int | None
-    change_ts: int | None
-
-    @property
-    def began_at(self) -> int | None:
-        """A commit-ts that is not below the changefeed's start, for a partition that is read from its first message."""
-        known = [each for each in (self.watermark, self.change_ts) if each is not None]
-        return min(known, default=None)
-
-    @property
-    def complete_from(self) -> int | None:
-        """The least commit-ts from which on all changes are known to be read, for a partition that has lost messages or
-        is not read from its first one: changes above a watermark come after it. Otherwise None."""
-        return self.watermark if self.offset else None
-
-
-def read_beginnings(source: KafkaSource, decode: Decode) -> list[Beginning]:
-    """Read the beginnings of all partitions that have messages, for a feed of which nothing has landed. Raises as
-    `read_topics` and `RangeReader.messages` do, `SourceUnreachableError`, and `SourceError` when a topic cannot be
-    read."""
-    client = KafkaClient.of(source)
-    topics = read_topics(source, client)
-    require_all(source, topics)
-    pending = find_pending(source, topics, LandedOffsets())
-    ranges = [
-        OffsetRange(partition, start, min(end, start + _LOOKED_AT), _BYTES)
-        for partition, (start, end) in pending.offsets.items()
-        if end > start
-    ]
-    values: dict[LogPartition, list[tuple[bytes | None, bytes | None]]] = {}
-    reader = RangeReader(client, ranges)
-    for found in reader.messages():
-        values.setdefault(found.range.partition, []).extend(zip(found.keys, found.values, strict=True))
-    if unreachable := [fault for fault in reader.faults if isinstance(fault, SourceUnreachableError)]:
-        raise unreachable[0]
-    return beginnings_of({each.partition: each.start for each in ranges}, values, decode)
+    began_at: int | None
+    complete_from: int | None
 
 
 def beginnings_of(
@@ -109,26 +73,26 @@ def beginnings_of(
     decode: Decode,
 ) -> list[Beginning]:
     """Determine the beginnings from the first offsets, and from the keys and values after them."""
+
+    def messages(partition: LogPartition) -> Iterator[Message]:
+        for key, value in values.get(partition, ()):
+            with contextlib.suppress(MessageError):  # It is reported when it is decoded.
+                decoded = decode(key, value)
+                both = decoded if isinstance(decoded, list) else [decoded]
+                yield from (each for each in both if isinstance(each, Message))
+
     found: list[Beginning] = []
     for partition, offset in offsets.items():
-        watermark, changes = None, list[int]()
-        decoded = (_decoded(decode, key, value) for key, value in values.get(partition, ()))
-        for message in itertools.chain.from_iterable(decoded):
+        watermark, known = None, list[int]()
+        for message in messages(partition):
             watermark = next((part.commit_ts for part in message.parts if isinstance(part, Watermark)), None)
             if watermark is not None:
+                known.append(watermark)
                 break
             if message.origin.commit_ts is not None:
-                changes.append(message.origin.commit_ts)
-        found.append(Beginning(partition, offset, watermark, min(changes, default=None)))
+                known.append(message.origin.commit_ts)
+        found.append(Beginning(partition, offset, min(known, default=None), watermark if offset else None))
     return found
-
-
-def _decoded(decode: Decode, key: bytes | None, value: bytes | None) -> list[Message]:
-    try:
-        decoded = decode(key, value)
-    except MessageError:
-        return []  # It is reported when it is decoded.
-    return [each for each in (decoded if isinstance(decoded, list) else [decoded]) if isinstance(each, Message)]
 
 
 class RecordSource(LogSource):
@@ -166,7 +130,16 @@ class RecordSource(LogSource):
         known = self._run.segments.known(landed.segment for landed in last.segments)
         new += self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
         batch, faults = self._receive(max(self._run.segments.batch, last.number) + 1)
-        new += self._land(batch.number, batch.segments) + self._requeue_dates()
+        new += self._land(batch.number, batch.segments)
+        run = self._run
+        if run.dates:
+            # Whole batches, because the order of events spans a batch.
+            upto = landed_state(run.lake, run.feed.name).removed_upto
+            if gone := [date for date in sorted(run.dates) if date <= upto]:
+                raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
+            records = records_frame(run.spark, run.feed.name)
+            dated = records.where(records["feed_date"].isin(*run.dates)).select("batch").distinct().collect()
+            new += self._replay(pc.field("record_batch").isin([row["batch"] for row in dated]))
         return Landed(tuple(new), tuple(map(str, faults)))
 
     def _land(self, record_batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
@@ -191,19 +164,6 @@ class RecordSource(LogSource):
             run.segments.land(rows)
             run.log.info("landed %s in batch %d", plural(len(rows), "segment"), batch)
         return rows
-
-    def _requeue_dates(self) -> list[Segment]:
-        """Land the batches again that have records of the dates to decode again. Whole batches, because the order of
-        events spans a batch."""
-        run = self._run
-        if not run.dates:
-            return []
-        upto = landed_state(run.lake, run.feed.name).removed_upto
-        if gone := [date for date in sorted(run.dates) if date <= upto]:
-            raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
-        records = records_frame(run.spark, run.feed.name)
-        dated = records.where(records["feed_date"].isin(*run.dates)).select("batch").distinct().collect()
-        return self._replay(pc.field("record_batch").isin([row["batch"] for row in dated]))
 
     def land_left_out(self) -> Sequence[Segment]:
         left_out = self._run.signals.left_out()
@@ -240,8 +200,14 @@ class RecordSource(LogSource):
         """Land decoded segments again. The times of messages are checked against `landed_at` if it is given, otherwise
         against when they landed before."""
         rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
-        if rows:
-            self._require_records(rows)
+        first, before = landed_state(self._run.lake, self._run.feed.name).first_batch, self._format.messages_before()
+        landed = _landed_ranges(self._run) if rows and first else {}
+        for row in rows if first else ():
+            partition, start = parse_segment(row.segment)
+            # The messages that others are compared with must exist too.
+            known = [n for n, (offset, _) in landed[partition].items() if offset <= start - before]
+            if (row.record_batch or 0) < first or max(known, default=0) < first:
+                raise self._gone("messages cannot be decoded again: they are no longer in `records`", row.segment)
         return self._land_anew([replace(row, landed_at=landed_at or row.landed_at) for row in rows])
 
     def _land_passed(self) -> list[Segment]:
@@ -267,18 +233,6 @@ class RecordSource(LogSource):
         rows = [replayed_segment(each, batch, appended, each.landed_at) for each in segments]
         run.segments.land(rows)
         return rows
-
-    def _require_records(self, segments: Sequence[Segment]) -> None:
-        first, before = landed_state(self._run.lake, self._run.feed.name).first_batch, self._format.messages_before()
-        if not first:
-            return
-        landed = _landed_ranges(self._run)
-        for segment in segments:
-            partition, start = parse_segment(segment.segment)
-            # The messages that others are compared with must exist too.
-            known = [n for n, (offset, _) in landed[partition].items() if offset <= start - before]
-            if (segment.record_batch or 0) < first or max(known, default=0) < first:
-                raise self._gone("messages cannot be decoded again: they are no longer in `records`", segment.segment)
 
     def _gone(self, message: str, segment: str | None = None) -> SourceError:
         return SourceError(
@@ -315,7 +269,15 @@ class RecordSource(LogSource):
         if replays:
             run.log.info("batch %d: %s had come before", segments[0].batch, plural(replays, "message"))
         bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
-        not_sent_before = self._not_sent_before(found)
+        # Changes at or below a watermark that had not arrived before: rows, the first of each change, and statements.
+        sent = [rows for each in found.values() for rows in each.sent_before.items()]
+        unknown = run.events.without({change for (change, _), _ in sent}) if sent else set()
+        stated = [statement for each in found.values() for statement in each.stated_before.items()]
+        stated_earlier = run.signals.statements() if stated else set()
+        not_sent_before = [
+            *(row for (change, _), row in sent if change in unknown),
+            *(statement for change, statement in stated if change not in stated_earlier),
+        ]
         others, tombstones, strict = Counter[str](), Counter[str](), Counter[str]()
         for finds in found.values():
             others.update(finds.others)
@@ -329,31 +291,16 @@ class RecordSource(LogSource):
         ]
         return counted, [*bad, *not_sent_before]
 
-    def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
-        """Return changes at or below a watermark that had not arrived before: rows, the first of each change, and
-        statements."""
-        sent = [rows for each in finds.values() for rows in each.sent_before.items()]
-        unknown = self._run.events.without({change for (change, _), _ in sent}) if sent else set()
-        stated = [found for each in finds.values() for found in each.stated_before.items()]
-        known = self._run.signals.statements() if stated else set()
-        return [
-            *(row for (change, _), row in sent if change in unknown),
-            *(statement for change, statement in stated if change not in known),
-        ]
-
     def checkpoint_ts(self) -> int:
         """Return TiCDC's least watermark of all partitions; for other formats the last landed commit-ts, without
         incomplete transactions."""
-        return max(self._run.last_cut.checkpoint_ts, self._landed_ts())
-
-    def _landed_ts(self) -> int:
-        positions = self._run.signals.positions()
+        published, positions = self._run.last_cut.checkpoint_ts, self._run.signals.positions()
         if self._format.watermarks(self._options):
-            return self._least_watermark(positions)
+            return max(published, self._least_watermark(positions))
         ended = [place.ended_ts for place in positions.values() if place.ended_ts is not None]
         if self._format.transactions == "all":
             # Before the end of the first transaction none is complete.
-            return max(ended, default=BEGINNING)
+            return max([published, *ended])
         last = max((place.last_ts for place in positions.values()), default=BEGINNING)
         # Other partitions are read beyond what one that was not read up has next.
         behind = [positions.get(each, _NOTHING).last_ts for each in self._waited_for()]
@@ -363,7 +310,7 @@ class RecordSource(LogSource):
                 for place in positions.values()
                 if place.ended_ts is not None and place.ended_ts < place.last_ts
             ]
-        return min([last, *behind])
+        return max(published, min([last, *behind]))
 
     def _waited_for(self) -> list[LogPartition]:
         """Return the partitions beyond which no cut goes, until they are read up. One that a fault keeps from going on
@@ -394,16 +341,17 @@ class RecordSource(LogSource):
             ]
         )
         found, lives = least[0][0] if least else BEGINNING, self._read_log()[1].incarnations().values()
+
+        def is_abandoned(topic: str, upto: int) -> bool:
+            tables = self._run.signals.tables(topic)
+            live = (then.last.name.folded for life in lives if (then := life.upto(upto)) and then.dropped_ts is None)
+            return bool(tables) and tables.isdisjoint(live) and topic in self._read_up
+
         for upto in sorted({watermark for watermark, _ in least}):
-            if not all(self._is_abandoned(name, lives, upto) for watermark, name in least if watermark < upto):
+            if not all(is_abandoned(name, upto) for watermark, name in least if watermark < upto):
                 break
             found = upto
         return found
-
-    def _is_abandoned(self, topic: str, lives: Iterable[Incarnation], upto: int) -> bool:
-        tables = self._run.signals.tables(topic)
-        live = (then.last.name.folded for life in lives if (then := life.upto(upto)) and then.dropped_ts is None)
-        return bool(tables) and tables.isdisjoint(live) and topic in self._read_up
 
     @functools.cached_property
     def _read_up(self) -> frozenset[str]:
@@ -488,10 +436,27 @@ class Topics(RecordSource):
     def _beginnings(self) -> Sequence[Beginning]:
         """The beginnings of the partitions; empty once something has landed, because the brokers may have removed
         landed messages."""
-        run = self._run
+        run, source = self._run, self._run.feed.kafka
         if not self._format.watermarks(self._options) or landed_state(run.lake, run.feed.name).landed.topics:
             return ()
-        return read_beginnings(run.feed.kafka, self._format.decoder(self._options))
+        client = KafkaClient.of(source)
+        topics = read_topics(source, client)
+        require_all(source, topics)
+        pending = find_pending(source, topics, LandedOffsets())
+        ranges = [
+            OffsetRange(partition, start, min(end, start + _LOOKED_AT), _BYTES)
+            for partition, (start, end) in pending.offsets.items()
+            if end > start
+        ]
+        values: dict[LogPartition, list[tuple[bytes | None, bytes | None]]] = {}
+        reader = RangeReader(client, ranges)
+        for found in reader.messages():
+            values.setdefault(found.range.partition, []).extend(zip(found.keys, found.values, strict=True))
+        if unreachable := [fault for fault in reader.faults if isinstance(fault, SourceUnreachableError)]:
+            raise unreachable[0]
+        return beginnings_of(
+            {each.partition: each.start for each in ranges}, values, self._format.decoder(self._options)
+        )
 
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run, source = self._run, self._run.feed.kafka
