@@ -16,16 +16,16 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (960, 5),
     "cdc_lakehouse/assets": (2_337, 11),
     "cdc_lakehouse/changelog": (5_340, 16),
-    "cdc_lakehouse/commands": (3_580, 14),
+    "cdc_lakehouse/commands": (3_578, 14),
     "cdc_lakehouse/config": (1_947, 7),
-    "cdc_lakehouse/decoders": (5_905, 22),
-    "cdc_lakehouse/lake": (11_158, 31),
+    "cdc_lakehouse/decoders": (5_903, 22),
+    "cdc_lakehouse/lake": (11_144, 31),
     "cdc_lakehouse/operate": (2_531, 8),
-    "cdc_lakehouse/pipeline": (6_064, 17),
+    "cdc_lakehouse/pipeline": (5_877, 17),
     "cdc_lakehouse/sample": (666, 3),
     "cdc_lakehouse/sources": (6_060, 28),
     "cdc_lakehouse/*.py": (904, 5),
-    "tests": (34_700, 250),
+    "tests": (34_707, 250),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
