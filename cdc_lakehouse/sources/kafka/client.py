@@ -30,7 +30,6 @@ from typing import Any, Final, Self, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
@@ -88,12 +87,11 @@ class KafkaClient:
         return cls(",".join(source.bootstrap_servers), dict(source.kafka))
 
     def consumer(self, errors: ClientErrors) -> Consumer:
-        """Return a consumer without a group. Raises as `admin` does."""
+        """Return a consumer without a group. Raises `ConfigurationError` when it does not accept its settings."""
         return self._made(Consumer, errors)
 
     def admin(self, errors: ClientErrors) -> AdminClient:
-        """Return a client for requests to the cluster. Raises `ConfigurationError` when it does not accept its
-        settings."""
+        """Return a client for requests to the cluster. Raises as `consumer` does."""
         return self._made(AdminClient, errors)
 
     def _made(self, kind: type[_Client], errors: ClientErrors) -> _Client:
@@ -113,7 +111,7 @@ _MISSING: Final = frozenset({
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 })  # fmt: skip
-NO_LEADER: Final = frozenset({
+_NO_LEADER: Final = frozenset({
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR, KafkaError._NOENT,
@@ -227,6 +225,8 @@ _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Zeros, in the notation of topic ids."""
 
 _WAIT_SECONDS: Final = 0.2
+_LEAST_SECONDS: Final = 0.1
+"""Of a request, so that one is made even where the time is over."""
 
 _OffsetSpec: Any = getattr(kafka_admin, "OffsetSpec")  # noqa: B009 - exported, but not to type checkers
 
@@ -257,17 +257,16 @@ def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple
     Raises `SourceError` when none of the named topics can be read, `SourceUnreachableError` when the brokers do not
     answer, `ConfigurationError` when the client does not take its settings."""
     client = client or KafkaClient.of(source)
-    retrying = Retrying(
-        retry=retry_if_exception_type(_NoLeaderError),
-        wait=wait_fixed(_WAIT_SECONDS),
-        stop=stop_before_delay(client.timeout_seconds),
-        reraise=True,
-    )
     cluster = _Cluster(client)
     try:
-        topics: tuple[Topic, ...] = retrying(cluster.topics, source)
-    except _NoLeaderError as error:
-        raise error.fault from None
+        while True:
+            try:
+                topics = cluster.topics(source)
+                break
+            except _NoLeaderError as error:
+                if cluster.seconds_left() <= _WAIT_SECONDS:
+                    raise SourceUnreachableError(error.message) from None
+                time.sleep(_WAIT_SECONDS)
     finally:
         cluster.close()
     faults = find_faults(source, topics)
@@ -276,12 +275,8 @@ def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple
     return topics
 
 
-class _NoLeaderError(Exception):
+class _NoLeaderError(SourceUnreachableError):
     """A partition has no leader, or a new one is not known everywhere: that passes soon."""
-
-    def __init__(self, fault: CdcError) -> None:
-        super().__init__(fault)
-        self.fault = fault
 
 
 class _Cluster:
@@ -296,75 +291,66 @@ class _Cluster:
         library aborts the process instead."""
         self._admin = None
 
+    def seconds_left(self) -> float:
+        return max(_LEAST_SECONDS, self._deadline - time.monotonic())
+
     def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
-        described, faults = self._describe(list(source.topics or self._matching(source)))
-        partitions = [LogPartition(name, number) for name, (_, numbers) in described.items() for number in numbers]
-        # Both are on their way at once.
-        asked = [self._ask(partitions, which) for which in (_OffsetSpec.earliest(), _OffsetSpec.latest())]
-        lows, ends = map(self._offsets, asked)
-        bounds = {partition: Bounds(lows[partition], ends[partition]) for partition in partitions}
-        return (
-            *(
-                Topic(name, id, {number: bounds[LogPartition(name, number)] for number in numbers})
-                for name, (id, numbers) in described.items()
-            ),
-            *(Topic(name, "", {}, fault) for name, fault in faults.items()),
-        )
-
-    def _matching(self, source: KafkaSource) -> Iterable[str]:
-        try:
-            known: Iterable[str] = self._admin.list_topics(timeout=self._left()).topics
-        except KafkaException as error:
-            raise self._fault(error) from None
-        return (name for name in known if source.takes(name))
-
-    def _describe(self, names: Sequence[str]) -> tuple[dict[str, tuple[str, list[int]]], dict[str, SourceError]]:
-        """Return ids and partition numbers of readable topics, without those that are internal to the brokers; and the
-        errors of topics that exist and cannot be read."""
-        described: dict[str, tuple[str, list[int]]] = {}
-        faults: dict[str, SourceError] = {}
+        """Return the topics that exist, without those that are internal to the brokers."""
+        names = source.topics
+        if names is None:
+            try:
+                known: Iterable[str] = self._admin.list_topics(timeout=self.seconds_left()).topics
+            except KafkaException as error:
+                raise self._fault(error) from None
+            names = tuple(name for name in known if source.takes(name))
         if not names:
-            return described, faults
+            return ()
         collection = TopicCollection(list(names))
-        asked: Mapping[str, Future[Any]] = self._admin.describe_topics(collection, request_timeout=self._left())
-        for name, future in sorted(asked.items()):
+        answers: Mapping[str, Future[Any]] = self._admin.describe_topics(
+            collection, request_timeout=self.seconds_left()
+        )
+        described: dict[str, tuple[str, list[int]]] = {}
+        unreadable: list[Topic] = []
+        for name, future in sorted(answers.items()):
             try:
                 topic = self._result(future, name)
             except TopicMissingError:
                 continue
             except TopicError as error:
-                faults[name] = error
+                unreadable.append(Topic(name, "", {}, error))
                 continue
             if not topic.is_internal:
                 id = str(topic.topic_id)
                 described[name] = "" if id == _NO_ID else id, sorted(each.id for each in topic.partitions)
-        return described, faults
-
-    def _ask(self, partitions: Sequence[LogPartition], which: Any) -> Mapping[TopicPartition, Future[Any]]:
-        if not partitions:
-            return {}
-        return self._admin.list_offsets(
-            {TopicPartition(*partition): which for partition in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=self._left(),
+        partitions = [TopicPartition(name, number) for name, (_, numbers) in described.items() for number in numbers]
+        # Both are on their way at once.
+        asked: list[Mapping[TopicPartition, Future[Any]]] = [
+            self._admin.list_offsets(
+                dict.fromkeys(partitions, which),
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=self.seconds_left(),
+            )
+            for which in (_OffsetSpec.earliest(), _OffsetSpec.latest())
+            if partitions
+        ]
+        offsets: dict[tuple[str, int], list[int]] = {}
+        for answer in asked:
+            for partition, future in answer.items():
+                found = offsets.setdefault((partition.topic, partition.partition), [])
+                found.append(self._result(future, partition.topic).offset)
+        readable = (
+            Topic(name, id, {number: Bounds(*offsets[name, number]) for number in numbers})
+            for name, (id, numbers) in described.items()
         )
-
-    def _offsets(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[LogPartition, int]:
-        return {
-            LogPartition(partition.topic, partition.partition): self._result(future, partition.topic).offset
-            for partition, future in asked.items()
-        }
+        return (*readable, *unreadable)
 
     def _result(self, future: Future[Any], topic: str) -> Any:
         try:
-            return future.result(self._left())
+            return future.result(self.seconds_left())
         except KafkaException as error:
             raise self._fault(error, topic) from None
         except FutureTimeoutError:
             raise self._fault(None) from None
-
-    def _left(self) -> float:
-        return max(0.1, self._deadline - time.monotonic())
 
     def _fault(self, error: KafkaException | None, topic: str | None = None) -> CdcError:
         # The client reports errors by callback only when it is polled.
@@ -373,10 +359,8 @@ class _Cluster:
         if cause is not None and topic is not None:
             if (found := topic_fault(topic, cause)) is not None:
                 return found
-            if cause.code() in NO_LEADER:
-                raise _NoLeaderError(
-                    SourceUnreachableError(f"a partition of the topic {topic} has no leader for now ({cause.name()})")
-                )
+            if cause.code() in _NO_LEADER:
+                return _NoLeaderError(f"a partition of the topic {topic} has no leader for now ({cause.name()})")
         return self._errors.fault(self._client.brokers, cause)
 
 
@@ -462,27 +446,22 @@ def find_faults(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffs
     `topics` are all that `read_topics` found."""
     landed = landed or LandedOffsets()
     found = {topic.name: topic for topic in topics}
+    faults = [topic.fault for topic in found.values() if topic.fault is not None]
     known = (name for name in landed.topics if source.takes(name))
-    return [
-        *(topic.fault for topic in found.values() if topic.fault is not None),
-        *(_missing(name, landed) for name in sorted({*(source.topics or ()), *known} - found.keys())),
-    ]
+    for name in sorted({*(source.topics or ()), *known} - found.keys()):
+        said = f"there is no topic {name}"
+        advice = "correct source.topics, or make the topic: the checkpoint-ts waits for it"
+        if name in landed.topics:
+            said = f"the topic {name} is not there any more: what was not read of it is lost"
+            advice = (
+                "restore it, or take it out of source.topics, or change source.topic_pattern so that it does not "
+                "match: the checkpoint-ts waits for it while a table of it lives"
+            )
+        faults.append(SourceError(said, advice=advice))
+    return faults
 
 
 def require_all(source: KafkaSource, topics: Iterable[Topic]) -> None:
     """Raise `SourceError` when one of the topics that the source names cannot be read."""
     for fault in find_faults(source, topics):
         raise fault
-
-
-def _missing(name: str, landed: LandedOffsets) -> SourceError:
-    if name in landed.topics:
-        return SourceError(
-            f"the topic {name} is not there any more: what was not read of it is lost",
-            advice="restore it, or take it out of source.topics, or change source.topic_pattern so that it does not "
-            "match: the checkpoint-ts waits for it while a table of it lives",
-        )
-    return SourceError(
-        f"there is no topic {name}",
-        advice="correct source.topics, or make the topic: the checkpoint-ts waits for it",
-    )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
@@ -75,26 +75,140 @@ class RangeReader:
     def messages(self) -> Iterator[Messages]:
         """Yield the messages of the ranges, in batches of one range each. Raises `ConfigurationError` when the client
         does not accept its settings."""
-        try:
-            yield from self._read(self._parts)
-        except _AnswerTooLargeError:
-            # The client does not report the partition: reading one after the other shows it.
-            for part in self._parts:
-                yield from self._read([part])
+        yield from self._read(self._parts)
+        # Ranges are left where an answer was too large. The client does not report its partition: reading one after the
+        # other shows it.
+        for part in self._parts:
+            yield from self._read([part])
 
     def _read(self, parts: Sequence[_Part]) -> Iterator[Messages]:
-        left = [part for part in parts if not part.over]
-        if not left:
+        """Read parts by one consumer."""
+        self._open = {part.range.partition: part for part in parts if not part.over}
+        if not self._open:
             return
-        session = _Session(self._client, left, self.faults)
+        single = next(iter(self._open)) if len(self._open) == 1 else None
+        self._errors = ClientErrors()
+        self._waited = 0.0  # The seconds since something came, without the time of processing it.
+        self._wanted = _FIRST_MESSAGES
+        held = 0  # The bytes received since all parts have yielded their messages.
+        self._consumer = self._client.consumer(self._errors)
         try:
-            yield from session.read()
+            # Assigned without a group: this depends on no request to a coordinator.
+            self._consumer.assign([TopicPartition(*partition, part.position) for partition, part in self._open.items()])
+            while self._open:
+                left = sum(part.range.end - part.position for part in self._open.values())
+                asked = time.monotonic()
+                batch = self._consumer.consume(max(1, min(self._wanted, left)), _WAIT_SECONDS)
+                self._waited += time.monotonic() - asked
+                held += self._take(batch, single)
+                if (size := self._errors.too_large) is not None:
+                    for part in self._open.values():
+                        yield from part.hand_on()
+                    if single is None:
+                        return
+                    if not (part := self._open[single]).over:
+                        fault = SourceError(
+                            f"a message is larger than the client takes: it comes in an answer of {size} bytes, from "
+                            f"offset {part.position} of {single.named} on",
+                            advice="set receive.message.max.bytes of source.kafka above that",
+                        )
+                        self._end(part, fault)
+                elif self._waited > self._client.patience_seconds:
+                    self._give_up()
+                too_much = held >= _BYTES_HELD
+                held = 0 if too_much else held
+                for partition, part in list(self._open.items()):
+                    if part.over or too_much or part.holds_enough:
+                        yield from part.hand_on()
+                    if part.over:
+                        del self._open[partition]
+                        if self._open:
+                            self._consumer.pause([TopicPartition(*partition)])
         finally:
-            session.close()
+            self._consumer.close()
+
+    def _take(self, batch: Sequence[Message], single: LogPartition | None) -> int:
+        """Add what came to its parts, and return its bytes; `single` is the partition where there is only one."""
+        errors = any(map(_error, batch))
+        good = [message for message in batch if message.error() is None] if errors else batch
+        runs: Iterable[tuple[LogPartition, Sequence[Message]]] = ()
+        if single is None:
+            runs = _runs(good)
+        elif good:
+            runs = [(single, good)]
+        count = size = 0
+        for partition, run in runs:
+            part = self._open.get(partition)
+            if part is not None and not part.over:  # Else it was on its way when its range had been read.
+                self._waited = 0
+                more = part.take(run)
+                count, size = count + more[0], size + more[1]
+        if count:
+            self._wanted = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE * count // max(1, size)))
+        if errors:
+            for message in batch:
+                if (error := message.error()) is not None:
+                    self._take_error(message, error)
+        return size
+
+    def _take_error(self, message: Message, error: KafkaError) -> None:
+        topic, number, offset = message.topic(), message.partition(), message.offset()
+        part = None if topic is None or number is None else self._open.get(LogPartition(topic, number))
+        if part is None or part.over:
+            # The error concerns the client's own group, which is not used, or a range that has been read.
+            return
+        if error.code() == KafkaError._PARTITION_EOF:
+            # A position before the range's end is no end: a new leader may be behind for a moment.
+            if offset is not None and offset >= part.range.end:
+                part.finish()
+        elif error.code() in OUT_OF_RANGE:
+            self._end(part, self._why_no_messages(part))
+        elif (found := topic_fault(part.range.partition.topic, error)) is not None:
+            self._end(part, found)
+        else:
+            self._errors.note(error)
+
+    def _end(self, part: _Part, fault: CdcError) -> None:
+        part.over = True
+        self.faults.append(fault)
+
+    def _give_up(self) -> None:
+        for part in self._open.values():
+            fault = self._why_no_messages(part)
+            self._end(part, fault)
+            if isinstance(fault, SourceUnreachableError):
+                break
+        for part in self._open.values():
+            part.over = True
+
+    def _why_no_messages(self, part: _Part) -> CdcError:
+        """Return the reason why no messages come from a position."""
+        partition, position = part.range.partition, part.position
+        try:
+            # The topic first: if it may not be read, the client says only that it does not know the partition.
+            known = self._consumer.list_topics(partition.topic, self._client.timeout_seconds)
+            error: KafkaError | None = known.topics[partition.topic].error
+            if error is not None and (found := topic_fault(partition.topic, error)) is not None:
+                return found
+            asked = TopicPartition(*partition)
+            low, high = self._consumer.get_watermark_offsets(asked, self._client.timeout_seconds)
+        except KafkaException as raised:
+            cause: KafkaError = raised.args[0]
+            return topic_fault(partition.topic, cause) or self._errors.fault(self._client.brokers, cause)
+        if position < low:
+            return offsets_expired(partition, position, low)
+        if part.range.end > high:
+            return log_truncated(partition, part.range.end, high)
+        return SourceUnreachableError(f"{partition.named} gives nothing for now from offset {position} on")
 
 
-class _AnswerTooLargeError(Exception):
-    pass
+def _runs(messages: Sequence[Message]) -> Iterator[tuple[LogPartition, Sequence[Message]]]:
+    """Yield the consecutive messages of each partition."""
+    first = 0
+    for place, run in itertools.groupby(zip(map(_topic, messages), map(_number, messages), strict=True)):
+        last = first + sum(1 for _ in run)
+        yield LogPartition(*place), messages[first:last]
+        first = last
 
 
 class _Part:
@@ -148,147 +262,6 @@ class _Part:
         held, self._held = self._held, Messages(self.range)
         if held.offsets:
             yield held
-
-
-class _Session:
-    """The parts that one consumer reads."""
-
-    def __init__(self, client: KafkaClient, parts: Sequence[_Part], faults: list[CdcError]) -> None:
-        self._client = client
-        self._faults = faults
-        self._errors = ClientErrors()
-        self._open = {part.range.partition: part for part in parts}
-        self._single = parts[0].range.partition if len(parts) == 1 else None
-        self._waited = 0.0
-        """The seconds since something came, without the time of processing it."""
-        self._wanted = _FIRST_MESSAGES
-        self._held = 0
-        """The bytes received since all parts have yielded their messages."""
-        self._consumer: Consumer = client.consumer(self._errors)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-    def read(self) -> Iterator[Messages]:
-        # Assigned without a group: this depends on no request to a coordinator.
-        self._consumer.assign([TopicPartition(*partition, part.position) for partition, part in self._open.items()])
-        while self._open:
-            left = sum(part.range.end - part.position for part in self._open.values())
-            asked = time.monotonic()
-            batch = self._consumer.consume(max(1, min(self._wanted, left)), _WAIT_SECONDS)
-            self._waited += time.monotonic() - asked
-            self._take(batch)
-            if (size := self._errors.too_large) is not None:
-                yield from self._refuse(size)
-            elif self._waited > self._client.patience_seconds:
-                self._give_up()
-            yield from self._hand_on()
-
-    def _take(self, batch: Sequence[Message]) -> None:
-        errors = any(map(_error, batch))
-        good = [message for message in batch if message.error() is None] if errors else batch
-        count = size = 0
-        for partition, run in self._runs(good):
-            part = self._open.get(partition)
-            if part is not None and not part.over:  # Else it was on its way when its range had been read.
-                self._waited = 0
-                more = part.take(run)
-                count, size = count + more[0], size + more[1]
-        self._held += size
-        if count:
-            self._wanted = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE * count // max(1, size)))
-        if errors:
-            for message in batch:
-                if (error := message.error()) is not None:
-                    self._take_error(message, error)
-
-    def _runs(self, messages: Sequence[Message]) -> Iterator[tuple[LogPartition, Sequence[Message]]]:
-        """Yield the consecutive messages of each partition."""
-        if self._single is not None:
-            if messages:
-                yield self._single, messages
-            return
-        first = 0
-        for place, run in itertools.groupby(zip(map(_topic, messages), map(_number, messages), strict=True)):
-            last = first + sum(1 for _ in run)
-            yield LogPartition(*place), messages[first:last]
-            first = last
-
-    def _hand_on(self) -> Iterator[Messages]:
-        too_much = self._held >= _BYTES_HELD
-        if too_much:
-            self._held = 0
-        for partition, part in list(self._open.items()):
-            if part.over or part.holds_enough or too_much:
-                yield from part.hand_on()
-            if part.over:
-                del self._open[partition]
-                if self._open:
-                    self._consumer.pause([TopicPartition(*partition)])
-
-    def _take_error(self, message: Message, error: KafkaError) -> None:
-        topic, number, offset = message.topic(), message.partition(), message.offset()
-        part = None if topic is None or number is None else self._open.get(LogPartition(topic, number))
-        if part is None or part.over:
-            # The error concerns the client's own group, which is not used, or a range that has been read.
-            return
-        if error.code() == KafkaError._PARTITION_EOF:
-            # A position before the range's end is no end: a new leader may be behind for a moment.
-            if offset is not None and offset >= part.range.end:
-                part.finish()
-        elif error.code() in OUT_OF_RANGE:
-            self._end(part, self._why_no_messages(part))
-        elif (found := topic_fault(part.range.partition.topic, error)) is not None:
-            self._end(part, found)
-        else:
-            self._errors.note(error)
-
-    def _end(self, part: _Part, fault: CdcError) -> None:
-        part.over = True
-        self._faults.append(fault)
-
-    def _give_up(self) -> None:
-        for part in self._open.values():
-            fault = self._why_no_messages(part)
-            self._end(part, fault)
-            if isinstance(fault, SourceUnreachableError):
-                break
-        for part in self._open.values():
-            part.over = True
-
-    def _why_no_messages(self, part: _Part) -> CdcError:
-        """Return the reason why no messages come from a position."""
-        partition, position = part.range.partition, part.position
-        try:
-            # The topic first: if it may not be read, the client says only that it does not know the partition.
-            known = self._consumer.list_topics(partition.topic, self._client.timeout_seconds)
-            error: KafkaError | None = known.topics[partition.topic].error
-            if error is not None and (found := topic_fault(partition.topic, error)) is not None:
-                return found
-            asked = TopicPartition(*partition)
-            low, high = self._consumer.get_watermark_offsets(asked, self._client.timeout_seconds)
-        except KafkaException as raised:
-            cause: KafkaError = raised.args[0]
-            return topic_fault(partition.topic, cause) or self._errors.fault(self._client.brokers, cause)
-        if position < low:
-            return offsets_expired(partition, position, low)
-        if part.range.end > high:
-            return log_truncated(partition, part.range.end, high)
-        return SourceUnreachableError(f"{partition.named} gives nothing for now from offset {position} on")
-
-    def _refuse(self, size: int) -> Iterator[Messages]:
-        for part in self._open.values():
-            yield from part.hand_on()
-        if self._single is None:
-            raise _AnswerTooLargeError
-        part = self._open[self._single]
-        if not part.over:
-            fault = SourceError(
-                f"a message is larger than the client takes: it comes in an answer of {size} bytes, from offset "
-                f"{part.position} of {self._single.named} on",
-                advice="set receive.message.max.bytes of source.kafka above that",
-            )
-            self._end(part, fault)
 
 
 def _bytes(values: Iterable[bytes | None]) -> int:
@@ -391,7 +364,9 @@ def split_ranges(
     for part in ranges:
         count = min(round(costs[part] / share), len(part))
         if count > 1 and landed.record_bytes(part.partition.topic) is not None:
-            parts += _parts(part, count)
+            ends = [part.start + len(part) * number // count for number in range(count + 1)]
+            limit = _SLACK * math.ceil(part.max_bytes / count)
+            parts += (OffsetRange(part.partition, start, end, limit) for start, end in itertools.pairwise(ends))
         else:
             whole.append(part)
     groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(map(costs.__getitem__, whole)) / share))]
@@ -403,9 +378,3 @@ def split_ranges(
 def _cost(part: OffsetRange, landed: LandedOffsets) -> float:
     """Return the cost of a range, in records of a usual size: larger records take longer."""
     return len(part) * max(1.0, (landed.record_bytes(part.partition.topic) or 0) / _USUAL_SIZE)
-
-
-def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    ends = [whole.start + len(whole) * number // count for number in range(count + 1)]
-    limit = _SLACK * math.ceil(whole.max_bytes / count)
-    return [OffsetRange(whole.partition, start, end, limit) for start, end in itertools.pairwise(ends)]
