@@ -85,13 +85,8 @@ def read_in_parts(
                     advice="let the changefeed write smaller files (file-size)",
                 )
             yield segment, store.pieces(segment.path, _PART_BYTES, etag=segment.etag)
-    else:
-        for segment, content in _read_whole(store, segments):
-            yield segment, iter([content])
-
-
-def _read_whole(store: ObjectStore, segments: Sequence[SegmentRef]) -> Iterator[tuple[SegmentRef, bytes]]:
-    """Yield whole segments; small ones are requested ahead, because each response takes time."""
+        return
+    # Whole; small ones are requested ahead, because each response takes time.
     asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         left = deque(segments)
@@ -102,7 +97,7 @@ def _read_whole(store: ObjectStore, segments: Sequence[SegmentRef]) -> Iterator[
                 asked.append((segment, content))
             segment, content = asked.popleft()
             try:
-                yield segment, content.result()
+                yield segment, iter([content.result()])
             except CdcError:
                 pool.shutdown(cancel_futures=True)
                 raise

@@ -15,13 +15,13 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import obstore
 from obstore.exceptions import BaseError, InvalidPathError, PreconditionError, UnauthenticatedError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
+from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import (
     CdcError,
     ConfigurationError,
@@ -34,7 +34,7 @@ from cdc_lakehouse.sources.object_store.store import TOO_LARGE, Location, Object
 
 if TYPE_CHECKING:
     from obstore import GetOptions
-    from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config
+    from obstore.store import ClientConfig, RetryConfig
 
     from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials
 
@@ -121,7 +121,7 @@ def open_remote_store(location: Location, storage: StorageConfig) -> RemoteStore
     directory.
     """
     credentials: S3Credentials | None = None
-    provider: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     kind: Any
     match location.service:
         case "s3":
@@ -130,20 +130,42 @@ def open_remote_store(location: Location, storage: StorageConfig) -> RemoteStore
             from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
 
             credentials = s3_credentials(settings)
-            config = _s3_config(location, settings, credentials)
-            provider = {"credential_provider": credentials}
+            region = settings.region or (None if credentials is None else credentials.region) or _DEFAULT_REGION
+            config |= {"region": region, "virtual_hosted_style_request": not settings.path_style}
+            config["endpoint"] = settings.endpoint
+            if settings.endpoint is not None and not settings.path_style:
+                # For virtual-hosted requests, the client expects the bucket's own endpoint.
+                scheme, _, host = settings.endpoint.partition("://")
+                config["endpoint"] = f"{scheme}://{location.bucket}.{host}"
+            config["skip_signature"] = credentials is None or None
         case "gs":
             kind, settings = GCSStore, storage.gs.of(location.bucket)
-            config = _gcs_config(settings)
+            key_file = None if settings.anonymous else settings.service_account_file
+            config |= {"base_url": settings.endpoint, "service_account": key_file}
+            config["skip_signature"] = settings.anonymous or None
         case "azure":
             kind, settings = AzureStore, storage.azure.of(location.bucket)
-            config = _azure_config(location, settings)
+            if (account := location.account or settings.account) is None:
+                raise ConfigurationError(
+                    f"{location.uri} names no storage account",
+                    advice="set storage.azure.account, or use abfss://container@account…",
+                )
+            config |= {"account_name": account, "sas_key": settings.sas_token, "endpoint": settings.endpoint}
+            config |= {
+                key: getattr(settings, key) for key in ("account_key", "tenant_id", "client_id", "client_secret")
+            }
+            config["skip_signature"] = settings.anonymous or None
         case "file":
             raise ValueError("a local directory has no client")
     is_http = settings.endpoint is not None and settings.endpoint.startswith("http://")
-    options: ClientConfig = {**TIMEOUTS, "allow_http": is_http}
+    options: dict[str, Any] = {
+        "config": {key: value for key, value in config.items() if value is not None},
+        "client_options": {**TIMEOUTS, "allow_http": is_http}, "retry_config": RETRIES,
+    }  # fmt: skip
+    if credentials is not None:
+        options["credential_provider"] = credentials
     try:
-        store = kind(location.bucket, config=config, client_options=options, retry_config=RETRIES, **provider)
+        store = kind(location.bucket, **options)
     except CLIENT_ERRORS as error:
         # The client's text may contain a setting, so it is not passed on.
         raise ConfigurationError(
@@ -151,52 +173,6 @@ def open_remote_store(location: Location, storage: StorageConfig) -> RemoteStore
             advice=f"look at {location.setting}: its endpoint, key files and keys",
         ) from None
     return RemoteStore(location, store, credentials)
-
-
-def _s3_config(location: Location, settings: S3Storage, credentials: S3Credentials | None) -> S3Config:
-    region = settings.region or (None if credentials is None else credentials.region) or _DEFAULT_REGION
-    config: S3Config = {"region": region, "virtual_hosted_style_request": not settings.path_style}
-    if settings.endpoint is not None:
-        config["endpoint"] = settings.endpoint
-        if not settings.path_style:
-            # For virtual-hosted requests, the client expects the bucket's own endpoint.
-            scheme, _, host = settings.endpoint.partition("://")
-            config["endpoint"] = f"{scheme}://{location.bucket}.{host}"
-    if credentials is None:
-        config["skip_signature"] = True
-    return config
-
-
-def _gcs_config(settings: GcsStorage) -> GCSConfig:
-    config: GCSConfig = {}
-    if settings.endpoint is not None:
-        config["base_url"] = settings.endpoint
-    if settings.anonymous:
-        config["skip_signature"] = True
-    elif settings.service_account_file is not None:
-        config["service_account"] = settings.service_account_file
-    return config
-
-
-def _azure_config(location: Location, settings: AzureStorage) -> AzureConfig:
-    account = location.account or settings.account
-    if account is None:
-        raise ConfigurationError(
-            f"{location.uri} names no storage account",
-            advice="set storage.azure.account, or use abfss://container@account…",
-        )
-    settings_by_key: dict[str, Any] = {
-        "account_name": account,
-        "endpoint": settings.endpoint,
-        "skip_signature": settings.anonymous or None,
-        "account_key": settings.account_key,
-        "sas_key": settings.sas_token,
-        "tenant_id": settings.tenant_id,
-        "client_id": settings.client_id,
-        "client_secret": settings.client_secret,
-    }
-    config: Any = {key: value for key, value in settings_by_key.items() if value is not None}
-    return config
 
 
 # The store.
@@ -207,14 +183,6 @@ _PAGE: Final = 1000
 _ATTEMPTS: Final = 4
 """The number of attempts for a body that breaks off. The client itself retries requests without a response."""
 _WAIT_SECONDS: Final = 0.5
-
-
-class _Body(NamedTuple):
-    """The body of a response, with its object's size in bytes and ETag, empty where it has none."""
-
-    content: bytes
-    size: int
-    etag: str
 
 
 class RemoteStore(ObjectStore):
@@ -245,7 +213,10 @@ class RemoteStore(ObjectStore):
                     if found.path in yielded:
                         continue
                     yielded.add(found.path)
-                    _add_directories(found.path, directories)
+                    directory = found.path.rpartition("/")[0]
+                    while directory and directory not in directories:
+                        directories.add(directory)
+                        directory = directory.rpartition("/")[0]
                     if not found.size:
                         empty.append(found)
                     else:
@@ -285,20 +256,24 @@ class RemoteStore(ObjectStore):
         return self._persist(once)
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
-        return self._persist(lambda: self._read(path, limit, None, etag)).content
+        return self._persist(lambda: self._read(path, limit, None, etag))[0]
 
     def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
         start, size, condition = 0, 1, etag  # Only the first answer says the size.
         while start < size:
-            body = self._persist(functools.partial(self._read, path, None, (start, start + size_of_piece), condition))
-            if body.content:
-                yield body.content
+            ask = functools.partial(self._read, path, None, (start, start + size_of_piece), condition)
+            content, size, found = self._persist(ask)
+            if content:
+                yield content
             elif start:
                 raise ObjectChangedError("the object changes while it is read", segment=path)
             # Without a given ETag, all pieces must be of the same object as the first one.
-            start, size, condition = start + len(body.content), body.size, condition or body.etag or None
+            start, condition = start + len(content), condition or found or None
 
-    def _read(self, path: str, limit: int | None, part: tuple[int, int] | None, etag: str | None) -> _Body:
+    def _read(
+        self, path: str, limit: int | None, part: tuple[int, int] | None, etag: str | None
+    ) -> tuple[bytes, int, str]:
+        """Return the body of a response, with its object's size in bytes and ETag, empty where it has none."""
         options: GetOptions = {} if part is None else {"range": part}
         if etag is not None:
             options["if_match"] = f'"{etag}"'
@@ -307,7 +282,7 @@ class RemoteStore(ObjectStore):
         except CLIENT_ERRORS as error:
             # A range that lies beyond the end of an object: an empty one has no first byte.
             if part is not None and _first(_STATUS, str(error)) == "416":
-                return _Body(b"", 0, "")
+                return b"", 0, ""
             raise self._fault(error, path) from None
         size = result.meta["size"]
         if limit is not None and size > limit:
@@ -323,7 +298,7 @@ class RemoteStore(ObjectStore):
             raise self._fault(error, path, body=True) from None
         if len(content) != end - start:
             raise _BrokenBodyError(f"{len(content)} of the {end - start} bytes of an object came", segment=path)
-        return _Body(content, size, found)
+        return content, size, found
 
     def _persist(self, call: Callable[[], T]) -> T:
         for attempt in itertools.count(1):
@@ -351,14 +326,6 @@ class RemoteStore(ObjectStore):
 
 class _BrokenBodyError(SourceUnreachableError):
     """A body was truncated."""
-
-
-def _add_directories(path: str, directories: set[str]) -> None:
-    """Add the directories that a path lies in. Where one is known, those above it are known too."""
-    directory = path.rpartition("/")[0]
-    while directory and directory not in directories:
-        directories.add(directory)
-        directory = directory.rpartition("/")[0]
 
 
 def _plain(etag: str | None) -> str:

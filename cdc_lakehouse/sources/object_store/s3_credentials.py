@@ -40,8 +40,21 @@ class S3Credentials:
     def __call__(self) -> S3Credential:
         try:
             credential = self._provide()
-        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError, OSError) as error:
-            self.failure = _failure(error)
+        except botocore.exceptions.ClientError as error:
+            code = error.response.get("Error", {}).get("Code")
+            self.failure = SourceError(
+                f"credentials for S3 are refused: {code}",
+                advice="look at storage.s3.profile: its role, and what the role trusts",
+            )
+            if code in ("Throttling", "ThrottlingException", "InternalFailure", "ServiceUnavailable"):
+                self.failure = SourceUnreachableError(f"credentials for S3: {code}")
+            raise self.failure from None
+        except (botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError) as error:
+            said = f"the service that gives credentials for S3 does not answer: {_words(error)}"
+            self.failure = SourceUnreachableError(said)
+            raise self.failure from None
+        except (botocore.exceptions.BotoCoreError, OSError) as error:
+            self.failure = SourceError(f"credentials for S3: {_words(error)}", advice="correct storage.s3")
             raise self.failure from None
         self.failure = None
         # Obstore accepts no other time zone than Python's own UTC; botocore has one of its own.
@@ -76,23 +89,6 @@ def s3_credentials(settings: S3Storage) -> S3Credentials | None:
         return S3Credentials(session.region_name, Boto3CredentialProvider(session, ttl=_TTL))
     except botocore.exceptions.BotoCoreError as error:
         raise ConfigurationError(f"credentials for S3: {_words(error)}", advice="correct storage.s3") from None
-
-
-_UNREACHABLE: Final = (botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError)
-
-
-def _failure(error: Exception) -> CdcError:
-    if isinstance(error, _UNREACHABLE):
-        return SourceUnreachableError(f"the service that gives credentials for S3 does not answer: {_words(error)}")
-    if isinstance(error, botocore.exceptions.ClientError):
-        answer = error.response.get("Error", {})
-        if answer.get("Code") in ("Throttling", "ThrottlingException", "InternalFailure", "ServiceUnavailable"):
-            return SourceUnreachableError(f"credentials for S3: {answer.get('Code')}")
-        return SourceError(
-            f"credentials for S3 are refused: {answer.get('Code')}",
-            advice="look at storage.s3.profile: its role, and what the role trusts",
-        )
-    return SourceError(f"credentials for S3: {_words(error)}", advice="correct storage.s3")
 
 
 def _words(error: Exception) -> str:

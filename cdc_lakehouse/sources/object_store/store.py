@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from cdc_lakehouse.errors import (
     ConfigurationError,
@@ -209,18 +208,16 @@ class LocalStore(ObjectStore):
             path = os.fsdecode(encoded)
             if path.endswith("/"):
                 yield from self._walk(path, after)
-            elif (found := self._stored_object(path)) is not None:
-                yield found
-
-    def _stored_object(self, path: str) -> StoredObject | UnreadableDirectory | None:
-        try:
-            status = (self._root / path).stat()
-        except FileNotFoundError:
-            return None  # Renamed or expired between the listing and the look.
-        except OSError as error:
-            return UnreadableDirectory(path, error.strerror or type(error).__name__)
-        modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
-        return StoredObject(path, status.st_size, _etag(status), modified)
+                continue
+            try:
+                status = (self._root / path).stat()
+            except FileNotFoundError:
+                continue  # Renamed or expired between the listing and the look.
+            except OSError as error:
+                yield UnreadableDirectory(path, error.strerror or type(error).__name__)
+                continue
+            modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+            yield StoredObject(path, status.st_size, _etag(status), modified)
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
         content = self.head(path, limit + 1, etag=etag)
@@ -229,25 +226,18 @@ class LocalStore(ObjectStore):
         return content
 
     def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
-        with self._opened(path, etag) as (file, before):
-            left = before.st_size
-            while left:
-                piece = file.read(min(size_of_piece, left))
-                left -= len(piece)
-                if (left and len(piece) < size_of_piece) or _etag(before) != _etag(os.fstat(file.fileno())):
-                    raise ObjectChangedError("the file changes while it is read", segment=path)
-                yield piece
-
-    @contextlib.contextmanager
-    def _opened(self, path: str, etag: str | None) -> Generator[tuple[BinaryIO, os.stat_result]]:
-        """Open the file; yield it and its status at that time. Raises as `read` does, also for reads inside the
-        block."""
         try:
             with (self._root / path).open("rb") as file:
                 before = os.fstat(file.fileno())
                 if etag is not None and _etag(before) != etag:
                     raise ObjectChangedError("the file has changed since it was listed", segment=path)
-                yield file, before
+                left = before.st_size
+                while left:
+                    piece = file.read(min(size_of_piece, left))
+                    left -= len(piece)
+                    if (left and len(piece) < size_of_piece) or _etag(before) != _etag(os.fstat(file.fileno())):
+                        raise ObjectChangedError("the file changes while it is read", segment=path)
+                    yield piece
         except FileNotFoundError as error:
             raise ObjectMissingError("the file is not there", segment=path) from error
         except OSError as error:
