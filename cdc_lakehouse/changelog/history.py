@@ -288,17 +288,83 @@ def schema_changes(
     backslash escapes; `types` are the configured types of columns, by `database.table`. `in_table_order` says that rows
     have their columns in the table's order: a row in another order holds its table.
     """
+    history = History() if history is None else history
+    live = history.live
+    changes: list[SchemaChange] = []
+    carried_out: set[tuple[str, str, int]] = set()
+    shown: set[TableName] = set()
+    """The names of tables that rows have shown."""
+
+    def carry_out(change: SchemaChange) -> None:
+        if history.carry_out(change) or change.kind != "row":
+            changes.append(change)
+
+    def read_statements(entries: Iterable[Statement]) -> None:
+        """Read the statements of one commit-ts. TiCDC sends each pair of a RENAME as a statement, perhaps to several
+        topics."""
+        times = {
+            SchemaChange(
+                each.commit_ts, each.database, each.table, None, each.text, (), f"{each.origin}#0", escapes,
+                kind="text",
+            ): each.time_ms
+            for each in entries
+        }  # fmt: skip
+        for change in in_order(list(times), live):
+            time_ms = times[change]
+            # The writer of a topic sends statements again after a failure. One that has been executed cannot be
+            # executed again.
+            same = None if time_ms is None else (change.database, change.query, time_ms)
+            is_done = same in carried_out and any(
+                version.effect == "hold" or (version.effect == "create" and live.alike(version.name))
+                for version in list(versions_of(change, live))
+            )
+            carried_out.update(() if same is None else (same,))
+            carry_out(replace(change, kind="repeated") if is_done else change)
+
+    def read_columns(entry: ObservedColumns) -> None:
+        """Read the columns of a row, which belongs to the version whose commit-ts is below its own."""
+        name, ts = TableName(entry.database, entry.table), entry.commit_ts - 1
+        if name not in shown and name == name.folded:
+            # With lower_case_table_names a server keeps names in lower case, which rows show, and logs statements as
+            # they were typed: the table that was created under another spelling is this one.
+            typed = [each for each in live.alike(name) if each not in shown and each != name]
+            if len(typed) == 1:
+                text, origin = f"RENAME TABLE {typed[0].quoted} TO {name.quoted}", f"{entry.origin}#name"
+                carry_out(SchemaChange(ts, name.database, name.table, None, text, (), origin, kind="text"))
+        shown.add(name)
+        known = live.get(name)
+        configured: Mapping[str, str] = (types or {}).get(f"{entry.database}.{entry.table}", {})
+        by_name = {column.lower(): text for column, text in configured.items()}
+        of_row = {column: by_name.get(column.lower(), text) for column, text in entry.columns}
+        if known is None:  # The row of a known table decides which columns exist: a configured one may be dropped.
+            seen = {column.lower() for column in of_row}
+            of_row |= {column: text for column, text in configured.items() if column.lower() not in seen}
+        key = {column.lower() for column in entry.key or ()}
+        columns = tuple(
+            SourceColumn(column, message_type(text), column.lower() not in key, column.lower() in key)
+            for column, text in of_row.items()
+        )
+        change = SchemaChange(ts, entry.database, entry.table, None, "", columns, entry.origin, escapes, kind="row")
+        carry_out(change)
+        if known is None or not in_table_order:
+            return
+        own, there = [column.name.lower() for column in known.columns], {column.lower() for column, _ in entry.columns}
+        row = [column for column, _ in entry.columns if column.lower() in own]
+        if [column.lower() for column in row] != [column for column in own if column in there]:
+            order = f"{', '.join(row)}, and the table has {', '.join(column.name for column in known.columns)}"
+            fault, origin = f"rows have the columns in the order {order}: {_ADVICE}", f"{entry.origin}#order"
+            carry_out(replace(change, columns=(), origin=origin, fault=fault, kind="contradiction"))
+
     ordered = sorted(log, key=lambda entry: (entry.commit_ts, isinstance(entry, Statement), place_of(entry.origin)))
-    reader = _Log(History() if history is None else history, escapes, types or {}, in_table_order)
     for _, entries in itertools.groupby(_with_later_types(ordered), key=lambda entry: entry.commit_ts):
         statements: dict[tuple[str, str, str], Statement] = {}
         for entry in entries:
             if isinstance(entry, ObservedColumns):
-                reader.read_columns(entry)
+                read_columns(entry)
             else:
                 statements.setdefault((entry.database, entry.table, entry.text), entry)
-        reader.read_statements(statements.values())
-    return reader.changes
+        read_statements(statements.values())
+    return changes
 
 
 def renamed_from(name: TableName, text: str) -> TableName | None:
@@ -306,94 +372,6 @@ def renamed_from(name: TableName, text: str) -> TableName | None:
     it."""
     change = SchemaChange(0, name.database, name.table, None, text, (), "", False, kind="text")
     return LiveTables().rename_source(change)
-
-
-class _Log:
-    def __init__(
-        self, history: History, escapes: bool, types: Mapping[str, Mapping[str, str]], in_table_order: bool
-    ) -> None:
-        self.changes: list[SchemaChange] = []
-        self._history, self._live = history, history.live
-        self._escapes = escapes
-        self._types = types
-        self._in_table_order = in_table_order
-        self._carried_out: set[tuple[str, str, int]] = set()
-        self._shown: set[TableName] = set()
-        """The names of tables that rows have shown."""
-
-    def read_statements(self, entries: Iterable[Statement]) -> None:
-        """Read the statements of one commit-ts. TiCDC sends each pair of a RENAME as a statement, perhaps to several
-        topics."""
-        times = {
-            SchemaChange(
-                each.commit_ts, each.database, each.table, None, each.text, (), f"{each.origin}#0", self._escapes,
-                kind="text",
-            ): each.time_ms
-            for each in entries
-        }  # fmt: skip
-        for change in in_order(list(times), self._live):
-            time_ms = times[change]
-            # The writer of a topic sends statements again after a failure.
-            same = None if time_ms is None else (change.database, change.query, time_ms)
-            is_repeated = same in self._carried_out and self._is_done(change)
-            self._carried_out |= set() if same is None else {same}
-            self._carry_out(replace(change, kind="repeated") if is_repeated else change)
-
-    def read_columns(self, entry: ObservedColumns) -> None:
-        """Read the columns of a row, which belongs to the version whose commit-ts is below its own."""
-        self._read_stored_name(entry)
-        known = self._live.get(TableName(entry.database, entry.table))
-        configured = self._types.get(f"{entry.database}.{entry.table}", {})
-        # For a known table the row decides which columns exist: a configured one may have been dropped.
-        types = _configured(entry.columns, configured, all_of_them=known is None)
-        key = {name.lower() for name in entry.key or ()}
-        columns = tuple(
-            SourceColumn(name, message_type(text), name.lower() not in key, name.lower() in key)
-            for name, text in types.items()
-        )
-        change = SchemaChange(
-            entry.commit_ts - 1, entry.database, entry.table, None, "", columns, entry.origin, self._escapes, kind="row"
-        )
-        self._carry_out(change)
-        order = None if known is None or not self._in_table_order else _other_order(known, entry)
-        if order is not None:
-            fault = f"rows have the columns in the order {order}: {_ADVICE}"
-            origin = f"{entry.origin}#order"
-            self._carry_out(replace(change, columns=(), origin=origin, fault=fault, kind="contradiction"))
-
-    def _read_stored_name(self, entry: ObservedColumns) -> None:
-        """Rename a table that a statement has created under another spelling: with lower_case_table_names a server
-        keeps names in lower case, which rows show, and logs statements as they were typed."""
-        name = TableName(entry.database, entry.table)
-        if name not in self._shown and name == name.folded:
-            typed = [live for live in self._live.alike(name) if live not in self._shown and live != name]
-            if len(typed) == 1:
-                text, origin = f"RENAME TABLE {typed[0].quoted} TO {name.quoted}", f"{entry.origin}#name"
-                change = SchemaChange(
-                    entry.commit_ts - 1, name.database, name.table, None, text, (), origin, kind="text"
-                )
-                self._carry_out(change)
-        self._shown.add(name)
-
-    def _carry_out(self, change: SchemaChange) -> None:
-        if self._history.carry_out(change) or change.kind != "row":
-            self.changes.append(change)
-
-    def _is_done(self, change: SchemaChange) -> bool:
-        """Whether a statement that came before has already been executed: it cannot be executed again."""
-        versions = list(versions_of(change, self._live))
-        effects = {version.effect for version in versions}
-        exists = any(version.effect == "create" and self._live.alike(version.name) for version in versions)
-        return "hold" in effects or exists
-
-
-def _other_order(table: TableVersion, entry: ObservedColumns) -> str | None:
-    own = [column.name.lower() for column in table.columns]
-    there = {name.lower() for name, _ in entry.columns}
-    row = [name for name, _ in entry.columns if name.lower() in own]
-    if [name.lower() for name in row] == [name for name in own if name in there]:
-        return None
-    return f"{', '.join(row)}, and the table has {', '.join(column.name for column in table.columns)}"
 
 
 def _with_later_types(ordered: Sequence[Statement | ObservedColumns]) -> Sequence[Statement | ObservedColumns]:
@@ -404,25 +382,10 @@ def _with_later_types(ordered: Sequence[Statement | ObservedColumns]) -> Sequenc
         if isinstance(entry, ObservedColumns):
             places = [(entry.database, entry.table, name.lower()) for name, _ in entry.columns]
             shown |= {place: text for place, (_, text) in zip(places, entry.columns, strict=True) if text}
-            columns = tuple(
-                (name, text or shown.get(place, "")) for place, (name, text) in zip(places, entry.columns, strict=True)
-            )
-            typed.append(entry if columns == entry.columns else replace(entry, columns=columns))
-        else:
-            typed.append(entry)
+            columns = zip(places, entry.columns, strict=True)
+            entry = replace(entry, columns=tuple((name, text or shown.get(at, "")) for at, (name, text) in columns))
+        typed.append(entry)
     return typed[::-1]
-
-
-def _configured(
-    columns: Iterable[tuple[str, str]], configured: Mapping[str, str], *, all_of_them: bool
-) -> dict[str, str]:
-    """Return types by column, the configured one where there is one; names may differ in case."""
-    texts = {name.lower(): text for name, text in configured.items()}
-    types = {name: texts.get(name.lower(), text) for name, text in columns}
-    if not all_of_them:
-        return types
-    seen = {name.lower() for name in types}
-    return types | {name: text for name, text in configured.items() if name.lower() not in seen}
 
 
 @functools.lru_cache(maxsize=4096)

@@ -97,13 +97,14 @@ _RECOVERABLE: Final = frozenset({KINDS[DROP_TABLE], _DROPS_ALL, _TRUNCATES})
 
 
 class LiveTables:
-    """The tables that exist at a point of the history, and the commit-ts at which each name was last given up."""
+    """The tables that exist at a point of the history, and those before them that can come back."""
 
     def __init__(self) -> None:
         self._tables: dict[TableName, TableVersion] = {}
         self._alike: dict[TableName, list[TableName]] = {}
         """The names of the tables by their folded names."""
-        self._vacated: dict[TableName, int] = {}
+        self.vacated: dict[TableName, int] = {}
+        """The commit-ts at which each name was last given up."""
         self._births: dict[TableName, int] = {}
         self._loaded: dict[TableName, int] = {}
         self.lives: dict[str, list[TableVersion]] = {}
@@ -138,10 +139,6 @@ class LiveTables:
             if each.name.database == change.database or not change.database or occurs(each.name.database)
         ]
 
-    def vacated(self, name: TableName) -> int:
-        """Return the commit-ts at which the name was last given up; 0 when it never was."""
-        return self._vacated.get(name, 0)
-
     def next_incarnation(self, name: TableName, *, loaded_ts: int | None = None) -> str:
         """Return the id of the next incarnation, numbered by its first name: it is the same whenever the history is
         computed. After a dump's position the numbers begin again at 1, because changes of the log from before it may be
@@ -159,30 +156,22 @@ class LiveTables:
             if version.kind == LOAD:
                 self._loaded[version.name], self._births[version.name] = version.commit_ts, 0
             self._births[version.name] = self._births.get(version.name, 0) + 1
-        self._record_end(version)
+        self.lives.setdefault(version.incarnation, []).append(version)
+        if version.effect == "drop" or (version.effect == "empty" and version.kind == _TRUNCATES):
+            self._ended.setdefault(version.name.folded, []).append(version)
+        if version.restored is not None:
+            self._restored.add(version.restored)
         for name in (version.previous_name, version.name if version.effect == "drop" else None):
             if name in self._tables and self._tables[name].incarnation == version.incarnation:
                 del self._tables[name]
                 self._alike[name.folded].remove(name)
-                self._vacated[name] = version.commit_ts
+                self.vacated[name] = version.commit_ts
         if version.effect != "drop":
             if version.name not in self._tables:
                 self._alike.setdefault(version.name.folded, []).append(version.name)
             self._tables[version.name] = version
 
     # --- Tables that can come back ---
-
-    def _record_end(self, version: TableVersion) -> None:
-        self.lives.setdefault(version.incarnation, []).append(version)
-        if version.effect == "drop" or (version.effect == "empty" and version.kind == _TRUNCATES):
-            self._ended.setdefault(version.name.folded, []).append(version)
-        if version.restored is not None:
-            self._restored.add(version.restored)
-
-    def before(self, ended: TableVersion) -> Sequence[TableVersion]:
-        """Return the versions of a table before the one with which it ended."""
-        life = self.lives[ended.incarnation]
-        return life[: life.index(ended)]
 
     def restored_from(self, incarnation: str) -> Sequence[TableVersion]:
         """Return the versions of what a table was before it came back; none where it did not."""
@@ -294,24 +283,21 @@ class TableChange:
 
 def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
     definition = next((each for each in change.clauses or () if isinstance(each, ddl.CreateTable)), None)
-    like = None
-    if definition is not None and definition.like is not None:
-        like = live.get(live.resolve(definition.like, change.source))
+    model = None if definition is None else definition.like
+    like = None if model is None else live.get(live.resolve(model, change.source))
     previous = live.get(change.name)
     if previous is not None:
-        yield replaced(previous, change)
-    yield first_version(change, live, change.source.commit_ts, join_notes(change.reason), like)
-
-
-def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
-    note = "the table was created again, though no statement in the log drops the earlier one"
-    return next_version(previous, change, "drop", note=note)
+        note = "the table was created again, though no statement in the log drops the earlier one"
+        yield next_version(previous, change, "drop", note=note)
+    if model is not None and like is None and change.columns is None:
+        return  # The first row shows its columns.
+    yield first_version(change, live, change.source.commit_ts, change.reason, like)
 
 
 def first_known(change: TableChange, live: LiveTables) -> TableVersion:
     """Return the first version of a table that is older than the feed. The name has been its own since the last table
     of that name gave it up."""
-    first = first_version(replace(change, columns=change.columns or ()), live, live.vacated(change.name), _OLDER)
+    first = first_version(replace(change, columns=change.columns or ()), live, live.vacated.get(change.name, 0), _OLDER)
     return replace(first, partitioning=None)
 
 
@@ -381,10 +367,17 @@ def recover(change: TableChange, live: LiveTables, ended: TableVersion | None) -
         unknown = replace(first_known(replace(change, clauses=()), live), effect="hold", note=None)
         yield replace(unknown, hold=join_notes(_NOT_DROPPED, change.reason))
         return
-    life = live.before(ended)
-    after = next(_versions_shown(life, change), None)
-    hold = _OTHER_COLUMNS if after is None else None
-    after = alter(life[-1], replace(change, clauses=())) if after is None else after
+    life = live.lives[ended.incarnation]
+    life, hold, shown = life[: life.index(ended)], None, replace(change, clauses=())
+    types = {column.id: column.type for column in life[-1].columns}
+    # TiDB can bring a table back with columns that were dropped before it. A statement alone shows none.
+    for version in reversed(life if change.columns else life[-1:]):
+        after = alter(version, shown) if change.columns else next_version(version, change, "none")
+        same = [(column.id, column.type) for column in after.columns] == [(c.id, c.type) for c in version.columns]
+        if same and all(types.get(column.id, column.type) == column.type for column in after.columns):
+            break
+    else:
+        after, hold = alter(life[-1], shown), _OTHER_COLUMNS
     notes: list[str] = []
     for column in after.columns:
         if hold is None and life[-1].column(column.id) is None:
@@ -402,18 +395,6 @@ def recover(change: TableChange, live: LiveTables, ended: TableVersion | None) -
         note=join_notes(*notes, _OLDER if life[0].note == _OLDER else None),
         hold=hold,
     )
-
-
-def _versions_shown(life: Sequence[TableVersion], change: TableChange) -> Iterator[TableVersion]:
-    """Yield the versions with the columns after a change, from the last one on: TiDB can bring a table back with
-    columns that were dropped before it. A statement alone shows none."""
-    types = {column.id: column.type for column in life[-1].columns}
-    for version in reversed(life if change.columns else life[-1:]):
-        shown = replace(change, clauses=())
-        after = alter(version, shown) if change.columns else next_version(version, change, "none")
-        same = [(column.id, column.type) for column in after.columns] == [(c.id, c.type) for c in version.columns]
-        if same and all(types.get(column.id, column.type) == column.type for column in after.columns):
-            yield after
 
 
 def alter(previous: TableVersion, change: TableChange) -> TableVersion:
@@ -451,19 +432,6 @@ def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> l
         return [held_version(table, change, reason) for table in (previous, other)]
     swap = PartitionExchange(previous.incarnation, found.partition, other.incarnation)
     return [next_version(table, change, "swap", swap=swap) for table in (previous, other)]
-
-
-def empty_partitions(previous: TableVersion, change: TableChange) -> TableVersion:
-    changes = [clause for clause in change.clauses or () if isinstance(clause, ddl.ChangePartitions)]
-    names = changes[-1].names if changes else ()
-    if names is None:
-        return next_version(previous, change, "empty")
-    if not names:
-        return held_version(previous, change, f"the statement does not say which partitions: {change.reason}")
-    if reason := _unknown_partition(previous, names):
-        return held_version(previous, change, reason)
-    scheme = partitions.after(previous.partitioning, changes)
-    return next_version(previous, change, "empty", emptied=names, partitioning=scheme)
 
 
 def _unknown_partition(table: TableVersion, names: Sequence[str]) -> str | None:
@@ -621,7 +589,15 @@ def _change_known(previous: TableVersion, change: TableChange, live: LiveTables)
         case "truncate_table":
             return [next_version(previous, change, "empty")]
         case "drop_partition" | "truncate_partition":
-            return [empty_partitions(previous, change)]
+            changes = [clause for clause in change.clauses or () if isinstance(clause, ddl.ChangePartitions)]
+            names = changes[-1].names if changes else ()
+            if names is None:
+                return [next_version(previous, change, "empty")]
+            unsaid = None if names else f"the statement does not say which partitions: {change.reason}"
+            if reason := unsaid or _unknown_partition(previous, names):
+                return [held_version(previous, change, reason)]
+            scheme = partitions.after(previous.partitioning, changes)
+            return [next_version(previous, change, "empty", emptied=names, partitioning=scheme)]
         case _ if change.clauses is None and change.kind not in KINDS.values():
             return [held_version(previous, change, change.reason)]
         case _:
@@ -666,25 +642,22 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
         for version in _of_clause(change, live, clause):
             made |= bool(version.incarnation) or version.previous_name is None
             yield version
-    if not made:
-        yield from _of_no_table(change, live, clauses)
-
-
-def _of_no_table(change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause]) -> Iterable[TableVersion]:
-    """Return the version that a statement makes which met no known table. Where the message names a known one, and the
-    text another, what happened to it cannot be known."""
+    if made:
+        return
+    # The statement met no known table. Where the message names one, and the text another, what happened to it cannot be
+    # known.
     kind = kind_of_statement(clauses) if clauses else OTHER
     named = TableName(change.database, change.table)
     known = None if any(isinstance(clause, ddl.CreateTable) for clause in clauses) else live.get(named)
+    others = [str(name) for each in clauses for name in ddl.tables_of(each) if live.resolve(name, change) != named]
     if known is None:
-        renames = any(isinstance(clause, ddl.RenameTable) for clause in clauses)
-        return [] if renames else [plain_version(change, "none", kind)]
-    of_table = TableChange(change, named, kind)
-    names = [name for clause in clauses for name in ddl.tables_of(clause)]
-    others = ", ".join(str(name) for name in names if live.resolve(name, change) != named)
-    if others:
-        return [held_version(known, of_table, f"the statement changes {others}, and the message names this table")]
-    return [next_version(known, of_table, "none")]
+        if not any(isinstance(clause, ddl.RenameTable) for clause in clauses):
+            yield plain_version(change, "none", kind)
+    elif others:
+        reason = f"the statement changes {', '.join(others)}, and the message names this table"
+        yield held_version(known, TableChange(change, named, kind), reason)
+    else:
+        yield next_version(known, TableChange(change, named, kind), "none")
 
 
 def _not_understood(change: SchemaChange, live: LiveTables, reason: str | None) -> Iterable[TableVersion]:
@@ -701,8 +674,11 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
     """Apply a clause that is not part of an ALTER TABLE."""
     kind = kind_of_statement([clause])
     match clause:
-        case ddl.CreateTable():
-            return _create_by_text(change, live, clause)
+        case ddl.CreateTable(table):
+            name = full_name(table, change)
+            exists = clause.if_not_exists and live.alike(name)
+            is_made = not (clause.temporary or exists) and name.database
+            return create(TableChange(change, name, kind, None, [clause]), live) if is_made else []
         case ddl.DropTable(table, False) | ddl.TruncateTable(table):
             previous = live.get(name := live.resolve(table, change))
             effect: Effect = "drop" if isinstance(clause, ddl.DropTable) else "empty"
@@ -753,19 +729,6 @@ def _restore(
                 yield held_version(version, TableChange(change, version.name, kind), _ROWS_ARE_BACK)
         case _:
             yield from () if of_table is None else recover(of_table, live, None)
-
-
-def _create_by_text(change: SchemaChange, live: LiveTables, clause: ddl.CreateTable) -> Iterable[TableVersion]:
-    name = full_name(clause.table, change)
-    exists = clause.if_not_exists and live.alike(name)
-    if clause.temporary or exists or not name.database:
-        return []
-    of_table = TableChange(change, name, clause.kind, None, [clause])
-    if clause.like is None or live.get(live.resolve(clause.like, change)) is not None:
-        return create(of_table, live)
-    # The first row shows its columns.
-    previous = live.get(name)
-    return [] if previous is None else [replaced(previous, of_table)]
 
 
 def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
