@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (960, 5),
     "cdc_lakehouse/assets": (2_337, 11),
-    "cdc_lakehouse/changelog": (5_340, 16),
+    "cdc_lakehouse/changelog": (5_266, 16),
     "cdc_lakehouse/commands": (3_578, 14),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (5_903, 22),
