@@ -36,7 +36,7 @@ from cdc_lakehouse.lake.tables.records import (
     Records,
     landed_state,
     record_reader,
-    records_frame,
+    records_table,
 )
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
@@ -137,7 +137,7 @@ class RecordSource(LogSource):
             upto = landed_state(run.lake, run.feed.name).removed_upto
             if gone := [date for date in sorted(run.dates) if date <= upto]:
                 raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
-            records = records_frame(run.spark, run.feed.name)
+            records = run.spark.read.format("iceberg").load(records_table(run.feed.name).sql)
             dated = records.where(records["feed_date"].isin(*run.dates)).select("batch").distinct().collect()
             new += self._replay(pc.field("record_batch").isin([row["batch"] for row in dated]))
         return Landed(tuple(new), tuple(map(str, faults)))
@@ -463,12 +463,12 @@ class Topics(RecordSource):
         landed = landed_state(run.lake, run.feed.name).landed
         pending = find_pending(source, read_topics(source), landed)
         ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
-        appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
+        landed_now, faults = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
         if waited_for := self._waited_for():
             run.log.info(
                 "the cut goes no further than what was read of %s: more waits there", some([*map(str, waited_for)])
             )
-        return appended.batch, [*pending.faults, *appended.faults]
+        return landed_now, [*pending.faults, *faults]
 
     def _pending(self) -> Pending:
         source = self._run.feed.kafka

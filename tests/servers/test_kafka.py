@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import OFFSETS, Identifier
-from cdc_lakehouse.lake.tables import records as record_writer
-from cdc_lakehouse.lake.tables.records import Appended, LandedBatch, LandedState, Records, landed_state, records_frame
+from cdc_lakehouse.lake.tables.records import LandedBatch, LandedState, RecordRows, Records, landed_state, records_table
 from cdc_lakehouse.sources.kafka import KafkaClient, choose_ranges, find_pending, read_topics, reading
 from cdc_lakehouse.sources.record_log import Pending
 from tests.kit.kafka import with_timeout
@@ -54,7 +53,7 @@ class TopicFeed:
     def pending(self) -> Pending:
         return find_pending(self.source, read_topics(self.source, self.client), self.state().landed)
 
-    def append(self, pending: Pending) -> Appended:
+    def append(self, pending: Pending) -> tuple[LandedBatch, Sequence[CdcError]]:
         feed, state = self.lake.feed.model_copy(update={"source": self.source}), self.state()
         ranges = choose_ranges(pending.offsets, state.landed, self.source.max_records, self.source.max_bytes)
         records = Records(self.fresh(), feed, self.lake.session, self.client)
@@ -62,8 +61,8 @@ class TopicFeed:
 
     def run(self) -> tuple[LandedBatch, tuple[CdcError, ...]]:
         pending = self.pending()
-        done = self.append(pending)
-        return done.batch, (*pending.faults, *done.faults)
+        batch, faults = self.append(pending)
+        return batch, (*pending.faults, *faults)
 
     def drain(self) -> None:
         """Runs until nothing is new."""
@@ -174,7 +173,8 @@ def test_range_that_ends_early_lands_each_message_once(new_feed: NewFeed, monkey
     feed.send(*values)
     pending = feed.pending()
     assert pending.records == 50
-    (segment,) = feed.append(pending).batch.segments
+    batch, _ = feed.append(pending)
+    (segment,) = batch.segments
     assert 60 < segment.end < 65, "in the first of two parts"
     summary = feed.table.current_snapshot().summary.additional_properties  # pyright: ignore[reportOptionalMemberAccess]
     assert json.loads(summary[OFFSETS]) == {feed.topic: {"0": [40, segment.end]}}
@@ -253,7 +253,7 @@ def test_offsets_lost_after_the_plan_are_reported(new_feed: NewFeed, kafka: Brok
     feed.send(*numbered(10), *(Sent(value, partition=1) for value in numbered(4)))
     pending = feed.pending()
     kafka.forget(feed.topic, 6)
-    (fault,) = feed.append(pending).faults
+    _, (fault,) = feed.append(pending)
     assert isinstance(fault, SourceError)
     assert f"partition 0 of the topic {feed.topic} has lost the offsets from 0 on, before 6" in str(fault)
     assert (feed.values(0), feed.values(1)) == ([], numbered(4)), "the other partition goes on"
@@ -271,7 +271,7 @@ def test_deleted_topic_is_reported_also_when_made_again(new_feed: NewFeed, kafka
     pending = feed.pending()
     kafka.delete(going)
     feed.client = with_timeout(feed.client, 3)
-    (fault,) = feed.append(pending).faults
+    _, (fault,) = feed.append(pending)
     assert isinstance(fault, SourceError) and f"there is no topic {going}" in str(fault)
     assert feed.values(topic=staying) == numbered(20)
     _, faults = feed.run()
@@ -321,7 +321,7 @@ def test_maintenance_keeps_what_is_known_of_landed_offsets(new_feed: NewFeed) ->
     feed.send(*numbered(5, 10))
     feed.drain()
     assert feed.values() == numbered(15)
-    records = records_frame(feed.lake.session(), feed.lake.name)
+    records = feed.lake.session().read.format("iceberg").load(records_table(feed.lake.name).sql)
     for batch in range(3):
         found = records.where(F.col("batch") == batch + 1).collect()
         assert sorted(row["offset"] for row in found) == list(range(5 * batch, 5 * batch + 5))
@@ -357,23 +357,23 @@ def test_broker_lost_in_a_read_keeps_what_was_read(
     feed.send(*values)
     feed.client = with_timeout(feed.client, 3)
     pending = feed.pending()
-    count = record_writer._count
+    make_rows = RecordRows.of
 
-    def stop_then_count(*arguments: Any) -> None:
-        monkeypatch.setattr(record_writer, "_count", count)
+    def stop_then_make(*arguments: Any) -> Any:
+        monkeypatch.setattr(RecordRows, "of", make_rows)
         kafka.stop()
-        count(*arguments)
+        return make_rows(*arguments)
 
-    monkeypatch.setattr(record_writer, "_count", stop_then_count)
+    monkeypatch.setattr(RecordRows, "of", stop_then_make)
     try:
-        done = feed.append(pending)
+        batch, faults = feed.append(pending)
         with pytest.raises(SourceUnreachableError, match=r"127\.0\.0\.1:\d+ cannot be reached for now \(_TRANSPORT\)"):
             feed.pending()
     finally:
         kafka.start()
-    (fault,) = done.faults
+    (fault,) = faults
     assert isinstance(fault, SourceUnreachableError)
-    landed = sum(segment.records for segment in done.batch.segments)
+    landed = sum(segment.records for segment in batch.segments)
     assert 1000 <= landed < 20_000
     assert feed.values() == values[:landed]
     feed.client = with_timeout(feed.client, 8)

@@ -7,6 +7,7 @@ a round are found by reading the keys of records with these times."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import uuid
@@ -30,7 +31,6 @@ from cdc_lakehouse.lake.tables.records import (
     LAST_SECOND,
     LandedBatch,
     LandedSegment,
-    LandedState,
     RecordCommits,
     RecordRows,
     offsets_summary,
@@ -54,10 +54,7 @@ _SHOWN: Final = 200
 
 def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
     """Return how many entries of a feed have landed, and the binlog position of the last one as text for people."""
-    return _position_in(lake.load(records_table(feed)), destination)
-
-
-def _position_in(table: Table | None, destination: str) -> tuple[int, str | None]:
+    table = lake.load(records_table(feed))
     landed = state_of(table).landed.end(LogPartition(destination, 0)) or 0
     key = None if table is None else table.properties.get(CANAL_POSITION)
     place = [] if key is None else json.loads(key)
@@ -72,27 +69,21 @@ def find_stuck(lake: Lake, feed: str, destination: str) -> SourceError | None:
     table = lake.load(records_table(feed))
     if table is None or int(table.properties.get(CANAL_REPEATS, "0")) < STUCK:
         return None
-    landed, position = _position_in(table, destination)
+    landed, position = landed_position(lake, feed, destination)
+    value, said = _value(table, landed - 1), "the end of a transaction"
+    with contextlib.suppress(MessageError):
+        for part in () if value is None else decode_entry(value).parts:
+            if isinstance(part, Ddl | RowChange):
+                is_statement = isinstance(part, Ddl)
+                said = part.sql[:_SHOWN] if is_statement else f"a change of {part.database}.{part.table}"
+                break
     return SourceError(
         f"the Canal server is stuck after {position}: it sends the entry there again and again, and nothing after it"
-        f" ({_described(_value(table, landed - 1))})",
+        f" ({said})",
         feed=feed,
         advice="its log says what it cannot read, such as `fetch failed by table meta` for a table that was renamed or "
         "dropped: give it a store of table histories (tsdb), or set it behind that place and load the tables again",
     )
-
-
-def _described(value: bytes | None) -> str:
-    try:
-        parts = () if value is None else decode_entry(value).parts
-    except MessageError:
-        parts = ()
-    for part in parts:
-        if isinstance(part, Ddl):
-            return part.sql[:_SHOWN]
-        if isinstance(part, RowChange):
-            return f"a change of {part.database}.{part.table}"
-    return "the end of a transaction"
 
 
 def find_binlog_position(
@@ -123,7 +114,10 @@ def _value(table: Table, offset: int | None) -> bytes | None:
 
 def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int], int]) -> int | None:
     if search.before is not None:
-        found = last_commit_ts(*_values_of_batch(table, search.before, seed))
+        batch = _read(table, "batch", search.before, search.before + 1).column("batch")[0].as_py()
+        rows = _read(table, "value", 0, search.before + 1, {"batch": (batch, batch)})
+        # That of the last row or statement of its batch, up to it.
+        *_, found = seed(batch), *commit_ts_of(rows.column("value").to_pylist(), seed(batch))
         if found:
             return found
     first = 0 if search.before is None else search.before + 1
@@ -133,21 +127,6 @@ def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int
         if found is not None:
             return found - 1
     return None
-
-
-def _values_of_batch(table: Table, upto: int, seed: Callable[[int], int]) -> tuple[Iterable[bytes], int]:
-    """Return the entries of the batch of the entry at offset `upto`, up to it, and the commit-ts before the batch."""
-    batch = _read(table, "batch", upto, upto + 1).column("batch")[0].as_py()
-    rows = _read(table, "value", 0, upto + 1, {"batch": (batch, batch)})
-    return rows.column("value").to_pylist(), seed(batch)
-
-
-def last_commit_ts(values: Iterable[bytes], seed: int) -> int:
-    """Return the commit-ts of the last row or statement of entries; `seed` when there is none."""
-    last = seed
-    for commit_ts in commit_ts_of(values, seed):
-        last = commit_ts
-    return last
 
 
 def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
@@ -180,9 +159,6 @@ def _pairs(table: Table, column: str, start: int, end: int) -> Iterator[tuple[in
 _ROWS_AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1
 
-_Landing = tuple[PlacedEntry, bytes]
-"""An entry and its key."""
-
 
 class EntryRecords:
     """The records that one run lands from a Canal server: a batch of one segment, which grows with each round."""
@@ -206,71 +182,49 @@ class EntryRecords:
         if state_of(table) != self._state:
             raise self._commits.too_late()
         new = list(self._stream.new(taken.connection, taken.entries, _keys(table, taken.entries)))
+        number = self.batch.number
         if not new:
-            if table is not None and taken.entries and taken.batches:
-                self._count_repeat(table, taken.entries[-1])
+            # The entry that landed last came again: that is counted up to the number that shows a server to be stuck.
+            said = {} if table is None else table.properties
+            repeats = int(said.get(CANAL_REPEATS, "0"))
+            last = taken.entries[-1].place[:-1] if taken.entries and taken.batches else None
+            if table is not None and last and repeats < STUCK and said.get(CANAL_POSITION, "").startswith(f"{last},"):
+                summary = offsets_summary(LandedBatch(number, ()))
+                self._commits.commit(table, self._state, {CANAL_REPEATS: str(repeats + 1)}, [], summary)
             return 0
         table = table or self._commits.create()
         start = self._state.landed.end(self._partition) or 0
-        files, dates = self._write(TableFiles.of(table, self._lake), new, start)
-        self._commit(table, new, start, files, dates)
-        return len(new)
-
-    def _count_repeat(self, table: Table, last: PlacedEntry) -> None:
-        """Count that the entry which landed last came again, up to the number that shows a server to be stuck."""
-        repeats = int(table.properties.get(CANAL_REPEATS, "0"))
-        if repeats < STUCK and table.properties.get(CANAL_POSITION, "").startswith(f"{last.place[:-1]},"):
-            properties = {CANAL_REPEATS: str(repeats + 1)}
-            self._commits.commit(
-                table, self._state, properties, [], offsets_summary(LandedBatch(self.batch.number, ()))
-            )
-
-    def _write(self, table: TableFiles, new: Sequence[_Landing], start: int) -> tuple[list[str], set[str]]:
-        """Write new entries; return the files, and the feed dates in them."""
-        first_of_run = self.batch.segments[0].start if self.batch.segments else start
-        whole = OffsetRange(self._partition, first_of_run, start + len(new), 0)
-        rows = RecordRows(self._source.time_zone, self._source.date_separator, self.batch.number)
+        end, before = start + len(new), self.batch.segments[0] if self.batch.segments else None
+        whole = OffsetRange(self._partition, start if before is None else before.start, end, 0)
+        make = RecordRows(self._source.time_zone, self._source.date_separator, number)
         dates: set[str] = set()
-        with record_files(table, f"batch-{self.batch.number}-{uuid.uuid4()}") as files:
+        with record_files(TableFiles.of(table, self._lake), f"batch-{number}-{uuid.uuid4()}") as files:
             for first in range(0, len(new), _ROWS_AT_ONCE):
-                for date, batch in rows.of(_messages(whole, new[first : first + _ROWS_AT_ONCE], start + first)):
-                    files.add(date, batch)
+                some = new[first : first + _ROWS_AT_ONCE]
+                messages = Messages(
+                    whole,
+                    list(range(start + first, start + first + len(some))),
+                    [(0, 0) if entry.time_ms is None else (_CREATE_TIME, entry.time_ms) for entry, _ in some],
+                    [key for _, key in some],
+                    [entry.value for entry, _ in some],
+                    [None] * len(some),
+                )
+                for date, rows in make.of(messages):
+                    files.add(date, rows)
                     if date is not None:
                         dates.add(date)
-        return files.written, dates
-
-    def _commit(self, table: Table, new: Sequence[_Landing], start: int, files: Sequence[str], dates: set[str]) -> None:
-        end, size = start + len(new), sum(len(entry.value) + len(key) for entry, key in new)
-        name = OffsetRange(self._partition, start, end, 0).segment
-        landed = LandedSegment(name, self._partition, start, end, len(new), size, tuple(sorted(dates)))
-        whole = _joined(self.batch.segments[0], landed) if self.batch.segments else landed
-        batch = LandedBatch(self.batch.number, (whole,))
-        after: LandedState = self._state.after(Pending({self._partition: (start, end)}, {}, ()), batch)
+        size, name = sum(len(entry.value) + len(key) for entry, key in new), OffsetRange(self._partition, start, end, 0)
+        now = LandedSegment(name.segment, self._partition, start, end, len(new), size, tuple(sorted(dates)))
+        summary = offsets_summary(LandedBatch(number, (now,)))
+        if before is not None:
+            of_run = tuple(sorted({*before.dates, *dates}))
+            now = replace(before, end=end, records=before.records + len(new), bytes=before.bytes + size, dates=of_run)
+        batch = LandedBatch(number, (now,))
+        after = self._state.after(Pending({self._partition: (start, end)}, {}, ()), batch)
         properties = {**after.as_properties(), CANAL_POSITION: new[-1][1].decode(), CANAL_REPEATS: "0"}
-        summary = offsets_summary(LandedBatch(batch.number, (landed,)))
-        self._commits.commit(table, self._state, properties, files, summary)
+        self._commits.commit(table, self._state, properties, files.written, summary)
         self._state, self.batch = after, batch
-
-
-def _joined(one: LandedSegment, next_one: LandedSegment) -> LandedSegment:
-    return replace(
-        one,
-        end=next_one.end,
-        records=one.records + next_one.records,
-        bytes=one.bytes + next_one.bytes,
-        dates=tuple(sorted({*one.dates, *next_one.dates})),
-    )
-
-
-def _messages(whole: OffsetRange, new: Sequence[_Landing], start: int) -> Messages:
-    return Messages(
-        whole,
-        list(range(start, start + len(new))),
-        [(0, 0) if entry.time_ms is None else (_CREATE_TIME, entry.time_ms) for entry, _ in new],
-        [key for _, key in new],
-        [entry.value for entry, _ in new],
-        [None] * len(new),
-    )
+        return len(new)
 
 
 def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes]:
@@ -279,13 +233,11 @@ def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes
         return
     times_ms = [entry.time_ms for entry in entries]
     times = [time for time in times_ms if time is not None and 0 <= time < LAST_SECOND * 1000]
-    wanted: list[Range | None] = [(_moment(min(times)), _moment(max(times)))] if times else []
+    epoch = datetime.datetime.fromtimestamp(0, datetime.UTC)
+    moments = [epoch + datetime.timedelta(milliseconds=time) for time in times]
+    wanted: list[Range | None] = [(min(moments), max(moments))] if moments else []
     if len(times) < len(times_ms):
         wanted.append(None)
     for ends in wanted:
         for rows in rows_between(table, ["key"], {"timestamp": ends}):
             yield from rows.column("key").to_pylist()
-
-
-def _moment(time_ms: int) -> datetime.datetime:
-    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=time_ms)

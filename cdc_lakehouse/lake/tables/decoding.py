@@ -104,18 +104,29 @@ def _decode(
         with database() as connection:
             for ref, content in read(segments):
                 file = files[ref.path]
-                bad = _Rejections(file)
+                listed: list[Rejected] = []
+                further = 0
                 found.lines[file.segment] = found.strict[file.segment] = 0
                 for batch in _of_file(file, decode(connection, content, file.context)):
                     sound = batch
                     found.lines[file.segment] += batch.num_rows
                     found.strict[file.segment] += batch.column("strict").true_count
                     if batch.column(_PROBLEM).null_count < batch.num_rows:
-                        bad.add(batch.filter(batch.column(_PROBLEM).is_valid()))
+                        bad = batch.filter(batch.column(_PROBLEM).is_valid())
+                        first = bad.slice(0, LISTED_PER_SEGMENT - len(listed))
+                        columns = (first.column(DECODED.get_field_index(name)).to_pylist() for name in _REJECTED)
+                        for line, problem, value in zip(*columns, strict=True):
+                            raw = bytes(value[:RAW_LIMIT])
+                            listed.append(_rejected(file, line, problem, PROBLEMS[problem], raw, 1))
+                        further += bad.num_rows - first.num_rows
                         sound = batch.filter(batch.column(_PROBLEM).is_null())
                     if sound.num_rows:
                         yield _events(sound, file)
-                found.rejected += bad.listed()
+                if further:
+                    problem = listed[0].error_class
+                    message = f"{PROBLEMS[problem]} ({further} further lines of the segment, not listed one by one)"
+                    listed.append(_rejected(file, None, problem, message, None, further))
+                found.rejected += listed
 
     found.data_files += writer.write(events())
     yield found
@@ -132,6 +143,7 @@ def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 _PROBLEM: Final = DECODED.get_field_index("problem")
+_REJECTED: Final = ("line", "problem", "value")
 
 
 def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
@@ -161,31 +173,10 @@ def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
-class _Rejections:
-    """The rejected records of one file: the first ones, and the number of further ones."""
-
-    def __init__(self, file: SegmentFile) -> None:
-        self._file = file
-        self._first: list[Rejected] = []
-        self._more: Rejected | None = None
-
-    def add(self, records: pa.RecordBatch) -> None:
-        kept = records.slice(0, LISTED_PER_SEGMENT - len(self._first))
-        places = [DECODED.get_field_index(name) for name in ("line", "problem", "value")]
-        for line, problem, value in zip(*(kept.column(place).to_pylist() for place in places), strict=True):
-            self._first.append(self._rejected(line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT]), 1))
-        if (count := records.num_rows - kept.num_rows) > 0:
-            count += 0 if self._more is None else self._more.count
-            problem = self._first[0].error_class
-            message = f"{PROBLEMS[problem]} ({count} further lines of the segment, not listed one by one)"
-            self._more = self._rejected(None, problem, message, None, count)
-
-    def _rejected(self, line: int | None, problem: str, message: str, raw: bytes | None, count: int) -> Rejected:
-        file = self._file
-        return Rejected(file.segment, line, problem, message, raw, file.context.database, file.context.table, count)
-
-    def listed(self) -> list[Rejected]:
-        return self._first if self._more is None else [*self._first, self._more]
+def _rejected(
+    file: SegmentFile, line: int | None, problem: str, message: str, raw: bytes | None, count: int
+) -> Rejected:
+    return Rejected(file.segment, line, problem, message, raw, file.context.database, file.context.table, count)
 
 
 def fits_driver(sizes: Sequence[int]) -> bool:

@@ -310,7 +310,13 @@ class Events:
         that they replace."""
         wanted = pa.array(sorted(segment.segment for segment in again))
         other = pa.array([segment.segment for segment in again if has_other_content(segment)], pa.large_string())
-        new = _transactions(table, data_files, other)
+        transactions = [pa.table({"segment": pa.array([], pa.large_string()), "commit_ts": pa.array([], pa.int64())})]
+        form = transactions[0].schema
+        for data_file in data_files if len(other) else ():
+            with table.io.new_input(json.loads(data_file)["file-path"]).open() as stream:
+                rows = pq.read_table(stream, columns=form.names).cast(form)
+            transactions.append(rows.filter(pc.is_in(rows.column("segment"), other)))
+        new = pa.concat_tables(transactions).group_by(form.names).aggregate([])
         schema, between = table.schema(), {"segment": (wanted[0].as_py(), wanted[-1].as_py())}
         files = [
             file
@@ -348,9 +354,19 @@ class Events:
         files = live_files(table, bounds_of, added_by=added_by, snapshot=snapshot)
         within = {"segment": (pc.min(names).as_py(), pc.max(names).as_py())}
 
+        read = ("segment", "schema_name", "table_name", "op", "commit_ts")
+        ways = [([], "count_all"), ("commit_ts", "min"), ("commit_ts", "max")]
+
         def counted(file: StoredFile) -> list[pa.Table]:
-            batches = read_columns(table.io, file, table.schema(), _COUNTED, within, _COUNTED[:-1])
-            return [_counts(rows) for rows in batches]
+            parts: list[pa.Table] = []
+            for rows in read_columns(table.io, file, table.schema(), read, within, read[:-1]):
+                grouped = rows.group_by(read[:-1]).aggregate(ways)
+                count = grouped["count_all"]
+                by_op = [pc.if_else(pc.equal(grouped["op"].cast(pa.string()), op), count, 0) for op in "IUD"]
+                ends = (grouped["commit_ts_min"], grouped["commit_ts_max"])
+                columns = [*grouped.select(read[:3]).columns, count, *by_op, *ends]
+                parts.append(pa.table(columns, COUNTS.names).cast(COUNTS))
+            return parts
 
         found = [each for of_file in ExecutorFactory.get_or_create().map(counted, files) for each in of_file]
         counts = pa.concat_tables([COUNTS.empty_table(), *found])
@@ -377,25 +393,3 @@ class Events:
 
     def _load(self) -> Table:
         return self._lake.existing(self.identifier)
-
-
-def _transactions(table: Table, data_files: Iterable[str], segments: pa.Array) -> pa.Table:
-    """Return the segment and commit-ts of events in new files, of some segments, each once."""
-    found = [pa.table({"segment": pa.array([], pa.large_string()), "commit_ts": pa.array([], pa.int64())})]
-    for data_file in data_files if len(segments) else ():
-        with table.io.new_input(json.loads(data_file)["file-path"]).open() as stream:
-            rows = pq.read_table(stream, columns=found[0].column_names).cast(found[0].schema)
-        found.append(rows.filter(pc.is_in(rows.column("segment"), segments)))
-    return pa.concat_tables(found).group_by(found[0].column_names).aggregate([])
-
-
-_COUNTED: Final = ("segment", "schema_name", "table_name", "op", "commit_ts")
-
-
-def _counts(rows: pa.Table) -> pa.Table:
-    ways = [([], "count_all"), ("commit_ts", "min"), ("commit_ts", "max")]
-    grouped = rows.group_by(_COUNTED[:-1]).aggregate(ways)
-    count = grouped["count_all"]
-    by_op = [pc.if_else(pc.equal(grouped["op"].cast(pa.string()), op), count, 0) for op in "IUD"]
-    columns = [*grouped.select(_COUNTED[:3]).columns, count, *by_op, grouped["commit_ts_min"], grouped["commit_ts_max"]]
-    return pa.table(columns, COUNTS.names).cast(COUNTS)

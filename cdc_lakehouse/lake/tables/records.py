@@ -72,18 +72,10 @@ from cdc_lakehouse.lake.names import (
 )
 from cdc_lakehouse.lake.tables.small_table import commit, create
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, split_ranges, useful_task_count
-from cdc_lakehouse.sources.record_log import (
-    Headers,
-    LandedOffsets,
-    LandedTopic,
-    LogPartition,
-    Messages,
-    OffsetRange,
-    Pending,
-)
+from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Messages, OffsetRange, Pending
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +121,21 @@ class LandedState:
         for name in sorted({partition.topic for partition in ends}):
             known = topics.get(name, LandedTopic("", {}))
             own = {partition.number: end for partition, end in ends.items() if partition.topic == name}
-            size = _record_bytes(segment for segment in segments if segment.partition.topic == name)
+            sizes = [(each.bytes, each.end - each.start) for each in segments if each.partition.topic == name]
+            # Per offset: missing offsets lower it accordingly.
+            offsets = sum(count for _, count in sizes)
             topics[name] = replace(
                 known,
                 id=pending.ids.get(name) or known.id,
                 ends={**known.ends, **own},
-                record_bytes=known.record_bytes if size is None else size,
+                record_bytes=round(sum(size for size, _ in sizes) / offsets, 1) if offsets else known.record_bytes,
             )
-        if batch is not None:
-            topics = {name: replace(topic, behind=_behind(name, topic, pending)) for name, topic in topics.items()}
+        for name, topic in topics.items() if batch is not None else ():
+            listed = {
+                partition.number: end for partition, (_, end) in pending.offsets.items() if partition.topic == name
+            }
+            behind = {number: listed.get(number) for number, end in topic.ends.items() if listed.get(number) != end}
+            topics[name] = replace(topic, behind=behind)
         return replace(self, landed=LandedOffsets(topics, began=True), last=batch or self.last)
 
     def not_read_up(self) -> list[LogPartition]:
@@ -191,18 +189,6 @@ def landed_state(lake: Lake, feed: str) -> LandedState:
     return state_of(lake.load(records_table(feed)))
 
 
-def _behind(name: str, topic: LandedTopic, pending: Pending) -> dict[int, int | None]:
-    listed = {partition.number: end for partition, (_, end) in pending.offsets.items() if partition.topic == name}
-    return {number: listed.get(number) for number, end in topic.ends.items() if listed.get(number) != end}
-
-
-def _record_bytes(segments: Iterable[LandedSegment]) -> float | None:
-    sizes = [(segment.bytes, segment.end - segment.start) for segment in segments]
-    # Per offset: missing offsets lower it accordingly.
-    offsets = sum(count for _, count in sizes)
-    return round(sum(size for size, _ in sizes) / offsets, 1) if offsets else None
-
-
 _HEADER: Final = StructType(NestedField(14, "key", StringType()), NestedField(15, "value", BinaryType()))
 SCHEMA: Final = Schema(
     NestedField(1, "feed_date", StringType(), doc="The timestamp's date in the feed's time zone."),
@@ -250,22 +236,26 @@ class RecordRows:
         count, partition = len(messages.offsets), messages.range.partition
         dates, which = self._dates(times // 1000, dated)
         keys, values = pa.array(messages.keys, pa.large_binary()), pa.array(messages.values, pa.large_binary())
-        columns = {
-            "feed_date": pa.array(dates, pa.large_string()).take(pa.array(which)),
+        types_of = {each.name: each.type for each in ARROW_SCHEMA}
+        shared = {
             "topic": partition.topic,
             "partition": partition.number,
-            "offset": messages.offsets,
+            "segment": messages.range.segment,
+            "batch": self.batch,
+        }
+        columns = {name: pa.repeat(pa.scalar(value, types_of[name]), count) for name, value in shared.items()} | {
+            "feed_date": pa.array(dates, pa.large_string()).take(pa.array(which)),
+            "offset": pa.array(messages.offsets, pa.int64()),
             "timestamp": pa.array(times * 1000, pa.int64(), mask=~dated).view(pa.timestamp("us", "UTC")),
             "timestamp_type": pa.array(_TYPES, pa.large_string()).take(pa.array(types)),
             "key": keys,
             "value": values,
-            "headers": _or_none(messages.headers),
+            # To Kafka an empty list of headers is the same as none.
+            "headers": pa.array([each or None for each in messages.headers], types_of["headers"]),
             "size": pc.add(*(pc.binary_length(each).fill_null(0) for each in (keys, values))),
-            "segment": messages.range.segment,
-            "batch": self.batch,
         }
         rows = pa.RecordBatch.from_arrays(
-            [_array(columns[each.name], each.type, count) for each in ARROW_SCHEMA], schema=ARROW_SCHEMA
+            [columns[each.name].cast(each.type) for each in ARROW_SCHEMA], schema=ARROW_SCHEMA
         )
         if len(dates) == 1:
             yield dates[0], pa.Table.from_batches([rows])
@@ -289,17 +279,6 @@ class RecordRows:
         ]
         dates = list(dict.fromkeys(names))
         return dates, np.array([dates.index(name) for name in names])[of_moment]
-
-
-def _array(column: Any, type: pa.DataType, count: int) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column if column.type == type else column.cast(type)
-    return pa.array(column, type) if isinstance(column, list) else pa.repeat(pa.scalar(column, type), count)
-
-
-def _or_none(headers: Sequence[Headers | None]) -> list[Headers | None]:
-    """Replace empty lists of headers by None: to Kafka they are the same."""
-    return [each or None for each in headers] if any(headers) else [None] * len(headers)
 
 
 _DATES_AT_ONCE: Final = 8
@@ -329,44 +308,30 @@ class ReadRange:
     dates: set[str] = field(default_factory=set[str])
 
 
-@dataclass
-class ReadGroup:
-    """The ranges that a task has read, the files with their records, and the errors."""
-
-    ranges: list[ReadRange]
-    files: list[str]
-    faults: list[CdcError]
+ReadGroup = tuple[list[ReadRange], list[str], list[CdcError]]
+"""The ranges that a task has read, the files with their records, and the errors."""
 
 
-@dataclass(frozen=True)
-class RecordTask:
-    """The part of the work that all tasks of a batch share. `name` must be unique among all writers of the table."""
-
-    client: KafkaClient
-    rows: RecordRows
-    table: TableFiles
-    name: str
-
-    def run(self, numbered: tuple[int, Sequence[OffsetRange]]) -> Iterator[ReadGroup]:
-        number, ranges = numbered
-        found = {each: ReadRange(each, each.start) for each in ranges}
-        reader = RangeReader(self.client, ranges)
-        # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
-        with record_files(self.table, f"{self.name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
-            for messages in reader.messages():
-                _count(found[messages.range], messages)
-                for date, rows in self.rows.of(messages):
-                    files.add(date, rows)
-                    if date is not None:
-                        found[messages.range].dates.add(date)
-        for each, end in reader.ends.items():
-            found[each].end = end
-        yield ReadGroup(list(found.values()), files.written, reader.faults)
-
-
-def _count(read: ReadRange, messages: Messages) -> None:
-    read.records += len(messages.offsets)
-    read.bytes += messages.size
+def _read_group(
+    client: KafkaClient, rows_of: RecordRows, table: TableFiles, name: str, numbered: tuple[int, Sequence[OffsetRange]]
+) -> Iterator[ReadGroup]:
+    """Read the ranges of the task with this number. `name` must be unique among all writers of the table."""
+    number, ranges = numbered
+    found = {each: ReadRange(each, each.start) for each in ranges}
+    reader = RangeReader(client, ranges)
+    # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
+    with record_files(table, f"{name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
+        for messages in reader.messages():
+            read = found[messages.range]
+            read.records += len(messages.offsets)
+            read.bytes += messages.size
+            for date, rows in rows_of.of(messages):
+                files.add(date, rows)
+                if date is not None:
+                    read.dates.add(date)
+    for each, end in reader.ends.items():
+        found[each].end = end
+    yield list(found.values()), files.written, reader.faults
 
 
 _PROPERTIES: Final = {
@@ -379,11 +344,6 @@ _PROPERTIES: Final = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
 }
-
-
-def records_frame(spark: SparkSession, feed: str) -> DataFrame:
-    """Return all records of a feed."""
-    return spark.read.format("iceberg").load(records_table(feed).sql)
 
 
 def files_before(table: Table, batch: int) -> list[StoredFile]:
@@ -456,15 +416,6 @@ def offsets_summary(batch: LandedBatch) -> dict[str, str]:
     return {**of_batch(batch.number), OFFSETS: json.dumps(offsets)}
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The batch that landed, and the faults that limited it: ranges with a fault end before it, the others are
-    complete."""
-
-    batch: LandedBatch
-    faults: tuple[CdcError, ...] = ()
-
-
 class Records:
     """Lands records of topics. `spark` is only called when there is work for several tasks."""
 
@@ -478,79 +429,54 @@ class Records:
         self._spark = spark
         self._commits = RecordCommits(lake, feed.name)
 
-    def append(self, ranges: Sequence[OffsetRange], pending: Pending, batch: int) -> Appended:
-        """Land ranges of the pending offsets as the batch with this number, which must be above all earlier ones. It
-        may hold less than was asked for: see `OffsetRange` and `RangeReader`. When there is nothing to land, nothing is
-        committed.
+    def append(
+        self, ranges: Sequence[OffsetRange], pending: Pending, batch: int
+    ) -> tuple[LandedBatch, Sequence[CdcError]]:
+        """Land ranges of the pending offsets as the batch with this number, which must be above all earlier ones;
+        return it, and the faults that limited it. It may hold less than was asked for: see `OffsetRange` and
+        `RangeReader`; ranges without a fault are complete. When there is nothing to land, nothing is committed.
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
         table = self._commits.load()
         state = state_of(table)
-        self._check(pending, state, batch)
-        if not ranges and state.after(pending, None) == state:
-            return Appended(LandedBatch(batch, ()))
-        self._lake.on_write()
-        table = table or self._commits.create()
-        landed = self._read(table, ranges, state, batch)
-        late_before = {each: state.landed.late_before(each, end) for each, (_, end) in pending.offsets.items()}
-        segments = (replace(each, late_before=late_before[each.partition]) for each in landed.segments)
-        now = LandedBatch(batch, tuple(segments))
-        after = state.after(pending, now if now.segments else None)
-        if after != state:
-            summary = offsets_summary(now) if now.segments else {}
-            self._commits.commit(table, state, after.as_properties(), landed.files, summary)
-        return Appended(now, landed.faults)
-
-    def _check(self, pending: Pending, state: LandedState, batch: int) -> None:
         starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
         if batch <= state.last.number or any((state.landed.end(partition) or 0) > start for partition, start in starts):
             raise self._commits.too_late()
+        if not ranges and state.after(pending, None) == state:
+            return LandedBatch(batch, ()), ()
+        self._lake.on_write()
+        table = table or self._commits.create()
+        groups = self._read(table, ranges, state, batch) if ranges else []
+        segments: list[LandedSegment] = []
+        surplus: set[int] = set()  # Groups with a part of a range that follows an incomplete part.
+        read = [(found, number) for number, (of_group, _, _) in enumerate(groups) for found in of_group]
+        read.sort(key=lambda each: (each[0].range.partition, each[0].range.start))
+        for partition, parts in itertools.groupby(read, key=lambda each: each[0].range.partition):
+            late_before, ended = state.landed.late_before(partition, pending.offsets[partition][1]), False
+            for found, number in parts:
+                if ended:
+                    surplus.add(number)
+                elif found.end > found.range.start:
+                    counts = (found.records, found.bytes, tuple(sorted(found.dates)))
+                    place = (found.range.segment, partition, found.range.start, found.end)
+                    segments.append(LandedSegment(*place, *counts, late_before))
+                ended = ended or found.end < found.range.end
+        _delete(table.io, (file for number in surplus for file in groups[number][1]))
+        files = [file for number, (_, own, _) in enumerate(groups) if number not in surplus for file in own]
+        now = LandedBatch(batch, tuple(segments))
+        after = state.after(pending, now if segments else None)
+        if after != state:
+            self._commits.commit(table, state, after.as_properties(), files, offsets_summary(now) if segments else {})
+        return now, [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
 
-    def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
-        if not ranges:
-            return _Landed((), (), ())
+    def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> list[ReadGroup]:
         tasks = useful_task_count(ranges, state.landed)
         if tasks > 1:
             tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
-        task = RecordTask(self._client, rows, TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
+        shared = (self._client, rows, TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
         shares = [*enumerate(split_ranges(ranges, state.landed, tasks))]
-        landed, surplus = _without_surplus(run_tasks(self._spark() if len(shares) > 1 else None, shares, task.run))
-        _delete(table.io, surplus)
-        return landed
-
-
-@dataclass(frozen=True)
-class _Landed:
-    segments: tuple[LandedSegment, ...]
-    files: tuple[str, ...]
-    faults: tuple[CdcError, ...]
-
-
-def _without_surplus(groups: Sequence[ReadGroup]) -> tuple[_Landed, list[str]]:
-    """Separate what can land from the files of parts that follow an incomplete part: each part of a range is a
-    group."""
-    segments: list[LandedSegment] = []
-    surplus: set[int] = set()
-    read = [(found, number) for number, group in enumerate(groups) for found in group.ranges]
-    read.sort(key=lambda each: (each[0].range.partition, each[0].range.start))
-    for _, parts in itertools.groupby(read, key=lambda each: each[0].range.partition):
-        ended = False
-        for found, number in parts:
-            if ended:
-                surplus.add(number)
-            elif found.end > found.range.start:
-                segments.append(_segment(found))
-            ended = ended or found.end < found.range.end
-    files = [file for number, group in enumerate(groups) if number not in surplus for file in group.files]
-    faults = {str(fault): fault for group in groups for fault in group.faults}
-    left = [file for number in surplus for file in groups[number].files]
-    return _Landed(tuple(segments), tuple(files), tuple(faults.values())), left
-
-
-def _segment(read: ReadRange) -> LandedSegment:
-    whole, dates = read.range, tuple(sorted(read.dates))
-    return LandedSegment(whole.segment, whole.partition, whole.start, read.end, read.records, read.bytes, dates)
+        return run_tasks(self._spark() if len(shares) > 1 else None, shares, functools.partial(_read_group, *shared))
 
 
 # Read records in tasks.
@@ -573,19 +499,6 @@ class PartitionRecords:
     before: int
     since: int
     bytes: int
-
-
-@dataclass(slots=True)
-class _Extent:
-    """The range of offsets that a file has of a partition's records."""
-
-    first: int
-    last: int
-    in_order: bool = True
-
-    def add(self, offsets: np.ndarray[Any, Any]) -> None:
-        self.in_order = self.in_order and self.last < offsets[0] and bool((np.diff(offsets) > 0).all())
-        self.first, self.last = min(self.first, int(offsets.min())), max(self.last, int(offsets.max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -650,13 +563,19 @@ def _rows(
     return read_columns(io, file, schema, names, between)
 
 
+_Extent = tuple[int, int, bool]
+"""The first and the last offset that a file has of a partition's records, and whether they are in their order."""
+
+
 def _extents(table: Table, file: StoredFile, wanted: Sequence[PartitionRecords]) -> dict[PartitionRecords, _Extent]:
     found: dict[PartitionRecords, _Extent] = {}
     wanted = [each for each in wanted if may_hold(file, table.schema(), _ranges([each]))]
     for rows in _rows(table.io, table.schema(), file, wanted, _PLACE) if wanted else ():
         for each, at, _ in _matches(rows, wanted):
             offsets = rows.column("offset").to_numpy()[at]
-            found.setdefault(each, _Extent(int(offsets[0]), int(offsets[0]) - 1)).add(offsets)
+            first, last, in_order = found.get(each, (int(offsets[0]), int(offsets[0]) - 1, True))
+            in_order = in_order and last < offsets[0] and bool((np.diff(offsets) > 0).all())
+            found[each] = min(first, int(offsets.min())), max(last, int(offsets.max())), in_order
     return found
 
 
@@ -667,20 +586,14 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
     if table is None:
         raise ValueError(f"the feed {feed} has no records")
     ids = {name: table.schema().find_field(name).field_id for name in _PLACE}
-    # Batches rise with offsets; within a batch, file names sort in the order in which the files were written.
-    stored = sorted(live_files(table, list(ids.values())), key=lambda file: (_least(file, ids["batch"]), file.path))
-    return RecordReader(TableFiles.of(table, lake), _shares(table, stored, wanted, tasks))
 
+    def order(file: StoredFile) -> tuple[int, str]:
+        # Batches rise with offsets; within a batch, file names sort in the order in which the files were written.
+        least, _ = file.bounds.get(ids["batch"], (None, None))
+        return 0 if least is None else int.from_bytes(least, "little"), file.path
 
-def _least(file: StoredFile, field_id: int) -> int:
-    lower, _ = file.bounds.get(field_id, (None, None))
-    return 0 if lower is None else int.from_bytes(lower, "little")
-
-
-def _shares(
-    table: Table, files: Sequence[StoredFile], wanted: Sequence[PartitionRecords], tasks: int
-) -> tuple[RecordShare, ...]:
-    """Group partitions that share files into one task each, as far as the tasks get about the same amount of work."""
+    files = sorted(live_files(table, list(ids.values())), key=order)
+    # Partitions that share files go to one task each, as far as the tasks get about the same amount of work.
     all_extents = list(ExecutorFactory.get_or_create().map(lambda file: _extents(table, file, wanted), files))
     places = {each: [n for n, extents in enumerate(all_extents) if each in extents] for each in wanted}
     found = sorted(
@@ -695,16 +608,15 @@ def _shares(
         done += each.bytes
     shares: list[RecordShare] = []
     for group in groups.values():
-        right = {each: _is_in_order([all_extents[n][each] for n in places[each]]) for each in group}
+        in_order: list[PartitionRecords] = []
+        shuffled: list[PartitionRecords] = []
+        for each in group:
+            extents = [all_extents[n][each] for n in places[each]]
+            follow = all(last < first for (_, last, _), (first, _, _) in itertools.pairwise(extents))
+            (in_order if follow and all(right for *_, right in extents) else shuffled).append(each)
         own = sorted({n for each in group for n in places[each]})
-        in_order, shuffled = (tuple(each for each in group if right[each] is is_right) for is_right in (True, False))
-        shares.append(RecordShare(tuple(files[n] for n in own), in_order, shuffled))
-    return tuple(shares)
-
-
-def _is_in_order(extents: Sequence[_Extent]) -> bool:
-    follow = all(one.last < next_one.first for one, next_one in itertools.pairwise(extents))
-    return follow and all(each.in_order for each in extents)
+        shares.append(RecordShare(tuple(files[n] for n in own), tuple(in_order), tuple(shuffled)))
+    return RecordReader(TableFiles.of(table, lake), tuple(shares))
 
 
 def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, Range]:

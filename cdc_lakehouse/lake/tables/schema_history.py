@@ -27,7 +27,7 @@ from cdc_lakehouse.changelog.stored import change_from_json, change_to_json, ver
 from cdc_lakehouse.changelog.versions import SEEN
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import OLDEST_DATE, SETTINGS, UNCLEAR, WHOLE_AT
-from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable
+from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
 from cdc_lakehouse.sources.sink.listing import FileSequence, Frontier, KnownTable
 
 _COLUMN: Final = pa.struct([
@@ -159,9 +159,38 @@ class SchemaHistory:
         for number, version in enumerate(versions, start=before + 1):
             change = self._changes[version.origin] if version.origin in origins else None
             origins.discard(version.origin)
-            applied_at = self._applied.setdefault((version.origin, version.incarnation), now)
-            described = repeats[version.origin, version.incarnation]
-            rows.append({**_row(number, version, change, applied_at), "repeats": described})
+            previous = version.previous_name
+            rows.append({
+                "number": number,
+                "commit_ts": version.commit_ts,
+                "database": version.name.database,
+                "table": version.name.table,
+                "incarnation": version.incarnation,
+                "kind": version.kind,
+                "effect": version.effect,
+                "statement": version.query,
+                "previous_database": None if previous is None else previous.database,
+                "previous_table": None if previous is None else previous.table,
+                "columns": [
+                    {
+                        "id": column.id,
+                        "name": column.name,
+                        "type": type_text(column.type),
+                        "nullable": column.nullable,
+                        "key": column.id in version.key,
+                        "initial_default": column.initial.text,
+                    }
+                    for column in version.columns
+                ],
+                "primary_key": list(version.key_names),
+                "note": version.note,
+                "hold": version.hold,
+                "origin": version.origin,
+                "applied_at": self._applied.setdefault((version.origin, version.incarnation), now),
+                "definition": version_to_json(version),
+                "change": None if change is None else change_to_json(change),
+                "repeats": repeats[version.origin, version.incarnation],
+            })  # fmt: skip
         return pa.Table.from_pylist(rows, SCHEMA)
 
 
@@ -173,60 +202,10 @@ def _again(before: SchemaChange, version: TableVersion, stored: Mapping[str, Any
     )
 
 
-def _row(
-    number: int, version: TableVersion, change: SchemaChange | None, applied_at: datetime.datetime
-) -> dict[str, Any]:
-    previous = version.previous_name
-    return {
-        "number": number,
-        "commit_ts": version.commit_ts,
-        "database": version.name.database,
-        "table": version.name.table,
-        "incarnation": version.incarnation,
-        "kind": version.kind,
-        "effect": version.effect,
-        "statement": version.query,
-        "previous_database": None if previous is None else previous.database,
-        "previous_table": None if previous is None else previous.table,
-        "columns": [
-            {
-                "id": column.id,
-                "name": column.name,
-                "type": type_text(column.type),
-                "nullable": column.nullable,
-                "key": column.id in version.key,
-                "initial_default": column.initial.text,
-            }
-            for column in version.columns
-        ],
-        "primary_key": list(version.key_names),
-        "note": version.note,
-        "hold": version.hold,
-        "origin": version.origin,
-        "applied_at": applied_at,
-        "definition": version_to_json(version),
-        "change": None if change is None else change_to_json(change),
-    }
-
-
-_SEQUENCE: Final = pa.struct([
-    pa.field("place", pa.string()),
-    pa.field("dispatcher", pa.string()),
-    pa.field("files", pa.int64()),
-    pa.field("last", pa.string()),
-    pa.field("previous", pa.string()),
-    pa.field("etag", pa.string()),
-    pa.field("index_etag", pa.string()),
-])  # fmt: skip
-
-FRONTIER_SCHEMA: Final = pa.schema([
-    pa.field("directory", pa.string(), nullable=False),
-    pa.field("files", pa.int64(), nullable=False),
-    pa.field("oldest_version", pa.int64(), nullable=False),
-    pa.field("irregular", pa.bool_(), nullable=False),
-    pa.field("places", pa.list_(pa.string())),
-    pa.field("sequences", pa.list_(_SEQUENCE)),
-])  # fmt: skip
+_SEQUENCE: Final = pa.struct([(field.name, field.type) for field in schema_of(FileSequence)])
+FRONTIER_SCHEMA: Final = schema_of(
+    KnownTable, irregular=pa.bool_(), places=pa.list_(pa.string()), sequences=pa.list_(_SEQUENCE)
+)
 
 
 class Frontiers:
@@ -240,17 +219,10 @@ class Frontiers:
         properties = self._table.properties()
         if SETTINGS not in properties:
             return None
-        tables = [
-            KnownTable(
-                row["directory"],
-                row["files"],
-                row["oldest_version"],
-                row["irregular"],
-                tuple(row["places"]),
-                tuple(FileSequence(**each) for each in row["sequences"]),
-            )
-            for row in sorted(self._table.read(), key=lambda row: row["directory"])
-        ]
+        tables: list[KnownTable] = []
+        for row in sorted(self._table.read(), key=lambda row: row["directory"]):
+            sequences = tuple(FileSequence(**each) for each in row["sequences"])
+            tables.append(KnownTable(**{**row, "places": tuple(row["places"]), "sequences": sequences}))
         return Frontier(
             tuple(tables),
             properties[OLDEST_DATE] or None,

@@ -19,7 +19,7 @@ import datetime
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -274,8 +274,17 @@ class Segments:
         rows = pa.concat_tables([segments, self.rows.filter(pc.field("kind") == SUMMARY)])
         sums = [(name, "sum") for name in _SUMS]
         greatest = [(name, "max") for name in _GREATEST]
-        groups = rows.group_by(["database", "table"]).aggregate([*sums, *greatest]).to_pylist()
-        summaries = [_summary(group) for group in groups]
+        summaries: list[Segment] = []
+        for group in rows.group_by(["database", "table"]).aggregate([*sums, *greatest]).to_pylist():
+            database, table = group["database"], group["table"]
+            name = "" if table is None else f"{quote(database, safe='')}/{quote(table, safe='')}"
+            # Without commit-ts: segments that are selected by commit-ts keep rows of their own.
+            counts: dict[str, Any] = {each: group[f"{each}_sum"] or 0 for each in _SUMS}
+            counts |= {each: group[f"{each}_max"] for each in _GREATEST}
+            name = f"{_SUMMARY_PREFIX}{name}"
+            summaries.append(
+                Segment(segment=name, kind=SUMMARY, database=database, table=table, state=DECODED, **counts)
+            )
         others = self.rows.filter(pc.invert(self._are(rows["segment"].to_pylist())))
         self._rows = pa.concat_tables([others, as_rows(summaries)])
         self._table.write(self._rows, replacing=ALL)
@@ -302,21 +311,6 @@ def as_rows(segments: Sequence[Segment]) -> pa.Table:
 
 def as_segments(rows: pa.Table) -> list[Segment]:
     return [Segment(**row) for row in rows.to_pylist()]
-
-
-def _summary(group: Mapping[str, Any]) -> Segment:
-    database, table = group["database"], group["table"]
-    name = "" if table is None else f"{quote(database, safe='')}/{quote(table, safe='')}"
-    # Without commit-ts: segments that are selected by commit-ts keep rows of their own.
-    return Segment(
-        segment=f"{_SUMMARY_PREFIX}{name}",
-        kind=SUMMARY,
-        database=database,
-        table=table,
-        state=DECODED,
-        **{name: group[f"{name}_sum"] or 0 for name in _SUMS},
-        **{name: group[f"{name}_max"] for name in _GREATEST},
-    )
 
 
 IS_REPLACED: Final = pc.field("replaces").is_valid() & (pc.field("replaces") != NO_CONTENTS)
@@ -377,18 +371,13 @@ def index_gaps(rows: pa.Table) -> list[IndexGap]:
         found.setdefault((row["directory"], row["dispatcher"] or ""), []).append(row)
     gaps: list[IndexGap] = []
     for _, group in sorted(found.items(), key=lambda item: item[0]):
-        numbers = sorted({row["file_index"] for row in group})
-        if missing := tuple(itertools.islice(_between(numbers), _GAPS_LISTED)):
+        numbers = [0, *sorted({row["file_index"] for row in group})]
+        gone = (number for lower, upper in itertools.pairwise(numbers) for number in range(lower + 1, upper))
+        if missing := tuple(itertools.islice(gone, _GAPS_LISTED)):
             first = group[0]
             table = (first["database"], first["table"], first["table_version"])
             gaps.append(IndexGap(first["directory"], first["dispatcher"], *table, missing))
     return gaps
-
-
-def _between(numbers: Sequence[int]) -> Iterator[int]:
-    """Yield the missing numbers from 1 on."""
-    for lower, upper in itertools.pairwise([0, *numbers]):
-        yield from range(lower + 1, upper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +449,9 @@ class Archive(SourceFiles):
     def place(self, segment: Segment) -> str:
         assert segment.etag is not None, segment.segment
         content = hashlib.sha256(segment.etag.encode()).hexdigest()[:16]
-        return f"{self._directory}{_escaped(segment.segment)}.{content}"
+        # Every store and every reader takes such a path unchanged.
+        escaped = quote(segment.segment).replace("~", "~7E").replace("%", "~")
+        return f"{self._directory}{escaped}.{content}"
 
     def etag(self, segment: Segment) -> str | None:
         return None
@@ -497,8 +488,3 @@ class Archive(SourceFiles):
 
         with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
             return {path: reason for path, reason in pool.map(copy, segments) if reason is not None}
-
-
-def _escaped(path: str) -> str:
-    """Escape a path so that every store and every reader takes it unchanged."""
-    return quote(path).replace("~", "~7E").replace("%", "~")

@@ -103,7 +103,12 @@ def commit(
     for tries_left in reversed(range(_TRIES)):
         try:
             with _Transaction(table) as transaction:
-                with _new_snapshot(transaction, table.io, dict(summary or {}), replaces=bool(removed)) as snapshot:
+                about = dict(summary or {})
+                if removed:
+                    new: Any = _Overwrite(Operation.OVERWRITE, transaction, table.io, snapshot_properties=about)
+                else:
+                    new = transaction.update_snapshot(snapshot_properties=about).merge_append()
+                with new as snapshot:
                     if removed:
                         snapshot.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
                     for file in removed:
@@ -147,12 +152,6 @@ class _Overwrite(_OverwriteFiles):
 
     def _existing_manifests(self) -> list[ManifestFile]:
         return [each for each in super()._existing_manifests() if each.has_added_files() or each.has_existing_files()]
-
-
-def _new_snapshot(transaction: Transaction, io: FileIO, summary: dict[str, str], *, replaces: bool) -> Any:
-    if not replaces:
-        return transaction.update_snapshot(snapshot_properties=summary).merge_append()
-    return _Overwrite(Operation.OVERWRITE, transaction, io, snapshot_properties=summary)
 
 
 def _expire(transaction: Transaction, keep: int) -> list[Snapshot]:
@@ -281,11 +280,22 @@ class SmallTable:
         new: Any = rows
         if not isinstance(rows, pa.Table):
             new = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
-        table = self._ensure()
+        table = self.table or create(self._lake, self._identifier, self._schema)
+        self._table = table
         with self._on_what_was_read(table):
             removed, kept = self._rewritten(table, replacing)
             # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
-            added = [_written(table, each) for each in (kept, new) if len(each)]
+            added = [
+                write_file(
+                    table.io,
+                    new_path(table.location(), table.properties, ".parquet"),
+                    table.schema(),
+                    each,
+                    table.properties,
+                )
+                for each in (kept, new)
+                if len(each)
+            ]
             self._table = commit(table, added=added, removed=removed, properties=properties or {}, keep=_KEPT_SNAPSHOTS)
 
     @contextlib.contextmanager
@@ -299,12 +309,6 @@ class SmallTable:
             if isinstance(error, FileNotFoundError) and is_same:
                 raise
             raise ConcurrentRunError(f"another run has written to {self._identifier}") from error
-
-    def _ensure(self) -> Table:
-        if self.table is None:
-            self._table = create(self._lake, self._identifier, self._schema)
-        assert self._table is not None
-        return self._table
 
     def _rewritten(self, table: Table, replacing: Where | None) -> tuple[list[StoredFile], pa.Table]:
         """Return the data files to remove, and the rows of them to keep."""
@@ -320,7 +324,7 @@ class SmallTable:
                 if len(others) < len(rows):
                     removed[file.path] = file
                     kept.append(others)
-        merged = to_merge([file for file in live if file.path not in removed])
+        merged = _to_merge([file for file in live if file.path not in removed])
         return [*removed.values(), *merged], pa.concat_tables([*kept, _rows(table, merged, self._schema)])
 
 
@@ -351,12 +355,7 @@ def _matching(rows: pa.Table, where: Where, *, negated: bool = False) -> pa.Tabl
     return rows.filter(~are_meant if negated else are_meant)
 
 
-def _written(table: Table, rows: pa.Table) -> str:
-    path = new_path(table.location(), table.properties, ".parquet")
-    return write_file(table.io, path, table.schema(), rows, table.properties)
-
-
-def to_merge(files: Sequence[StoredFile]) -> list[StoredFile]:
+def _to_merge(files: Sequence[StoredFile]) -> list[StoredFile]:
     """Return the files to merge: the smallest of many files, without files that are larger than all smaller ones
     together. So a row is rewritten a number of times that grows with the logarithm of the rows."""
     small = [file for file in files if file.size < _LARGE_BYTES]
