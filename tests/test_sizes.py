@@ -19,7 +19,7 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_578, 14),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (5_903, 22),
-    "cdc_lakehouse/lake": (11_144, 31),
+    "cdc_lakehouse/lake": (10_950, 31),
     "cdc_lakehouse/operate": (2_531, 8),
     "cdc_lakehouse/pipeline": (5_877, 17),
     "cdc_lakehouse/sample": (666, 3),
