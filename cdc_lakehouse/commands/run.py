@@ -421,11 +421,14 @@ class _Runner:
 
     def _start_engine(self, steps: Steps, *, at_once: bool) -> None:
         """Start the JVM while the run goes on, and Spark's session for more work than fits this process."""
+        self._start(steps.run.feed, session=at_once)
+        if not fits_driver([segment.size for segment in steps.landed.new]):
+            self._start(steps.run.feed, session=True)
+
+    def _start(self, feed: FeedConfig, *, session: bool) -> None:
         from cdc_lakehouse.lake.spark import start  # noqa: PLC0415
 
-        start(self._config.lake, self._config.storage, session=at_once or steps.run.feed.initial is not None)
-        if not fits_driver([segment.size for segment in steps.landed.new]):
-            start(self._config.lake, self._config.storage, session=True)
+        start(self._config.lake, self._config.storage, session=session or feed.initial is not None)
 
     def _unchanged(self, feed: FeedConfig) -> RunResult | None:
         """The result of a run that would write nothing, which needs no lease: its steps are taken up to the first
@@ -442,7 +445,10 @@ class _Runner:
             steps = Steps(FeedRun(feed, self.lake, would_write, log=_RunLog(feed.name)))
             if may_have_pending_runs(self._home) or (last and not last.released):
                 return None
-            if steps.run.source.look_takes or steps.run.source.poll(None).waiting:
+            if steps.run.source.look_takes:
+                return None
+            if steps.run.source.poll(None).waiting:
+                self._start(feed, session=False)
                 return None
             _describe(result, steps)
             # An error of one table holds it, and comes no further. Another run may have begun meanwhile.

@@ -32,7 +32,7 @@ import org.apache.iceberg.util.JsonUtil;
 /**
  * What `iceberg_java` asks of Iceberg's table API, each in one call: requests are JSON, whose form is that module's.
  *
- * Janino, which Spark ships, compiles it when a session first needs it. It knows neither lambdas nor type arguments.
+ * Janino, which Spark ships, compiles it, for all JVMs of an environment or for one. It knows neither lambdas nor type arguments.
  */
 public class IcebergCalls {
   private Catalog catalog;

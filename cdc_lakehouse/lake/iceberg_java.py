@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import base64
 import datetime
+import hashlib
 import json
+import tempfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -79,6 +82,7 @@ _FEW_MANIFESTS: Final = 16
 
 _CALLS: Final = "IcebergCalls"
 """The Java class beside this module, whose methods take the requests that are made here."""
+_SOURCE: Final = Path(__file__).with_name(f"{_CALLS}.java")
 _COMPILED: Final = WeakKeyDictionary[Any, Any]()
 """The class of each JVM, by its gateway: Py4J confuses two classes of one name."""
 _COMPILING: Final = threading.Lock()
@@ -95,11 +99,14 @@ class IcebergJavaApi:
         gateway, catalog = self._open_catalog()
         with _COMPILING:
             if gateway not in _COMPILED:
-                compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-                # The one that loaded Iceberg.
-                compiler.setParentClassLoader(catalog.getClass().getClassLoader())
-                compiler.cook(Path(__file__).with_name(f"{_CALLS}.java").read_text(encoding="utf-8"))
-                _COMPILED[gateway] = compiler.getClassLoader().loadClass(_CALLS)
+                kept, iceberg = compiled_calls(), catalog.getClass().getClassLoader()
+                if kept.is_file():
+                    urls = gateway.new_array(gateway.jvm.java.net.URL, 1)
+                    urls[0] = gateway.jvm.java.net.URI.create(kept.as_uri()).toURL()
+                    loader = gateway.jvm.java.net.URLClassLoader(urls, iceberg)
+                else:
+                    loader = _compiler(gateway, iceberg).getClassLoader()
+                _COMPILED[gateway] = loader.loadClass(_CALLS)
         calls = _COMPILED[gateway].newInstance()
         calls.use(catalog)
         return calls
@@ -214,6 +221,33 @@ class TableTransaction:
             if self._open is not None:
                 return self._open.commit(request)
             return self._api._calls.commit(json.dumps(self._opening), request)
+
+
+def compiled_calls() -> Path:
+    """The jar of the compiled class, beside the archive of Spark's classes. It may not exist: then each JVM compiles
+    the class, for half a second."""
+    from cdc_lakehouse.lake.spark import class_archive  # noqa: PLC0415 - A JVM runs, so it is imported.
+
+    archive = class_archive()
+    return archive.with_name(f"{archive.stem}-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}.jar")
+
+
+def keep_compiled(gateway: Any, catalog: Any) -> None:
+    """Compile the class, and keep it for the JVMs of this environment. Raises `OSError` when it cannot be written."""
+    classes = _compiler(gateway, catalog.getClass().getClassLoader()).getBytecodes()
+    jar = compiled_calls()
+    with tempfile.TemporaryDirectory(dir=jar.parent) as temporary:
+        with zipfile.ZipFile(part := Path(temporary, jar.name), "w") as file:
+            for name in classes:
+                file.writestr(f"{name}.class", classes[name])
+        part.rename(jar)
+
+
+def _compiler(gateway: Any, iceberg: Any) -> Any:
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(iceberg)
+    compiler.cook(_SOURCE.read_text(encoding="utf-8"))
+    return compiler
 
 
 def _request(about: Mapping[str, Any], **files: Sequence[str]) -> str:

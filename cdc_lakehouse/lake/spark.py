@@ -65,9 +65,24 @@ def jar_directory(config: LakeConfig) -> Path:
     """Return the directory that keeps a configuration's jars once they were fetched: below `CDC_LAKEHOUSE_JARS`, by
     default the user's cache. When it exists, no resolver is used, so it can be copied to a machine without a
     network."""
+    return _directory(jar_packages(config))
+
+
+def _directory(of_packages: Sequence[str]) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "cdc-lakehouse", "jars")
     root = Path(os.environ.get("CDC_LAKEHOUSE_JARS") or cache)
-    return root / hashlib.sha256(",".join(sorted(jar_packages(config))).encode()).hexdigest()[:16]
+    return root / hashlib.sha256(",".join(sorted(of_packages)).encode()).hexdigest()[:16]
+
+
+def jars(config: LakeConfig) -> list[Path]:
+    """Return the jars of a configuration that are kept already. Those of a lake on a local disk are first, where they
+    are kept too: the archive of classes is of these, and fits all class paths that begin as its own."""
+    if not jar_directory(config).is_dir():
+        return []
+    directory = _directory([*PACKAGES, *packages("file:///any")])
+    of_all = sorted(directory.iterdir()) if directory.is_dir() else []
+    names = {path.name for path in of_all}
+    return of_all + sorted(path for path in jar_directory(config).iterdir() if path.name not in names)
 
 
 def fetch_command(config: LakeConfig) -> str:
@@ -161,31 +176,22 @@ def class_archive() -> Path:
     with contextlib.suppress(OSError):
         java = java.resolve(strict=True)
     changed = java.stat().st_mtime_ns if java.is_file() else 0
-    about = f"{version('pyspark')} {PACKAGES} {java} {changed} with a commit"
+    about = f"{version('pyspark')} {PACKAGES} {java} {changed} with commits of files on the class path"
     return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa")
 
 
 def archive_options() -> str:
-    """Return the JVM options that start from the archive; empty when there is no archive."""
+    """Return the JVM options that start from the archive; empty when there is none."""
     archive = class_archive()
     return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_SILENT}" if archive.is_file() else ""
 
 
-@contextlib.contextmanager
-def archiving_options() -> Iterator[str]:
-    """Yield the JVM options that make a JVM write the archive of its loaded classes when it ends; it must end within
-    the block. Some JVMs write none. Raises `OSError` when the environment cannot be written."""
-    archive = class_archive()
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
-        file = Path(temporary, archive.name)
-        yield f"{shlex.quote(f'-XX:ArchiveClassesAtExit={file}')} {_SILENT}"
-        if file.is_file():
-            file.rename(archive)
-
-
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
+_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
+"""What Spark's launcher puts behind its own jars."""
+_LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Options of the JVM that only prints the command of the real one: it lives for a tenth of a second."""
 _HOST: Final = {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _END_SECONDS: Final = 120
@@ -194,8 +200,9 @@ _SOCKET_DIRECTORY_LIMIT: Final = 60
 """The longest path in bytes: the system limits a socket's path to about 100 bytes, and Spark's name takes 42."""
 
 
-def _start_jvm(settings: Mapping[str, str]) -> JavaGateway:
-    """Start a JVM with the Spark settings.
+def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaGateway:
+    """Start a JVM with the Spark settings, and with these jars behind Spark's: of classes that come from `spark.jars`
+    the archive has only a part.
 
     The settings are passed in a file that only this user may read, and that is deleted once the JVM runs. Spark's own
     `spark-defaults.conf` still applies to settings that are not among them.
@@ -209,6 +216,8 @@ def _start_jvm(settings: Mapping[str, str]) -> JavaGateway:
         variables = {
             _ARGUMENTS: f"{own} {os.environ.get(_ARGUMENTS) or 'pyspark-shell'}",
             _JVM_OPTIONS_VARIABLE: f"{archive_options()} {os.environ.get(_JVM_OPTIONS_VARIABLE, '')}",
+            _CLASS_PATH: ":".join([*map(str, class_path), *filter(None, [os.environ.get(_CLASS_PATH)])]),
+            **_LAUNCHER,
         }
         if settings["spark.master"].startswith("local") and not os.environ.keys() & _HOST:
             # All of it runs on this machine: no other has to reach its ports, and the machine's name need not resolve.
@@ -334,12 +343,13 @@ _FIXED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": 
 def spark_settings(config: LakeConfig) -> dict[str, str]:
     """Return the Spark settings of a configuration, without the catalog's; `lake.spark.conf` overrides the defaults."""
     settings = {**_DEFAULTS, "spark.master": config.spark.master, **config.spark.conf}
-    directory = jar_directory(config)
-    if directory.is_dir():
+    kept = jars(config)
+    if kept:
         # Jars of packages are also put onto the path of Python's workers, which read each of them again for every task.
         settings.pop("spark.jars.packages", None)
-        own = [settings["spark.jars"]] if "spark.jars" in settings else []
-        settings["spark.jars"] = ",".join([*own, *sorted(path.as_uri() for path in directory.iterdir())])
+        if not settings["spark.master"].startswith("local"):
+            own = [settings["spark.jars"]] if "spark.jars" in settings else []
+            settings["spark.jars"] = ",".join([*own, *(path.as_uri() for path in kept)])
     else:
         settings["spark.jars.packages"] = ",".join(jar_packages(config))
     return {**settings, **_FIXED}
@@ -375,7 +385,7 @@ def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
     # The workers need an interpreter that has the project: this one, unless the settings name another on a cluster.
     # PySpark reads it from the environment, not from its settings.
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
-    _jvm_of(settings)
+    _jvm_of(config, settings)
     builder, is_new = SparkSession.builder, SparkContext._active_spark_context is None
     # The JVM keeps the settings that it was started with.
     for key, value in () if is_new else settings.items():
@@ -386,10 +396,10 @@ def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
     return use_catalog(session, config, storage)
 
 
-def _jvm_of(settings: Mapping[str, str]) -> JavaGateway:
+def _jvm_of(config: LakeConfig, settings: Mapping[str, str]) -> JavaGateway:
     """Return this process's JVM. It is started with the Spark settings when there is none that lives."""
     _drop_dead_jvm()
-    gateway = SparkContext._gateway or _start_jvm(settings)
+    gateway = SparkContext._gateway or _start_jvm(settings, jars(config))
     SparkContext._ensure_initialized(gateway=gateway)
     return gateway
 
@@ -403,7 +413,7 @@ def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]
     settings = spark_settings(config)
     if "spark.jars.packages" in settings:
         _build_session(config, storage)  # It keeps the jars that are fetched.
-    gateway = _jvm_of(settings)
+    gateway = _jvm_of(config, settings)
     jvm: Any = gateway.jvm
     settings |= catalog_settings(config, storage)
     options = {key.removeprefix(f"{_PREFIX}."): settings[key] for key in settings if key.startswith(f"{_PREFIX}.")}
@@ -499,26 +509,46 @@ def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
 
 
 def _archive_classes() -> None:
-    """Make the archive from which later sessions of this environment start, unless it exists."""
-    from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # noqa: PLC0415 - Sessions start without it.
+    """Make the archive from which later JVMs of this environment start, and compile what they would compile, unless it
+    is done. Some JVMs write none. Raises `OSError` when the environment cannot be written."""
+    # Sessions start without them.
+    from cdc_lakehouse.lake.files import content_file_json  # noqa: PLC0415
+    from cdc_lakehouse.lake.iceberg_java import Add, IcebergJavaApi, keep_compiled  # noqa: PLC0415
 
-    if class_archive().is_file():
+    archive = class_archive()
+    if archive.is_file():
         return
-    with archiving_options() as options, tempfile.TemporaryDirectory() as warehouse:
-        catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db"})
+    _prefetch("file:///nowhere", "sqlite:///nowhere", "")  # The class path of the archive has them.
+    if SparkContext._gateway is not None:
+        _end_jvm(SparkContext._gateway)  # The archive is of a JVM from its start on.
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
+        part, warehouse = Path(temporary, archive.name), f"{temporary}/warehouse"
+        catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{temporary}/catalog.db"})
+        config, storage = LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog), StorageConfig.nothing()
+        options = f"{shlex.quote(f'-XX:ArchiveClassesAtExit={part}')} {_SILENT}"
         with _environment({_JVM_OPTIONS_VARIABLE: options}):
-            session = build_session(config := LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog))
+            session = build_session(config)
         session.sql(f"CREATE NAMESPACE {CATALOG}.archived")
-        # A first commit loads most of what a run needs.
-        iceberg = IcebergJavaApi(lambda: open_catalog(config, StorageConfig.nothing()))
-        table = Identifier("archived", "rows")
-        iceberg.create(table, [("id", "long")], f"file://{warehouse}/archived/rows", {"format-version": "3"})
-        iceberg.transaction(table, None).commit(mark=True, properties={"archived": "yes"})
+        keep_compiled(*open_catalog(config, storage))
+        # Commits as those of a run load what it needs. Nobody reads the files, which do not exist.
+        iceberg, table = IcebergJavaApi(lambda: open_catalog(config, storage)), Identifier("archived", "rows")
+        iceberg.create(table, [("id", "long")], f"file://{warehouse}/rows", {"format-version": "3"})
+        counts = {"value-counts": {"keys": [1], "values": [2]}, "lower-bounds": {"keys": [1], "values": ["00" * 8]}}
+        rows = [content_file_json(path, "parquet", file_size=9, rows=2, others=counts) for path in ("a", "b")]
+        place = {"content-offset": 4, "content-size-in-bytes": 40}
+        deletes = content_file_json("c", "puffin", file_size=50, rows=1, deletes_of="a", others=place)
+        first = iceberg.transaction(table, None).commit(data_files=rows[:1], properties={"archived": "yes"})
+        changed = iceberg.transaction(table, first)
+        changed.evolve([[Add("more", "string", "")]])
+        changed.commit(data_files=rows[1:], delete_files=[deletes], summary={"archived": "yes"})
         session.stop()
         # It writes the archive when it ends.
         ended = _end_jvm(SparkContext._gateway)
-    if not class_archive().is_file():
-        _LOG.warning("Java has made no archive of Spark's classes (it ended with %d): Spark starts without one", ended)
+        if part.is_file():
+            part.rename(archive)
+        else:
+            _LOG.warning("Java has made no archive of Spark's classes (it ended with %d): Spark starts without", ended)
 
 
 def main(words: Sequence[str]) -> None:
@@ -534,7 +564,6 @@ def main(words: Sequence[str]) -> None:
     arguments = parser.parse_args(words)
     if not (arguments.prefetch or arguments.archive_classes):
         parser.error("say --prefetch, --archive-classes or both")
-    # The archive is first: it must be made by a JVM that is started for it.
     if arguments.archive_classes:
         _archive_classes()
     if arguments.prefetch:

@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, StorageConfig
 from cdc_lakehouse.lake import spark
-from cdc_lakehouse.lake.spark import PACKAGES, fetch_command, filtered, jar_directory, spark_settings
+from cdc_lakehouse.lake.spark import PACKAGES, fetch_command, filtered, jar_directory, jars, spark_settings
 
 DRIVER = "org.postgresql:postgresql:42.7.0"
 
@@ -39,9 +39,14 @@ def test_jars_are_asked_of_the_resolver_until_they_are_kept(kept: Path) -> None:
     for name in ("b.jar", "a 1.jar"):
         (directory / name).touch()
     settings = spark_settings(found)
-    assert "spark.jars.packages" not in settings and settings["spark.jars"].split(",") == [
-        "file:/own.jar", (directory / "a 1.jar").as_uri(), (directory / "b.jar").as_uri(),
-    ]  # fmt: skip
+    assert "spark.jars.packages" not in settings and settings["spark.jars"] == "file:/own.jar"
+    assert jars(found) == [directory / "a 1.jar", directory / "b.jar"]
+    (of_all := jar_directory(config("file:///lake"))).mkdir()
+    (of_all / "b.jar").touch()
+    assert jars(found) == [of_all / "b.jar", directory / "a 1.jar"]
+    found = found.model_copy(update={"spark": found.spark.model_copy(update={"master": "yarn"})})
+    sent = ["file:/own.jar", (of_all / "b.jar").as_uri(), (directory / "a 1.jar").as_uri()]
+    assert spark_settings(found)["spark.jars"].split(",") == sent
     assert "spark.jars.packages" in spark_settings(config()), "another set"
 
 

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
+from cdc_lakehouse.lake.iceberg_java import compiled_calls
 from cdc_lakehouse.lake.spark import _CATALOGS, class_archive, open_catalog
 from tests.kit.lakes import lake_section
 
@@ -105,6 +106,12 @@ def test_a_session_starts_from_the_archive_of_classes(spark: SparkSession) -> No
     gateway: Any = spark.sparkContext._gateway
     mapped = Path("/proc", str(gateway.proc.pid), "maps").read_text(encoding="utf-8")
     assert f"{class_archive()}\n" in mapped, "`make setup` makes it, and the JVM finds that it fits"
+    # The archive has all classes of the class path, and few of others.
+    loaders = gateway.jvm.java.lang.ClassLoader
+    assert gateway.jvm.java.lang.Class.forName("org.apache.iceberg.Table").getClassLoader() == (
+        loaders.getSystemClassLoader()
+    )
+    assert compiled_calls().is_file(), "so does what calls Iceberg"
 
 
 def test_a_catalog_with_other_credentials_replaces_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
