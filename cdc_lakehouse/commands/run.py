@@ -78,6 +78,8 @@ _NO_WAIT: Final = {None, *class_names(PermanentError)}
 _SAME_ELSEWHERE: Final = {None, *class_names(CdcError)} - class_names(EngineError)
 """Failures that another process would have as well: they say nothing about this one."""
 _Result = TypeVar("_Result")
+_INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
+"""The settings for an instance that has none."""
 
 
 @dataclass
@@ -192,10 +194,6 @@ def _in_thread(work: Callable[[], _Result], on_signal: Callable[[int, Any], obje
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-_INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
-"""The settings for an instance that has none."""
 
 
 @click.command()
@@ -494,12 +492,8 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
                 say(f"{_text(result)}\n")
             return result.error_class
 
-        return FollowedFeed(
-            feed.name,
-            lambda cursor: poll_source(runner.instance, runner.lake, feed, cursor),
-            make_pass,
-            interval,
-        )
+        look = functools.partial(poll_source, runner.instance, runner.lake, feed)
+        return FollowedFeed(feed.name, look, make_pass, interval)
 
     until_signalled(lambda stop: follow([followed(feed) for feed in feeds], stop, interval))
 
@@ -579,7 +573,7 @@ def _text(result: RunResult) -> str:
         lines.append(f"  loaded {plural(result.loaded_rows, 'row')} of the dump")
     if result.tables:
         header = ["table", "rows in", "insert", "update", "delete", "rows now", "ddl"]
-        lines += ["", *grid(header, [_table_row(table) for table in result.tables])]
+        lines += ["", *grid(header, [*map(_table_row, result.tables)])]
     ddl = [(table, change) for table in result.tables for change in table["ddl"]]
     if ddl:
         lines += ["", "  DDL applied:"]
