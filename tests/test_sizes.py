@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_578, 14),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (5_903, 22),
-    "cdc_lakehouse/lake": (10_950, 31),
+    "cdc_lakehouse/lake": (11_013, 31),
     "cdc_lakehouse/operate": (2_531, 8),
     "cdc_lakehouse/pipeline": (5_877, 17),
     "cdc_lakehouse/sample": (666, 3),
     "cdc_lakehouse/sources": (5_956, 28),
     "cdc_lakehouse/*.py": (904, 5),
-    "tests": (34_707, 250),
+    "tests": (34_719, 250),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
