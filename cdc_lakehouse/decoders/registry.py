@@ -14,7 +14,7 @@ from cdc_lakehouse.config import CsvOptions, Protocol
 from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Sample
 from cdc_lakehouse.decoders.formats import csv, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
-from cdc_lakehouse.decoders.json.object import read_message
+from cdc_lakehouse.decoders.json_object import read_message
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources import read_json
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.json.columns import (
+from cdc_lakehouse.decoders.formats.ticdc_canal_json import (
     NUMBERS,
     ROWS,
     FlatKind,

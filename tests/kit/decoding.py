@@ -20,7 +20,7 @@ from cdc_lakehouse.decoders.format import FileContext, Layout
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.dump import DumpContext, InsertReader, decode_rows
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import Form
-from cdc_lakehouse.decoders.json.object import JsonReader
+from cdc_lakehouse.decoders.json_object import JsonReader
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.text import TextReader
 from cdc_lakehouse.decoders.topic_order import Summaries

@@ -30,7 +30,7 @@ from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePa
 from cdc_lakehouse.changelog.positions import is_time_ms, physical_ms
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.decoders.format import MAX_BYTES, Format, Row, RowShape, UsualRow
-from cdc_lakehouse.decoders.json.object import OPS, JsonReader, whole_number
+from cdc_lakehouse.decoders.json_object import OPS, JsonReader, whole_number
 
 # The meaning of Canal's event types, in entries and in flat messages alike.
 

@@ -59,7 +59,7 @@ import fastavro
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.changelog.mysql_types import CharsetError, text
 from cdc_lakehouse.decoders.format import Format, Redelivery, Row, shown, sized
-from cdc_lakehouse.decoders.json.object import OPS, parse
+from cdc_lakehouse.decoders.json_object import OPS, parse
 
 Image = tuple[str, Any] | None
 """One column's value: the name of its union branch with the branch's content; None for NULL."""

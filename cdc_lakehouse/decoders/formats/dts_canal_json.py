@@ -23,7 +23,7 @@ from typing import Final, Literal
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.decoders.format import Decode, Format, Options, Row, present, shown, sized
 from cdc_lakehouse.decoders.formats.canal_json import Flat, FlatRows, origin_of, time_of
-from cdc_lakehouse.decoders.json.object import OPS, JsonObject, JsonReader, row_of
+from cdc_lakehouse.decoders.json_object import OPS, JsonObject, JsonReader, row_of
 from cdc_lakehouse.errors import ConfigurationError
 
 _SWAPPED: Final = "before_2022_03_20"

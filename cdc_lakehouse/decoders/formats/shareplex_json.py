@@ -31,7 +31,7 @@ from typing import Final
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.decoders.format import Format, Redelivery, Row, UpdateHalves, present, shown, sized
-from cdc_lakehouse.decoders.json.object import JsonObject, object_of, read_message, row_of, text_of, whole_number
+from cdc_lakehouse.decoders.json_object import JsonObject, object_of, read_message, row_of, text_of, whole_number
 
 _LONG_NAMES: Final = {"ins": "insert", "upd": "update", "del": "delete"}
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate", "drop column", "update before", "update after")

@@ -65,10 +65,14 @@ class JsonReader(Generic[_Read]):
         try:
             read = self._usual.decode(text)
             size = len(_encode(read))
-            is_whole = size == len(text) or size == len(msgspec.json.format(_shortened(text), indent=-1))
+            if size == len(text):
+                return read
+            if rb"\u00" in text and rb"\\u" not in text:
+                for escape, short in _LONG.items():
+                    text = text.replace(escape, short)
+            return read if size == len(msgspec.json.format(text, indent=-1)) else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        return read if is_whole else None
 
     def read(self, value: bytes | None) -> _Read:
         """Return the object. Raises MessageError as `parse` does, and where it is not of the type."""
@@ -82,21 +86,13 @@ class JsonReader(Generic[_Read]):
             raise MessageError(f"the message is not written as its format says: {error}") from None
 
 
-def _refused(fraction: str) -> Never:
-    """Refuse a number whose digits might be written in another way."""
-    raise ValueError(fraction)
+def _refused(number: str) -> Never:
+    """Refuse NaN and its like; in a `JsonReader` also a number whose digits might be written in another way."""
+    raise ValueError(f"{number} is no JSON number")
 
 
 _LONG: Final = {rb"\u003c": b"<", rb"\u003e": b">", rb"\u0026": b"&", rb"\u0008": rb"\b", rb"\u000c": rb"\f"}
 """What Go escapes for HTML, and what it writes in the long way: all that it need not."""
-
-
-def _shortened(text: bytes) -> bytes:
-    """Return the text with the escapes that Go need not write replaced."""
-    if rb"\u00" in text and rb"\\u" not in text:
-        for escape, short in _LONG.items():
-            text = text.replace(escape, short)
-    return text
 
 
 def utf8(value: bytes) -> str:
@@ -112,7 +108,7 @@ def parse(text: str, what: str = "the message") -> JsonObject:
 
     Raises MessageError for text that is not a JSON object, has a name twice in an object, or half of a surrogate pair.
     """
-    numbers = {"parse_int": _integer, "parse_float": JsonNumber, "parse_constant": _no_constant}
+    numbers = {"parse_int": _integer, "parse_float": JsonNumber, "parse_constant": _refused}
     return read_json(text, what, NotJsonError, object_pairs_hook=_unique, **numbers)
 
 
@@ -146,21 +142,20 @@ def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
 def row_of(columns: JsonObject) -> Row:
     """Return a row's values by column, as text: a number as it is written, true as 1. Raises MessageError for a value
     that is a list or an object."""
-    return {name: _value(value, name) for name, value in columns.items()}
-
-
-def _value(value: object, name: str) -> str | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            return "1" if value else "0"
-        case str() | int():
-            return str(value)
-        case JsonNumber():
-            return value.text
-        case _:
-            raise MessageError(f"the value of column {shown(name)} is a list or an object, not text")
+    row: Row = {}
+    for name, value in columns.items():
+        match value:
+            case None:
+                row[name] = None
+            case bool():
+                row[name] = "1" if value else "0"
+            case str() | int():
+                row[name] = str(value)
+            case JsonNumber():
+                row[name] = value.text
+            case _:
+                raise MessageError(f"the value of column {shown(name)} is a list or an object, not text")
+    return row
 
 
 def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
@@ -174,7 +169,3 @@ def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
 
 def _integer(digits: str) -> int | JsonNumber:
     return JsonNumber(digits) if digits == "-0" or len(digits) > 20 else int(digits)
-
-
-def _no_constant(word: str) -> Never:
-    raise ValueError(f"{word} is no JSON number")
