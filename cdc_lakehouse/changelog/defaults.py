@@ -27,8 +27,6 @@ UTC: Final = "+00:00"
 # The replacement for a byte that is not UTF-8 in TiDB or in Go.
 _LOST: Final = "\ufffd"
 _BITS: Final = re.compile(r"b'([01]+)'", re.IGNORECASE)
-# MySQL: "implicit default" of a NOT NULL column without DEFAULT (Data Type Default Values).
-_ZERO_DATES: Final = {"date": "0000-00-00", "datetime": "0000-00-00 00:00:00", "timestamp": "0000-00-00 00:00:00"}
 _EMPTY_JSON: Final = {"json_object()": "{}", "json_array()": "[]"}
 """MySQL allows expressions alone as defaults of JSON; these are its usual ones."""
 _FUNCTIONS: Final = ("current_timestamp", "now", "localtime", "localtimestamp", "current_date", "curdate")
@@ -54,47 +52,52 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
     """
     if definition is not None and definition.virtual:
         return InitialDefault(), None
-    literal = _literal(definition)
-    text = literal if literal is not None else _source_text(column)
-    if text is None and column.nullable and (definition is None or not isinstance(definition.default, Expression)):
-        return InitialDefault(), None
-    if text is None and definition is not None and isinstance(definition.default, Expression):
-        return _unknown(column, definition.default.text)
-    if literal is None and column.type.name in BLOBS | {"bit"} and _LOST in (column.default or ""):
-        return _unknown(column, "of bytes that are not UTF-8")
-    is_function = column.type.name in ("date", "datetime", "timestamp", "time") and (text or "").lower().startswith(
-        _FUNCTIONS
-    )
-    default = None if definition is None else definition.default
-    if text is not None and (is_function or (isinstance(default, Expression) and default.text == text)):
-        return _unknown(column, text)
+    kind, default = column.type, None if definition is None else definition.default
+    literal = None if definition is None else _literal(definition)
+    text, unknown = literal, None
     if text is None:
-        return InitialDefault(_implicit(column.type)), None
-    return InitialDefault(_filled(column.type, text)), None
+        text = _of_bits(column.default) if kind.name == "bit" else None
+        text = text or column.default
+        text = text_of_bytes(text.encode(), "binary") if text is not None and kind.name in BLOBS else text
+    is_function = kind.name in TEMPORALS and (text or "").lower().startswith(_FUNCTIONS)
+    if text is None and isinstance(default, Expression):
+        unknown = default.text
+    elif text is None and column.nullable:
+        return InitialDefault(), None
+    elif literal is None and kind.name in BLOBS | {"bit"} and _LOST in (column.default or ""):
+        unknown = "of bytes that are not UTF-8"
+    elif text is not None and (is_function or (isinstance(default, Expression) and default.text == text)):
+        unknown = text
+    if unknown is not None:
+        reason = f"older rows have the default {unknown} in column {column.name}, whose value is not in the log"
+        return InitialDefault(), reason
+    if text is None:
+        return InitialDefault(_implicit(kind)), None
+    # TiDB keeps literals as written: `1.5` of a DECIMAL(65,30), a year 99. Rows have them in the form of the type.
+    if kind.name == "binary":
+        text = text.ljust(kind.length or 1, "\x00")
+    elif kind.name != "bit":
+        text = _literal_text(text, kind, quoted=True)
+    return InitialDefault(text), None
 
 
-def _literal(definition: ColumnDefinition | None) -> str | None:
-    if definition is not None and definition.type.name == "bit":
-        return _of_bits(default_text(definition.default, definition.type))
-    match None if definition is None else definition.default:
-        case BytesLiteral(value):
-            if definition is not None and definition.type.name in INTEGERS:
-                return str(int.from_bytes(value))
-            # For a text column the source prints the characters, whatever the character set of the bytes.
-            return text_of_bytes(value, "binary") if definition is not None and definition.type.name in BLOBS else None
-        case TextLiteral(value) if definition is not None and definition.type.name in BLOBS:
+def _literal(definition: ColumnDefinition) -> str | None:
+    """Return the value of the statement's own literal; None where the source prints it in the form of the column's
+    type. For a text column it prints the characters, whatever the character set of the bytes."""
+    name = definition.type.name
+    match definition.default:
+        case value if name == "bit":
+            return _of_bits(default_text(value, definition.type))
+        case BytesLiteral(value) if name in INTEGERS:
+            return str(int.from_bytes(value))
+        case BytesLiteral(value) if name in BLOBS:
+            return text_of_bytes(value, "binary")
+        case TextLiteral(value) if name in BLOBS:
             return text_of_bytes(value.encode(), "binary")
-        case Expression(text) if definition is not None and definition.type.name == "json":
+        case Expression(text) if name == "json":
             return _EMPTY_JSON.get(text.lower().replace(" ", ""))
-        case TextLiteral() | NumberLiteral() | NullLiteral() | Expression() | None:
-            # The source prints these itself, in the form of the column's type.
+        case _:
             return None
-
-
-def _source_text(column: SourceColumn) -> str | None:
-    if column.default is not None and column.type.name in BLOBS:
-        return text_of_bytes(column.default.encode(), "binary")
-    return _of_bits(column.default) or column.default if column.type.name == "bit" else column.default
 
 
 def _of_bits(text: str | None) -> str | None:
@@ -102,41 +105,28 @@ def _of_bits(text: str | None) -> str | None:
     return str(int(bits[1], 2)) if bits else None
 
 
-def _unknown(column: SourceColumn, text: str) -> tuple[InitialDefault, str]:
-    return (
-        InitialDefault(),
-        f"older rows have the default {text} in column {column.name}, whose value is not in the log",
-    )
-
-
 def _implicit(column: ColumnType) -> str | None:
-    if column.name in _ZERO_DATES:
-        return _with_fraction(column, _ZERO_DATES[column.name])
-    if column.name == "time":
-        return _with_fraction(column, "00:00:00")
-    if column.name == "enum":
-        return column.elements[0] if column.elements else None
-    if column.name == "binary":
-        return "\x00" * (column.length or 1)
-    if column.name == "json":
-        return "null"
-    if column.name in TEXTS or column.name in BLOBS or column.name == "set":
-        return ""
-    if column.name == "decimal" and column.fraction:
-        return f"0.{'0' * column.fraction}"
-    return None if column.name == "vector" else "0"
-
-
-def _with_fraction(column: ColumnType, text: str) -> str:
-    return f"{text}.{'0' * column.fraction}" if column.fraction and column.name != "date" else text
-
-
-def _filled(column: ColumnType, text: str) -> str:
-    """Return a source's text in the form that rows have. TiDB keeps literals as written: `1.5` of a DECIMAL(65,30), a
-    year 99."""
-    if column.name == "binary":
-        return text.ljust(column.length or 1, "\x00")
-    return text if column.name == "bit" else _literal_text(text, column, quoted=True)
+    """Return the "implicit default" of a NOT NULL column without DEFAULT (MySQL, "Data Type Default Values")."""
+    fraction = f".{'0' * column.fraction}" if column.fraction else ""
+    match column.name:
+        case "date":
+            return "0000-00-00"
+        case "datetime" | "timestamp":
+            return f"0000-00-00 00:00:00{fraction}"
+        case "time":
+            return f"00:00:00{fraction}"
+        case "decimal":
+            return f"0{fraction}"
+        case "enum":
+            return column.elements[0] if column.elements else None
+        case "binary":
+            return "\x00" * (column.length or 1)
+        case "json":
+            return "null"
+        case "vector":
+            return None
+        case name:
+            return "" if name in TEXTS | BLOBS | {"set"} else "0"
 
 
 # --- A literal as the source prints it ---
@@ -206,7 +196,13 @@ def _literal_text(text: str, kind: ColumnType, *, quoted: bool) -> str:
             number = None if kind.scale is None else _number(text.strip())
             return text.strip() if number is None else f"{_rounded(number, kind.fraction):.{kind.fraction}f}"
         case "year":
-            return _year_text(text, quoted=quoted)
+            year = _whole(text.strip())
+            if year is None or year >= 100:
+                return text.strip()
+            if year == 0:
+                # The number 0 is the year 0000, and the text '0' is 2000.
+                return "2000" if quoted and len(text.strip()) < 4 else "0000"
+            return str(year + (2000 if year < 70 else 1900))
         case "bit":
             whole = int.from_bytes(text.encode()) if quoted else _whole(text)
             return text if whole is None else f"b'{whole % (1 << 64):b}'"
@@ -258,16 +254,6 @@ def _plain_number(text: str, width: int | None = None) -> str:
     if abs(number.adjusted()) < _MOST_PLACES and (width is None or len(shown) <= width):
         return shown
     return _EXPONENT.sub(r"e\1", f"{float(number):.15g}")
-
-
-def _year_text(text: str, *, quoted: bool) -> str:
-    year = _whole(text.strip())
-    if year is None or year >= 100:
-        return text.strip()
-    if year == 0:
-        # The number 0 is the year 0000, and the text '0' is 2000.
-        return "2000" if quoted and len(text.strip()) < 4 else "0000"
-    return str(year + (2000 if year < 70 else 1900))
 
 
 def _labels_text(text: str, kind: ColumnType, *, quoted: bool) -> str:

@@ -110,6 +110,7 @@ def tokenize(statement: str, *, backslash_escapes: bool = True) -> tuple[str, li
     tokens: list[Token] = []
     pieces: list[str] = []
     open_marks: list[int] = []
+    """The positions of special comments that are open."""
     kept = position = 0
     while found := scan(statement, position):
         start, position = found.span()
@@ -119,41 +120,34 @@ def tokenize(statement: str, *, backslash_escapes: bool = True) -> tuple[str, li
             # Only ASCII: some other letters have an ASCII letter as their upper case ("\u017f" becomes "S").
             word = (text.upper() if text.isascii() else text) if kind in ("word", "symbol") else ""
             tokens.append(Token(cast("TokenKind", kind), text, word, start, position))
-        elif kind != "spaces":
-            position = _end_of_comment(statement, found, open_marks)
-            pieces += (statement[kept:start], " " * (position - start))
-            kept = position
+            continue
+        match kind:
+            case "spaces":
+                continue
+            case "unclosed":
+                raise DdlSyntaxError.at("this quote is not closed", statement, start)
+            case "damaged":
+                raise DdlSyntaxError.at("this is not a hexadecimal or bit literal", statement, start)
+            case "line":
+                pass
+            case "special" if found["version"] not in _NEVER:
+                open_marks.append(start)
+            case "close":
+                if not open_marks:
+                    raise DdlSyntaxError.at("no comment is open here", statement, start)
+                open_marks.pop()
+            case _:
+                position = statement.find("*/", start + 2) + 2
+                if position < 2:
+                    raise DdlSyntaxError.at("this comment is not closed", statement, start)
+        pieces += (statement[kept:start], " " * (position - start))
+        kept = position
     if position < len(statement):
         raise DdlSyntaxError.at("unexpected text", statement, position)
     if open_marks:
         raise DdlSyntaxError.at("this comment is not closed", statement, open_marks[-1])
     tokens.append(Token("end", "", "", position, position))
     return "".join((*pieces, statement[kept:])), tokens
-
-
-def _end_of_comment(statement: str, found: re.Match[str], open_marks: list[int]) -> int:
-    """Return the end of the comment or mark; `open_marks` holds the positions of special comments that are open."""
-    start, end = found.span()
-    match found.lastgroup:
-        case "unclosed":
-            raise DdlSyntaxError.at("this quote is not closed", statement, start)
-        case "damaged":
-            raise DdlSyntaxError.at("this is not a hexadecimal or bit literal", statement, start)
-        case "line":
-            return end
-        case "special" if found["version"] not in _NEVER:
-            open_marks.append(start)
-            return end
-        case "close":
-            if not open_marks:
-                raise DdlSyntaxError.at("no comment is open here", statement, start)
-            open_marks.pop()
-            return end
-        case _:
-            end = statement.find("*/", start + 2)
-            if end < 0:
-                raise DdlSyntaxError.at("this comment is not closed", statement, start)
-            return end + 2
 
 
 # --- The values of tokens ---
@@ -346,15 +340,12 @@ class Cursor:
 
     def word_or_string(self, what: str) -> str:
         """Read an option's value: `utf8`, `'utf8'`, `` `utf8` ``, `8`, `4M`."""
-        match self.token.kind:
-            case "string":
-                return string_value(self.take(), backslash_escapes=self._escapes)
-            case "word" | "name":
-                return name_value(self.take())
-            case "number":
-                return self.take().text
-            case "hex" | "bit" | "symbol" | "end":
-                raise self.expected(what)
+        if self.token.kind == "string":
+            return self.string()
+        if self.token.kind not in ("word", "name", "number"):
+            raise self.expected(what)
+        token = self.take()
+        return token.text if token.kind == "number" else name_value(token)
 
     # --- Lists and parentheses ---
 
