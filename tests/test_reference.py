@@ -21,7 +21,7 @@ from cdc_lakehouse.adopt.detect import ENGINES
 from cdc_lakehouse.assets import checks
 from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.changelog.schema import ChangeKind, SchemaChange, TableName, TableVersion
-from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
+from cdc_lakehouse.changelog.stored import to_json
 from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.lake import names as properties
 from cdc_lakehouse.lake.tables import (
@@ -257,6 +257,6 @@ def all_keys(stored: object) -> set[str]:
 @given(st.from_type(TableVersion), st.from_type(SchemaChange))
 def test_every_key_of_a_stored_form_is_listed(version: TableVersion, change: SchemaChange) -> None:
     listed = found(r'[`"](\w+)[`"]', STORED)
-    for text, page in ((version_to_json(version), DEFINITION), (change_to_json(change), CHANGE)):
+    for text, page in ((to_json(version), DEFINITION), (to_json(change), CHANGE)):
         stored: dict[str, Any] = json.loads(text)
         assert stored.keys() <= first_cells(page) and all_keys(stored) <= listed

@@ -216,13 +216,8 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
         return pads or _is_shorter(old, new)
     if old.name in LABELS and new.name in TEXTS:
         return new.length is not None and any(len(label) > new.length for label in old.elements)
-    if old.name == new.name or (old.name, new.name) == ("float", "double"):
-        return _changes_within(old, new)
-    return True
-
-
-def _changes_within(old: ColumnType, new: ColumnType) -> bool:
-    """`_changes_values` for types of one name that differ in size, and FLOAT to DOUBLE."""
+    if old.name != new.name and (old.name, new.name) != ("float", "double"):
+        return True
     loses_sign = new.unsigned and not old.unsigned
     match new.name:
         case "datetime" | "timestamp":
@@ -241,7 +236,8 @@ def _changes_within(old: ColumnType, new: ColumnType) -> bool:
         case "enum":
             return bool(new.elements) and not set(old.elements) <= set(new.elements)
         case "set":
-            return not _keeps_order(old.elements, new.elements)
+            # Its values list the labels in the order of the declaration.
+            return bool(new.elements) and [each for each in new.elements if each in old.elements] != [*old.elements]
         case _:
             return False
 
@@ -278,17 +274,11 @@ def narrows_charset(old: str | None, new: str | None) -> bool:
     return new not in BASIC_PLANE or old is None or old in _ALL_CHARACTERS
 
 
-def _keeps_order(old: Sequence[str], new: Sequence[str]) -> bool:
-    """Whether the labels of a SET stay, in their order: its values list them in the order of the declaration."""
-    return not new or [label for label in new if label in old] == [*old]
-
-
 # Decoding of the bytes of MySQL's character sets to text.
 
 UTF8: Final = frozenset({"utf8", "utf8mb3", "utf8mb4"})
-_CHARSET_SYNONYMS: Final = {"utf8mb3": "utf8"}
 _CODECS: Final = {
-    "latin1": "cp1252", "utf8": "utf-8", "utf8mb4": "utf-8", "ascii": "ascii", "gbk": "gbk", "gb2312": "gb2312",
+    "latin1": "cp1252", **dict.fromkeys(UTF8, "utf-8"), "ascii": "ascii", "gbk": "gbk", "gb2312": "gb2312",
     "gb18030": "gb18030", "big5": "big5", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp",
     "eucjpms": "euc_jp", "euckr": "cp949", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le",
     "utf32": "utf-32-be", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13", "greek": "iso8859-7",
@@ -325,14 +315,13 @@ class CharsetError(PermanentError):
 
 def has_codec(charset: str) -> bool:
     """Whether text in a character set can be decoded."""
-    return charset not in _WITHOUT_CODEC and (charset in _CODECS or charset in _READING or charset in _CHARSET_SYNONYMS)
+    return charset not in _WITHOUT_CODEC and (charset in _CODECS or charset in _READING)
 
 
 def codec_of(charset: str | None) -> tuple[str, dict[int, int]]:
     """Return Python's codec for a character set, UTF-8 where it is not known, and the characters that MySQL decodes
     differently. Raises CharsetError where there is no codec."""
     name = "utf8mb4" if charset is None else charset.lower()
-    name = _CHARSET_SYNONYMS.get(name, name)
     codec = _READING.get(name, _CODECS.get(name))
     if name in _WITHOUT_CODEC:
         raise CharsetError(f"character set {name} is MySQL's, but there is no codec for it here")
@@ -381,8 +370,6 @@ Form = Literal["plain", "counted", "long", "hex", "long_bytes"]
 """The form of a value's text in a row's text: as it is, with its length before it, as its MD5; in hexadecimal, as the
 MD5 of its bytes."""
 
-_SHORT_TEXTS: Final = frozenset({"char", "varchar"})
-_SHORT_BLOBS: Final = frozenset({"binary", "varbinary"})
 _PLAIN: Final = INTEGERS | TEMPORALS | {"year", "bit", "decimal", "float", "double"}
 
 
@@ -390,10 +377,10 @@ def form_of(column: ColumnType) -> Form | None:
     """Return the form of a column in the text of a row; None where no text of it is known that both sides can write."""
     if column.name in _PLAIN:
         return "plain"
-    if column.name in _SHORT_TEXTS | LABELS:
+    if column.name in LABELS | {"char", "varchar"}:
         return "counted"
     if column.name in TEXTS or column.name == "json":
         return "long"
     if column.name in BLOBS:
-        return "hex" if column.name in _SHORT_BLOBS else "long_bytes"
+        return "hex" if column.name in ("binary", "varbinary") else "long_bytes"
     return None

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from cdc_lakehouse.changelog.ddl.clauses import (
     BytesLiteral,
@@ -36,7 +36,6 @@ from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.errors import StoredFormError
 
 FORMAT: Final = 2
-_WHAT: Final = "the schema history"
 
 _TAGS: Final[Mapping[type, str]] = {
     TextLiteral: "text", NumberLiteral: "number", BytesLiteral: "bytes", NullLiteral: "null", Expression: "expression",
@@ -47,6 +46,7 @@ _INLINE: Final = "bound"
 """A field whose object is not in one of its own."""
 
 Json = Mapping[str, Any]
+_T = TypeVar("_T", TableVersion, SchemaChange)
 
 
 def stored_text(form: int, fields: Json) -> str:
@@ -70,24 +70,14 @@ def stored_fields(text: str | bytes, newest: int, what: str) -> dict[str, Any]:
     return fields
 
 
-def version_to_json(version: TableVersion) -> str:
-    """Return the version as the JSON text of a row's `definition`."""
-    return stored_text(FORMAT, _stored(version))
+def to_json(value: TableVersion | SchemaChange) -> str:
+    """Return the JSON text of a row's `definition` or `change`."""
+    return stored_text(FORMAT, _stored(value))
 
 
-def version_from_json(text: str) -> TableVersion:
-    """Read a version from a row's `definition`. Raises `StoredFormError` when newer code wrote it."""
-    return _reader(TableVersion)(stored_fields(text, FORMAT, _WHAT))
-
-
-def change_to_json(change: SchemaChange) -> str:
-    """Return the change as the JSON text of a row's `change`."""
-    return stored_text(FORMAT, _stored(change))
-
-
-def change_from_json(text: str) -> SchemaChange:
-    """Read a change from a row's `change`. Raises `StoredFormError` when newer code wrote it."""
-    return _reader(SchemaChange)(stored_fields(text, FORMAT, _WHAT))
+def from_json(kind: type[_T], text: str) -> _T:
+    """Read a version or a change. Raises `StoredFormError` when newer code wrote it."""
+    return _reader(kind)(stored_fields(text, FORMAT, "the schema history"))
 
 
 @functools.cache
@@ -126,7 +116,15 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda stored: stored
     if classes != [kind]:
         readers = {_TAGS.get(each, ""): _reader(each) for each in classes}
-        return lambda stored: _of_one(readers, stored, optional=NoneType in kinds)
+
+        def of_one(stored: Json | None) -> Any:
+            # By its tag; one without a tag is the only class that is possible.
+            tag = next((tag for tag in readers if stored is not None and (tag in stored or not tag)), None)
+            if tag is None and NoneType not in kinds:
+                raise StoredFormError(f"a partition's bound is not one that this release knows: {dict(stored or {})}")
+            return None if tag is None else readers[tag](stored)
+
+        return of_one
     types = get_type_hints(kind)
     readers_of_fields = [(name, key, _reader(types[name])) for name, key in _keys(kind).items()]
 
@@ -137,11 +135,3 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         })  # fmt: skip
 
     return of_fields
-
-
-def _of_one(readers: Mapping[str, Callable[[Any], Any]], stored: Json | None, *, optional: bool) -> Any:
-    """Read an object of one of several classes, by its tag; one without a tag is the only class that is possible."""
-    tag = next((tag for tag in readers if stored is not None and (tag in stored or not tag)), None)
-    if tag is None and not optional:
-        raise StoredFormError(f"a partition's bound is not one that this release knows: {dict(stored or {})}")
-    return None if tag is None else readers[tag](stored)

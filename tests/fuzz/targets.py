@@ -21,7 +21,7 @@ from cdc_lakehouse.changelog.history import History, schema_changes
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
+from cdc_lakehouse.changelog.stored import to_json
 from cdc_lakehouse.decoders.format import Decode
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_order import Summaries
@@ -180,7 +180,7 @@ def _store(found: Summaries) -> None:
     pa.Table.from_pylist([asdict(signal) for signal in signals], schema=source_metadata.SCHEMA)
     told = [each for summary in found.values() for _, each in (*summary.statements, *summary.observed.values())]
     changes = list(schema_changes(told, escapes=True))
-    for text in (*map(change_to_json, changes), *map(version_to_json, History().apply(changes))):
+    for text in map(to_json, (*changes, *History().apply(changes))):
         text.encode()
 
 

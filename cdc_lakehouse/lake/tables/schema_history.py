@@ -23,7 +23,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
-from cdc_lakehouse.changelog.stored import change_from_json, change_to_json, version_from_json, version_to_json
+from cdc_lakehouse.changelog.stored import from_json, to_json
 from cdc_lakehouse.changelog.versions import SEEN
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import OLDEST_DATE, SETTINGS, UNCLEAR, WHOLE_AT
@@ -81,17 +81,17 @@ class SchemaHistory:
     def history(self) -> History:
         if self._history is None:
             rows = sorted(self._table.read(columns=_READ), key=lambda row: row["number"])
-            self._history = History(version_from_json(row["definition"]) for row in rows)
+            self._history = History(from_json(TableVersion, row["definition"]) for row in rows)
             for row in rows:
                 self._applied[row["origin"], row["incarnation"]] = row["applied_at"]
                 if row["change"] is not None:
-                    change = change_from_json(row["change"])
+                    change = from_json(SchemaChange, row["change"])
                     self._changes[change.origin] = change
             for row, version in zip(rows, self._history.versions, strict=True):
                 change = self._changes[version.origin]
                 for repeat in row["repeats"] or ():
                     text = repeat["change"]
-                    change = _again(change, version, repeat) if text is None else change_from_json(text)
+                    change = _again(change, version, repeat) if text is None else from_json(SchemaChange, text)
                     self._changes[change.origin] = change
                     self._history.repeat(change.origin, change.commit_ts, version)
         return self._history
@@ -152,7 +152,7 @@ class SchemaHistory:
             change, place = self._changes[origin], (version.origin, version.incarnation)
             stored = {"commit_ts": change.commit_ts, "origin": origin, "change": None}
             if _again(last.get(place, self._changes[version.origin]), version, stored) != change:
-                stored["change"] = change_to_json(change)
+                stored["change"] = to_json(change)
             last[place] = change
             repeats[place].append(stored)
         rows: list[dict[str, Any]] = []
@@ -187,8 +187,8 @@ class SchemaHistory:
                 "hold": version.hold,
                 "origin": version.origin,
                 "applied_at": self._applied.setdefault((version.origin, version.incarnation), now),
-                "definition": version_to_json(version),
-                "change": None if change is None else change_to_json(change),
+                "definition": to_json(version),
+                "change": None if change is None else to_json(change),
                 "repeats": repeats[version.origin, version.incarnation],
             })  # fmt: skip
         return pa.Table.from_pylist(rows, SCHEMA)
