@@ -36,10 +36,10 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     # Before the listing: it is written last, so the listing then has everything.
     position = flat_files.parse_status(flat_files.read_metadata(store))
     objects = contents.list_objects(store)
-    files = flat_files.classify(found for found in objects if found.path != flat_files.METADATA)
-    unknown = [path for path in files.unknown if not _POLICY.fullmatch(without_suffix(path)[0])]
+    files, _, unknown = flat_files.classify(found for found in objects if found.path != flat_files.METADATA)
+    unknown = [path for path in unknown if not _POLICY.fullmatch(without_suffix(path)[0])]
     # All of Dumpling's names for files of rows have one number.
-    unknown += (rows.object.path for table in files.tables.values() for rows in table.rows if len(rows.numbers) != 1)
+    unknown += (rows.object.path for table in files for rows in table.rows if len(rows.numbers) != 1)
     for path in unknown:
         if _OF_QUERY.fullmatch(without_suffix(path)[0]):
             raise SourceError(
@@ -48,10 +48,8 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
                 advice="dump tables, with --where or --tables-list",
             )
     contents.refuse_unknown(sorted(unknown), "Dumpling")
-    tables, unread = contents.sorted_tables(
-        _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
-    )
-    return contents.Dump(position, tables, unread)
+    tables = (_read_table(store, table, initial.csv) for table in files if table.is_table)
+    return contents.Dump(position, *contents.sorted_tables(tables))
 
 
 def decode_name(name: str) -> str:
@@ -70,7 +68,18 @@ def decode_name(name: str) -> str:
 
 def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:
     rows = table.ordered(table.rows)
-    _require_all_files(table, rows)
+    if all(len(file.numbers[0]) == _BOTH_DIGITS for file in rows):
+        # Then the numbers show whether a file between others is missing.
+        following: dict[str, int] = {}
+        for file in rows:
+            chunk, number = file.numbers[0][:_CHUNK_DIGITS], int(file.numbers[0][_CHUNK_DIGITS:])
+            expected = following.get(chunk, 0)
+            if number != expected:
+                raise DumpError(
+                    f"a file of {table.shown} is not there: chunk {chunk} goes on with file {number}, not {expected}",
+                    segment=file.object.path,
+                )
+            following[chunk] = number + 1
 
     def files(statement: CreateStatement) -> tuple[contents.DumpFile, ...]:
         return tuple(file.with_notation(_notation(file, statement, csv)) for file in rows)
@@ -100,19 +109,3 @@ def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> conten
         segment=file.object.path,
         advice="dump with --filetype sql or csv",
     )
-
-
-def _require_all_files(table: TableFiles, rows: list[RowFile]) -> None:
-    """Raise `SourceError` when a file between others is missing, as far as the numbers show it."""
-    if not all(len(file.numbers[0]) == _BOTH_DIGITS for file in rows):
-        return
-    following: dict[str, int] = {}
-    for file in rows:
-        chunk, number = file.numbers[0][:_CHUNK_DIGITS], int(file.numbers[0][_CHUNK_DIGITS:])
-        expected = following.get(chunk, 0)
-        if number != expected:
-            raise DumpError(
-                f"a file of {table.shown} is not there: chunk {chunk} goes on with file {number}, not {expected}",
-                segment=file.object.path,
-            )
-        following[chunk] = number + 1

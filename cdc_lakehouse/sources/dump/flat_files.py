@@ -127,38 +127,28 @@ class TableFiles:
 _ONE_DUMP: Final = "dump again into an empty directory: it may hold files of two dumps"
 
 
-@dataclass
-class FlatFiles:
-    """All files of a directory. `databases` are the CREATE DATABASE files by the names of databases in paths."""
-
-    tables: dict[tuple[str, str], TableFiles] = field(default_factory=dict[tuple[str, str], TableFiles])
-    databases: dict[str, StoredObject] = field(default_factory=dict[str, StoredObject])
-    unknown: list[str] = field(default_factory=list[str])
-    """Paths that match no rule."""
-
-
-def classify(objects: Iterable[StoredObject]) -> FlatFiles:
-    """Classify the files by their names."""
-    files = FlatFiles()
+def classify(objects: Iterable[StoredObject]) -> tuple[list[TableFiles], dict[str, StoredObject], list[str]]:
+    """Classify files by their names: those of tables, the CREATE DATABASE files by the names of databases in paths, and
+    paths that match no rule."""
+    tables: dict[tuple[str, str], TableFiles] = {}
+    databases: dict[str, StoredObject] = {}
+    unknown: list[str] = []
     for found in objects:
         name, _ = without_suffix(found.path)
-        if match := _OF_TABLE.fullmatch(name):
-            table = _table(files, match)
-            table.is_stand_in |= match["kind"] in ("view", "sequence")
-            table.schemas += [found] * (match["kind"] is None)
-        elif match := _ROWS.fullmatch(name):
-            numbers = tuple(match["numbers"].split(".")[1:])
-            _table(files, match).rows.append(RowFile(found, numbers, cast("RowFormat", match["format"])))
+        if match := _OF_TABLE.fullmatch(name) or _ROWS.fullmatch(name):
+            key = (match["database"], match["table"])
+            table = tables.setdefault(key, TableFiles(*key))
+            if match.re is _ROWS:
+                numbers = tuple(match["numbers"].split(".")[1:])
+                table.rows.append(RowFile(found, numbers, cast("RowFormat", match["format"])))
+            else:
+                table.is_stand_in |= match["kind"] in ("view", "sequence")
+                table.schemas += [found] * (match["kind"] is None)
         elif match := _OF_DATABASE.fullmatch(name):
-            files.databases |= {match["database"]: found} if match["kind"] == "create" else {}
+            databases |= {match["database"]: found} if match["kind"] == "create" else {}
         else:
-            files.unknown.append(found.path)
-    return files
-
-
-def _table(files: FlatFiles, match: re.Match[str]) -> TableFiles:
-    key = (match["database"], match["table"])
-    return files.tables.setdefault(key, TableFiles(*key))
+            unknown.append(found.path)
+    return list(tables.values()), databases, unknown
 
 
 class StatementError(DumpError):
@@ -287,7 +277,22 @@ def parse_status(text: str) -> DumpPosition:
     lines = text.replace("\r\n", "\n").split("\n")
     if not any(line.startswith(_FINISHED) for line in lines):
         raise unfinished()
-    positions = [position_of(block.get("Log"), block.get("Pos"), block.get("GTID")) for block in _blocks(lines)]
+    blocks: list[dict[str, str]] = []
+    fields: dict[str, str] = {}
+    last = ""
+    for line in lines:
+        if header := _HEADER.fullmatch(line):
+            fields, last = {}, ""
+            if header["of"] in ("MASTER", "BINARY LOG"):
+                blocks.append(fields)  # Of the dumped server.
+        elif line.startswith("\t"):
+            last, _, value = line.strip().partition(":")
+            fields[last] = value.strip()
+        elif line and last == "GTID":
+            fields[last] += line.strip()  # A set of several servers has a line for each.
+        else:
+            last = ""
+    positions = [position_of(block.get("Log"), block.get("Pos"), block.get("GTID")) for block in blocks]
     if not positions:
         raise no_position()
     for position in positions[1:]:
@@ -298,26 +303,6 @@ def parse_status(text: str) -> DumpPosition:
                 advice="dump again with --consistency flush, lock or snapshot",
             )
     return positions[0]
-
-
-def _blocks(lines: list[str]) -> list[dict[str, str]]:
-    """Return the fields of each status of the dumped server."""
-    blocks: list[dict[str, str]] = []
-    fields: dict[str, str] = {}
-    last = ""
-    for line in lines:
-        if header := _HEADER.fullmatch(line):
-            fields, last = {}, ""
-            if header["of"] in ("MASTER", "BINARY LOG"):
-                blocks.append(fields)
-        elif line.startswith("\t"):
-            last, _, value = line.strip().partition(":")
-            fields[last] = value.strip()
-        elif line and last == "GTID":
-            fields[last] += line.strip()  # A set of several servers has a line for each.
-        else:
-            last = ""
-    return blocks
 
 
 def position_of(log: str | None, offset: str | None, gtid: str | None) -> DumpPosition:

@@ -43,7 +43,7 @@ NULL is `\N` in the file, without quotes (mydumper, src/mydumper/mydumper_write.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -54,7 +54,7 @@ from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump import contents, flat_files
 from cdc_lakehouse.sources.dump.contents import DumpedTable, TextNotation, UnreadTable
-from cdc_lakehouse.sources.dump.flat_files import CreateStatement, RowFile, TableFiles
+from cdc_lakehouse.sources.dump.flat_files import CreateStatement, TableFiles
 from cdc_lakehouse.sources.dump.reading import read_text
 from cdc_lakehouse.sources.object_store import ObjectStore
 
@@ -93,7 +93,22 @@ def parse_load_data(statement: str) -> TextNotation:
             raise cursor.expected("IGNORE 1 LINES")
         cursor.expect("LINES")
     columns = cursor.enclosed(lambda: _variable(cursor) if cursor.at("@") else cursor.column_name())
-    encoded = _encoded(cursor)
+    encoded: dict[str, contents.BinaryNotation] = {}
+    more = cursor.accept("SET")
+    while more:
+        # The functions by which variables become columns' values.
+        column = cursor.column_name()
+        cursor.expect("=")
+        function = cursor.expect_any(("CONVERT", "UNHEX", "FROM_BASE64"), "CONVERT, UNHEX or FROM_BASE64")
+        cursor.expect("(")
+        _variable(cursor)
+        if function == "CONVERT":
+            cursor.expect("USING")
+            cursor.charset_name()
+        else:
+            encoded[column] = "hex" if function == "UNHEX" else "base64"
+        cursor.expect(")")
+        more = cursor.accept(",")
     cursor.accept(";")
     if not cursor.at_end:
         raise cursor.expected("the end")
@@ -116,27 +131,6 @@ def _read_options(cursor: Cursor, words: Container[str], options: dict[str, str]
         name = next((name for name in options if cursor.accept(name, "BY")), None)
         if name is not None:
             options[name] = cursor.string()
-
-
-def _encoded(cursor: Cursor) -> Mapping[str, contents.BinaryNotation]:
-    """Read the SET clauses: the functions by which variables become columns' values."""
-    encoded: dict[str, contents.BinaryNotation] = {}
-    if not cursor.accept("SET"):
-        return encoded
-    while True:
-        column = cursor.column_name()
-        cursor.expect("=")
-        function = cursor.expect_any(("CONVERT", "UNHEX", "FROM_BASE64"), "CONVERT, UNHEX or FROM_BASE64")
-        cursor.expect("(")
-        _variable(cursor)
-        if function == "CONVERT":
-            cursor.expect("USING")
-            cursor.charset_name()
-        else:
-            encoded[column] = "hex" if function == "UNHEX" else "base64"
-        cursor.expect(")")
-        if not cursor.accept(","):
-            return encoded
 
 
 def _variable(cursor: Cursor) -> str:
@@ -176,15 +170,29 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
             segment=_PARTIAL,
             advice="wait until the dump is finished, or dump again into an empty directory",
         )
-    files = flat_files.classify(found for found in objects if not _NO_ROWS.fullmatch(found.path))
-    contents.refuse_unknown(files.unknown, "mydumper")
-    databases = {name: _database_name(store, files, name) for name in {database for database, _ in files.tables}}
+    files, of_databases, unknown = flat_files.classify(each for each in objects if not _NO_ROWS.fullmatch(each.path))
+    contents.refuse_unknown(unknown, "mydumper")
+    databases = {table.database: table.database for table in files}
+    for name in filter(_STAND_IN_NAME.fullmatch, databases):
+        if name not in of_databases:
+            raise SourceError(
+                f"the dump does not say which database its files call {name}",
+                segment=f"{name}-schema-create.sql",
+                advice="dump again with the schemas of databases",
+            )
+        databases[name] = flat_files.read_database_name(store, of_databases[name])
     tables, unread = contents.sorted_tables(
-        _read_table(store, table, databases[table.database], counted, position)
-        for table in files.tables.values()
-        if table.is_table
+        _read_table(store, table, databases[table.database], counted, position) for table in files if table.is_table
     )
-    _require_all_tables(counted, tables, files, databases)
+    with_rows = {(table.name.database, table.name.table) for table in tables if table.files}
+    with_rows |= {(databases[table.database], table.table) for table in files if table.rows}
+    for (database, table), rows in counted.items():
+        if rows and (database, table) not in with_rows:
+            raise DumpError(
+                f"the dump says that it has {rows} rows of {TableName(database, table).quoted}, and has no file of "
+                "them",
+                segment=flat_files.METADATA,
+            )
     return contents.Dump(position, tables, unread)
 
 
@@ -198,9 +206,20 @@ def _parse_metadata(text: str) -> tuple[contents.DumpPosition, _Rows]:
         return flat_files.parse_status(text), {}
     if not any(line.startswith(_FINISHED) for line in lines):
         raise flat_files.unfinished()
-    sections = _sections(lines)
+    # The pairs of each section, with keys in lower case, including those in comments.
+    sections: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    last = ""
+    for line in lines:
+        if match := _SECTION.fullmatch(line):
+            section, last = sections.setdefault(match["name"], {}), ""
+        elif match := _PAIR.fullmatch(line):
+            last = match["key"].lower()
+            section[last] = match["value"].strip().strip("\"'")
+        elif section.get(last, "").endswith(","):
+            section[last] += line.strip().strip("\"'#")  # A GTID set of several servers may have a line for each.
     source = sections.get("source") or sections.get("master") or {}
-    log, offset = _first(source, _LOG_KEYS), _first(source, _OFFSET_KEYS)
+    log, offset = (next((source[key] for key in keys if source.get(key)), None) for keys in (_LOG_KEYS, _OFFSET_KEYS))
     position = flat_files.position_of(log, offset, source.get("executed_gtid_set"))
     counted: _Rows = {}
     for name, values in sections.items():
@@ -213,40 +232,7 @@ def _parse_metadata(text: str) -> tuple[contents.DumpPosition, _Rows]:
     return position, counted
 
 
-def _sections(lines: list[str]) -> dict[str, dict[str, str]]:
-    """Return the pairs of each section, with keys in lower case, including those in comments. A GTID set of several
-    servers may have a line for each."""
-    sections: dict[str, dict[str, str]] = {}
-    section: dict[str, str] = {}
-    last = ""
-    for line in lines:
-        if match := _SECTION.fullmatch(line):
-            section, last = sections.setdefault(match["name"], {}), ""
-        elif match := _PAIR.fullmatch(line):
-            last = match["key"].lower()
-            section[last] = match["value"].strip().strip("\"'")
-        elif section.get(last, "").endswith(","):
-            section[last] += line.strip().strip("\"'#")
-    return sections
-
-
-def _first(values: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
-    return next((values[key] for key in keys if values.get(key)), None)
-
-
 # --- Tables ---
-
-
-def _database_name(store: ObjectStore, files: flat_files.FlatFiles, name: str) -> str:
-    if not _STAND_IN_NAME.fullmatch(name):
-        return name
-    if name not in files.databases:
-        raise SourceError(
-            f"the dump does not say which database its files call {name}",
-            segment=f"{name}-schema-create.sql",
-            advice="dump again with the schemas of databases",
-        )
-    return flat_files.read_database_name(store, files.databases[name])
 
 
 def _read_table(
@@ -286,36 +272,15 @@ def _files(
             segment=there[order].object.path,
         )
     # The statements of a table differ only in the name of the file.
-    notation = _text_notation(store, of_sql[0], statement)
-    return tuple(file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text)
-
-
-def _text_notation(store: ObjectStore, file: RowFile, statement: CreateStatement) -> TextNotation:
+    first = of_sql[0].object
     try:
-        notation = parse_load_data(read_text(store, file.object))
+        notation = parse_load_data(read_text(store, first))
     except DdlSyntaxError as error:
         raise DumpError(
-            f"the statement that loads rows is not understood: {error.message}", segment=file.object.path
+            f"the statement that loads rows is not understood: {error.message}", segment=first.path
         ) from None
-    unknown = [name for name in notation.columns if name not in statement.columns]
-    if unknown:
+    if unknown := [name for name in notation.columns if name not in statement.columns]:
         raise DumpError(
-            f"the statement that loads rows has a column that the table has not: {unknown[0]!r}",
-            segment=file.object.path,
+            f"the statement that loads rows has a column that the table has not: {unknown[0]!r}", segment=first.path
         )
-    return notation
-
-
-def _require_all_tables(
-    counted: _Rows, tables: tuple[DumpedTable, ...], files: flat_files.FlatFiles, databases: Mapping[str, str]
-) -> None:
-    """Raise `SourceError` when the metadata counts rows of a table that has no files of rows."""
-    with_rows = {(table.name.database, table.name.table) for table in tables if table.files}
-    with_rows |= {(databases[table.database], table.table) for table in files.tables.values() if table.rows}
-    for (database, table), rows in counted.items():
-        if rows and (database, table) not in with_rows:
-            raise DumpError(
-                f"the dump says that it has {rows} rows of {TableName(database, table).quoted}, and has no file of "
-                "them",
-                segment=flat_files.METADATA,
-            )
+    return tuple(file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text)

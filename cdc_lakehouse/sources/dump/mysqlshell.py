@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -55,15 +55,50 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
             advice="check source.initial.uri, wait until the dump is finished, or dump again into an empty directory",
         )
     start, done = files.document(_START), files.document(_DONE)
-    _require_usable(start, initial)
+    if start.of("consistent", bool) is False:
+        raise SourceError(
+            "the dump is not of one point: it was made with consistent: false",
+            segment=_START,
+            advice="dump again with consistent: true",
+        )
+    charset = start.of("defaultCharacterSet", str)
+    if charset is not None and charset not in _UTF8:
+        raise SourceError(
+            f"the dump's text is in {charset}, which is not read",
+            segment=_START,
+            advice="dump again with defaultCharacterSet: utf8mb4",
+        )
+    utc = start.of("tzUtc", bool)
+    if utc and initial.time_zone != "UTC":
+        raise SourceError(
+            f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}",
+            segment=_START,
+            advice="leave out source.initial.time_zone",
+        )
+    if utc is False and "time_zone" not in initial.model_fields_set:
+        raise SourceError(
+            "the dump has times in the zone of its server (tzUtc: false), which it does not say",
+            segment=_START,
+            advice="set source.initial.time_zone to that zone",
+        )
     tables: list[DumpedTable | UnreadTable] = []
-    for schema in start.names("schemas"):
-        basename = _basename(start, schema)
-        document = files.document(f"{basename}.json")
+    for database in start.names("schemas"):
+        basename = _basename(start, database)
+        schema = files.document(f"{basename}.json")
         files.known |= {f"{basename}.json", f"{basename}.sql"}
-        tables += _tables(files, document, schema, done)
-        for view in document.names("views"):
-            name = _basename(document, view)
+        for flag, lacks in (("includesData", "rows"), ("includesDdl", "CREATE TABLE statements")):
+            if schema.of(flag, bool) is False:
+                raise SourceError(
+                    f"the dump of the database {database!r} has no {lacks}",
+                    segment=schema.path,
+                    advice="dump again without ddlOnly and dataOnly",
+                )
+        counted = done.within("tableRows").within(database)
+        for table in schema.names("tables"):
+            name = TableName(database, table)
+            tables.append(_read_table(files, name, _basename(schema, table), counted.of(table, int)))
+        for view in schema.names("views"):
+            name = _basename(schema, view)
             files.known |= {f"{name}.sql", f"{name}.pre.sql"}
     for path in done.within("chunkFileBytes").values:
         if path not in files.objects:
@@ -121,39 +156,6 @@ class _Files:
         return _Document(path, read_json(content, "the dump's metadata", partial(DumpError, segment=path)))
 
 
-# --- The whole dump ---
-
-
-def _require_usable(start: _Document, initial: InitialLoad) -> None:
-    """Raise `SourceError` for a dump whose rows are not of one position, or whose text cannot be read."""
-    if start.of("consistent", bool) is False:
-        raise SourceError(
-            "the dump is not of one point: it was made with consistent: false",
-            segment=_START,
-            advice="dump again with consistent: true",
-        )
-    charset = start.of("defaultCharacterSet", str)
-    if charset is not None and charset not in _UTF8:
-        raise SourceError(
-            f"the dump's text is in {charset}, which is not read",
-            segment=_START,
-            advice="dump again with defaultCharacterSet: utf8mb4",
-        )
-    utc = start.of("tzUtc", bool)
-    if utc and initial.time_zone != "UTC":
-        raise SourceError(
-            f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}",
-            segment=_START,
-            advice="leave out source.initial.time_zone",
-        )
-    if utc is False and "time_zone" not in initial.model_fields_set:
-        raise SourceError(
-            "the dump has times in the zone of its server (tzUtc: false), which it does not say",
-            segment=_START,
-            advice="set source.initial.time_zone to that zone",
-        )
-
-
 def _position(start: _Document) -> contents.DumpPosition:
     log_file, log_offset = start.of("binlogFile", str) or None, start.of("binlogPosition", int)
     gtid = "".join((start.of("gtidExecuted", str) or "").split()) or None
@@ -178,19 +180,6 @@ def _position(start: _Document) -> contents.DumpPosition:
 
 
 # --- Tables ---
-
-
-def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Iterator[DumpedTable | UnreadTable]:
-    for flag, lacks in (("includesData", "rows"), ("includesDdl", "CREATE TABLE statements")):
-        if schema.of(flag, bool) is False:
-            raise SourceError(
-                f"the dump of the database {name!r} has no {lacks}",
-                segment=schema.path,
-                advice="dump again without ddlOnly and dataOnly",
-            )
-    counted = done.within("tableRows").within(name)
-    for table in schema.names("tables"):
-        yield _read_table(files, TableName(name, table), _basename(schema, table), counted.of(table, int))
 
 
 def _read_table(files: _Files, name: TableName, basename: str, rows: int | None) -> DumpedTable | UnreadTable:

@@ -92,7 +92,19 @@ def decompressed(pieces: Iterator[bytes], compression: Compression | None, path:
     if not stream.peek(1):
         # Even an empty content has a header when compressed.
         raise _damaged(path, compression, "it is empty")
-    yield from _unsnapped(stream, path) if compression == "snappy" else _inflated(stream, compression, path)
+    if compression == "snappy":
+        yield from _unsnapped(stream, path)
+        return
+    with contextlib.closing(pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), compression)) as file:
+        while True:
+            try:
+                piece = file.read(PIECE)
+            except (pa.ArrowException, OSError) as error:
+                # The project's errors, which the store raises, pass through.
+                raise _damaged(path, compression, str(error)) from None
+            if not piece:
+                return
+            yield piece
 
 
 class _Pieces(io.RawIOBase):
@@ -114,20 +126,6 @@ class _Pieces(io.RawIOBase):
         size = min(len(buffer), len(self._rest))
         buffer[:size], self._rest = self._rest[:size], self._rest[size:]
         return size
-
-
-def _inflated(stream: io.BufferedReader[_Pieces], compression: Compression, path: str) -> Iterator[bytes]:
-    file = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), compression)
-    with contextlib.closing(file):
-        while True:
-            try:
-                piece = file.read(PIECE)
-            except (pa.ArrowException, OSError) as error:
-                # The project's errors, which the store raises, pass through.
-                raise _damaged(path, compression, str(error)) from None
-            if not piece:
-                return
-            yield piece
 
 
 _SNAPPY: Final = b"\xff\x06\x00\x00sNaPpY"
