@@ -244,7 +244,11 @@ def value_text(value: str, column: ColumnType, *, zero_dates: str) -> str:
     if name in ("date", "datetime", "timestamp"):
         exact = zero_dates == "string" or name == "date"
         text = _text(value) if exact else _text(f"DATE_FORMAT({value}, {_MOMENT})")
-        return f"IF({_is_date(value)}, {text}, NULL)" if zero_dates == "null" else text
+        # Whether a date exists in the calendar: MySQL can hold 0000-00-00, 2020-01-00 and 2020-02-31.
+        leap = f"(YEAR({value}) % 4 = 0 AND (YEAR({value}) % 100 <> 0 OR YEAR({value}) % 400 = 0))"
+        days = f"ELT(MONTH({value}), 31, 28 + {leap}, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)"
+        exists = f"YEAR({value}) > 0 AND DAYOFMONTH({value}) BETWEEN 1 AND {days}"
+        return f"IF({exists}, {text}, NULL)" if zero_dates == "null" else text
     return _text(value)
 
 
@@ -275,13 +279,6 @@ def number_of_digits(digest: str, count: int) -> str:
 def _text(value: str) -> str:
     # A cast to CHAR has the session's collation, and a column its own: the two cannot be combined everywhere.
     return f"CONVERT(CAST({value} AS CHAR) USING utf8mb4)"
-
-
-def _is_date(value: str) -> str:
-    """Return the condition that a date exists in the calendar. MySQL can hold 0000-00-00, 2020-01-00 and 2020-02-31."""
-    leap = f"(YEAR({value}) % 4 = 0 AND (YEAR({value}) % 100 <> 0 OR YEAR({value}) % 400 = 0))"
-    days = f"ELT(MONTH({value}), 31, 28 + {leap}, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)"
-    return f"YEAR({value}) > 0 AND DAYOFMONTH({value}) BETWEEN 1 AND {days}"
 
 
 def _float_text(value: str) -> str:

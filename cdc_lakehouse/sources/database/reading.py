@@ -12,13 +12,13 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl import apply
-from cdc_lakehouse.changelog.ddl.clauses import CreateTable, Key, KeyPart
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, TEXTS, ColumnType
@@ -91,28 +91,22 @@ class TableDefinition:
 
     @functools.cached_property
     def _chosen(self) -> tuple[tuple[str, ...], bool]:
-        """The columns of a key, and whether they are the whole key."""
-        primary, unique = self.parsed.keys
-        for key in primary + [key for key in unique if self._has_no_null(key)]:
-            if columns := self._in_order(key.parts):
-                return columns, len(columns) == len(key.parts)
-        return (), False
-
-    def _has_no_null(self, key: Key) -> bool:
-        nullable = {each.name.lower() for each in self.parsed.columns if each.nullable is not False}
-        return not key.has_expression and nullable.isdisjoint(column.lower() for column in key.columns)
-
-    def _in_order(self, parts: Sequence[KeyPart]) -> tuple[str, ...]:
-        """Return the first columns of a key, as far as MySQL compares them with a constant and indexes them as a
-        whole."""
+        """The first columns of a key, as far as MySQL compares them with a constant and indexes them as a whole; and
+        whether they are the whole key."""
         by_name = {name.lower(): name for name in self.types}
-        found: list[str] = []
-        for part in parts:
-            name = by_name.get((part.column or "").lower())
-            if name is None or part.length is not None or self.types[name].name not in _IN_ORDER:
-                break
-            found.append(name)
-        return tuple(found)
+        nullable = {each.name.lower() for each in self.parsed.columns if each.nullable is not False}
+        primary, unique = self.parsed.keys
+        whole = (key for key in unique if not key.has_expression)
+        for key in (*primary, *(key for key in whole if nullable.isdisjoint(map(str.lower, key.columns)))):
+            found: list[str] = []
+            for part in key.parts:
+                name = by_name.get((part.column or "").lower())
+                if name is None or part.length is not None or self.types[name].name not in _IN_ORDER:
+                    break
+                found.append(name)
+            if found:
+                return tuple(found), len(found) == len(key.parts)
+        return (), False
 
     @property
     def encoded(self) -> frozenset[str]:
@@ -135,11 +129,6 @@ class TableDefinition:
             f"LIMIT 1 OFFSET {rows - 1:d}",
             values,
         )
-
-    def least_and_greatest(self) -> Statement:
-        """Return the statement for the smallest and the greatest key of a table whose key is one integer."""
-        (key,) = self.key
-        return f"SELECT MIN({quoted(key)}), MAX({quoted(key)}) FROM {self.name.quoted}", []
 
     def _within(self, of: KeyRange) -> Statement:
         parts: list[str] = []
@@ -230,8 +219,11 @@ def position_of(database: SourceDatabase) -> DumpPosition:
                 f"the database says the TSO {tso}, which is none", advice="see whether PD of TiDB is sound"
             )
         return DumpPosition(tso=tso)
+    version = _VERSION.match(database.version)
+    is_new = version is not None and (int(version[1]), int(version[2])) >= _OF_BINARY_LOG
+    is_new = is_new and "mariadb" not in database.version.lower()
     found = database.all(
-        "SHOW BINARY LOG STATUS" if _is_new(database) else "SHOW MASTER STATUS",
+        "SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS",
         advice="grant the user REPLICATION CLIENT, which lets it see where the binlog ends",
     )
     if not found:
@@ -239,27 +231,14 @@ def position_of(database: SourceDatabase) -> DumpPosition:
             "the database writes no binlog", advice="read the server whose binlog Canal reads, with log_bin on"
         )
     file, offset = found[0][:2]
-    return DumpPosition(log_file=str(file), log_offset=int(offset), server_id=_server_id(database))
-
-
-def _server_id(database: SourceDatabase) -> int | None:
-    """Return the server's id; None for a replica, whose binlog has what others wrote, and where the user may not read
-    it."""
     try:
-        is_replica = database.all("SHOW REPLICA STATUS" if _is_new(database) else "SHOW SLAVE STATUS")
+        # The binlog of a replica has what others wrote.
+        is_replica = database.all("SHOW REPLICA STATUS" if is_new else "SHOW SLAVE STATUS")
+        server_id = None if is_replica else database.variable("server_id")
     except SourceError:
-        return None
-    found = None if is_replica else database.variable("server_id")
-    return None if found is None else int(found)
-
-
-def _is_new(database: SourceDatabase) -> bool:
-    match = _VERSION.match(database.version)
-    return (
-        match is not None
-        and "mariadb" not in database.version.lower()
-        and (int(match[1]), int(match[2])) >= _OF_BINARY_LOG
-    )
+        server_id = None  # The user may not read it.
+    own = None if server_id is None else int(server_id)
+    return DumpPosition(log_file=str(file), log_offset=int(offset), server_id=own)
 
 
 def wait_for_commits(database: SourceDatabase) -> None:
@@ -313,28 +292,24 @@ def ranges_of(database: SourceDatabase, table: TableDefinition, rows: int) -> li
     depend on the server's statistics for a table that has just been filled."""
     if not table.key:
         return [KeyRange()]
-    bounds: list[Bound] | None = _steps(database, table, rows)
+    bounds: list[Bound] | None = None
+    if table.is_numbered:
+        # Where the numbers have few gaps, no keys need to be read.
+        key = quoted(table.key[0])
+        ((least, greatest),) = database.all(f"SELECT MIN({key}), MAX({key}) FROM {table.name.quoted}")
+        if least is None or greatest is None:
+            return [KeyRange()]
+        numbers = int(greatest) - int(least) + 1
+        if numbers <= rows:
+            bounds = []
+        elif numbers <= _MOST_GAPS * table.estimated_rows:
+            step = max(1, numbers * rows // table.estimated_rows)
+            bounds = [(str(bound),) for bound in range(int(least) + step - 1, int(greatest), step)]
     if bounds is None:
         bounds = []
         while found := database.all(*table.bound(bounds[-1] if bounds else None, rows)):
             bounds.append(tuple(str(value) for value in found[0]))
     return [KeyRange(lower, upper) for lower, upper in zip([None, *bounds], [*bounds, None], strict=True)]
-
-
-def _steps(database: SourceDatabase, table: TableDefinition, rows: int) -> list[Bound] | None:
-    """Return bounds without reading the keys, where the key's numbers have few gaps; None where they have many."""
-    if not table.is_numbered:
-        return None
-    ((least, greatest),) = database.all(table.least_and_greatest()[0])
-    if least is None or greatest is None:
-        return []
-    numbers = int(greatest) - int(least) + 1
-    if numbers <= rows:
-        return []
-    if numbers > _MOST_GAPS * table.estimated_rows:
-        return None
-    step = max(1, numbers * rows // table.estimated_rows)
-    return [(str(bound),) for bound in range(int(least) + step - 1, int(greatest), step)]
 
 
 def rows_of(database: SourceDatabase, table: TableDefinition, of: KeyRange) -> Generator[list[Row]]:
