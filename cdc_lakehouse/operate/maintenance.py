@@ -11,7 +11,7 @@ import datetime
 import functools
 import logging
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, Unreada
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_tags, same_rows, tags_of
 from cdc_lakehouse.lake.faults import described, engine_errors
-from cdc_lakehouse.lake.files import StoredFile, dangling_deletes
+from cdc_lakehouse.lake.files import StoredFile, dangling_deletes, live_files
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
@@ -34,7 +34,7 @@ from cdc_lakehouse.lake.tables.lease import MAINTENANCE, take_when_free
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate.retention import Retention, SupersededEvents, nothing_removed
-from cdc_lakehouse.operate.state import SMALL_SHARE, TableHealth, manifest_count, rewrite_candidates, table_health
+from cdc_lakehouse.operate.state import TableHealth, table_health
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -81,6 +81,8 @@ _EVENTS: Final = "events"
 _GROWING: Final = (_EVENTS, "records")
 """The feed's own tables that do not keep themselves small."""
 _MANY_MANIFESTS: Final = 30
+_SMALL_SHARE: Final = 4
+"""A file is small when it is smaller than the target size divided by this."""
 _PATIENCE: Final = datetime.timedelta(minutes=10)
 """How long maintenance waits for a run that holds the feed."""
 _MB: Final = 1 << 20
@@ -152,7 +154,14 @@ class Maintenance:
         holds the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
         chosen = self._chosen(wanted)
         # For one table no cuts are forgotten: what their rows name stays.
-        removed = nothing_removed() if wanted is not None else self._remove(dry_run=dry_run)
+        removed = nothing_removed()
+        if wanted is None:
+            found = Retention(self._context())
+            if dry_run or not (any(found.outdated_rows().values()) or any(found.outdated().values())):
+                removed = found.outdated()
+            else:
+                with self._lease():
+                    removed = Retention(self._context()).remove()
         self._forgotten_before = self._cutoff if dry_run and wanted is None else None
         return Maintained(self._each(chosen, RULES, dry_run=dry_run), removed)
 
@@ -198,37 +207,33 @@ class Maintenance:
     ) -> tuple[MaintainedTable, ...]:
         progress = Progress(self._log, "tables are maintained", len(targets))
         for target in targets:
-            self._maintain(target, rules, dry_run=dry_run)
+            try:
+                if target.deferred is None:
+                    target.before = table_health(self._load(target))
+                    for rule in rules:
+                        if dry_run:
+                            target.counts[rule.name] += rule.plan(self, target) if rule.name else 0
+                        else:
+                            self._carry_out(rule, target)
+                    target.after = None if dry_run else table_health(self._load(target))
+            except ConcurrentRunError:
+                raise
+            except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong.
+                # What was done before the error stays done.
+                target.deferred = described(error)
+            if target.deferred is not None:
+                self._log.warning("maintenance of %s: %s", target.identifier, target.deferred)
             progress.add()
         return tuple(targets)
 
-    def _maintain(self, target: MaintainedTable, rules: Sequence[Rule], *, dry_run: bool) -> None:
-        try:
-            if target.deferred is None:
-                target.before = table_health(self._load(target))
-                for rule in rules:
-                    if dry_run:
-                        target.counts[rule.name] += rule.plan(self, target) if rule.name else 0
-                    else:
-                        for count in self._carried_out(rule, target):
-                            target.counts[rule.name] += count
-                target.after = None if dry_run else table_health(self._load(target))
-        except ConcurrentRunError:
-            raise
-        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
-            # What was done before the error stays done.
-            target.deferred = described(error)
-        if target.deferred is not None:
-            self._log.warning("maintenance of %s: %s", target.identifier, target.deferred)
-
-    def _carried_out(self, rule: Rule, target: MaintainedTable) -> Iterator[int]:
+    def _carry_out(self, rule: Rule, target: MaintainedTable) -> None:
         if not rule.is_leased:
-            yield rule.do(self, target)
+            target.counts[rule.name] += rule.do(self, target)
             return
         while rule.plan(self, target):
             with self._lease():
                 count = rule.do(self, target)
-            yield count
+            target.counts[rule.name] += count
             if not rule.in_parts or not count:
                 return
 
@@ -250,7 +255,17 @@ class Maintenance:
         return count
 
     def rewrite_files(self, target: MaintainedTable) -> int:
-        done = self._procedures.rewrite_data_files(target.identifier, self._options(self.candidates(target)))
+        settings, files = self._settings, self.candidates(target)
+        options: dict[str, int | float] = {
+            "target-file-size-bytes": settings.target_file_mb * _MB,
+            "min-file-size-bytes": settings.target_file_mb * _MB // _SMALL_SHARE,
+            "min-input-files": settings.min_small_files,
+            "delete-ratio-threshold": settings.max_delete_ratio,
+        }
+        unit, size = settings.unit_mb * _MB, sum(file.size for file in files)
+        if size > unit:
+            options["max-files-to-rewrite"] = max(settings.min_small_files, len(files) * unit // size)
+        done = self._procedures.rewrite_data_files(target.identifier, options)
         if done:
             self._log.info("rewrote %d data files of %s", done, target.identifier)
             now = self._clock().isoformat(timespec="seconds")
@@ -260,21 +275,21 @@ class Maintenance:
         return done
 
     def candidates(self, target: MaintainedTable) -> list[StoredFile]:
-        settings, size = self._settings, self._settings.target_file_mb * _MB
-        return rewrite_candidates(self._load(target), size, settings.min_small_files, settings.max_delete_ratio)
-
-    def _options(self, files: Sequence[StoredFile]) -> dict[str, int | float]:
-        target = self._settings.target_file_mb * _MB
-        options: dict[str, int | float] = {
-            "target-file-size-bytes": target,
-            "min-file-size-bytes": target // SMALL_SHARE,
-            "min-input-files": self._settings.min_small_files,
-            "delete-ratio-threshold": self._settings.max_delete_ratio,
-        }
-        unit, size = self._settings.unit_mb * _MB, sum(file.size for file in files)
-        if size > unit:
-            options["max-files-to-rewrite"] = max(self._settings.min_small_files, len(files) * unit // size)
-        return options
+        """Return the files with too many deleted rows, and the small files of partitions with too many of them: those
+        that Iceberg's `rewrite_data_files` rewrites with the corresponding options."""
+        settings, table = self._settings, self._load(target)
+        health = table_health(table)
+        if health.files < settings.min_small_files and not health.deleted_rows:
+            return []
+        partitions: dict[tuple[str | None, ...], list[StoredFile]] = defaultdict(list)
+        found: list[StoredFile] = []
+        for file in live_files(table, ()):
+            if file.deletes and file.deleted_rows / file.record_count >= settings.max_delete_ratio:
+                found.append(file)
+            elif file.size < settings.target_file_mb * _MB // _SMALL_SHARE:
+                partitions[file.partition].append(file)
+        few = settings.min_small_files
+        return [*found, *(file for small in partitions.values() if len(small) >= few for file in small)]
 
     def dangling(self, target: MaintainedTable) -> Sequence[Any]:
         """Return position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
@@ -301,7 +316,9 @@ class Maintenance:
         return 0
 
     def many_manifests(self, target: MaintainedTable) -> int:
-        count = manifest_count(self._load(target))
+        table = self._load(target)
+        snapshot = table.current_snapshot()
+        count = 0 if snapshot is None else len(snapshot.manifests(table.io))
         return count if count > _MANY_MANIFESTS else 0
 
     def rewrite_manifests(self, target: MaintainedTable) -> int:
@@ -328,7 +345,14 @@ class Maintenance:
         if target.state is not None:
             needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._forgotten_before)
         elif target.is_events:
-            needed |= self._needed_of_events()
+            # The content of segments before they were decoded again: a table that has not applied that yet finds the
+            # keys to recompute there. The last cut has applied it, but for held tables.
+            cut = Checkpoints(self._lake, self._feed.name).last()
+            states = (each.state for each in self._targets if each.state is not None)
+            held = (each.applied_batch for each in states if each.incarnation in cut.held_incarnations)
+            unread = any(each.source is not None and each.state is None for each in self._targets)
+            applied = 0 if unread else min([cut.batch, *held])
+            needed |= Segments(self._lake, self._feed.name).earlier_contents(applied)
         oldest = self._cutoff.timestamp() * 1000
         return [
             each.snapshot_id
@@ -342,29 +366,11 @@ class Maintenance:
             self._iceberg.expire_snapshots(target.identifier, outdated)
         return len(outdated)
 
-    def _needed_of_events(self) -> set[int]:
-        """Return the snapshots with the content of segments before they were decoded again: a table that has not
-        applied that yet finds the keys to recompute there. The last cut has applied it, but for held tables."""
-        cut = Checkpoints(self._lake, self._feed.name).last()
-        states = (each.state for each in self._targets if each.state is not None)
-        held = (each.applied_batch for each in states if each.incarnation in cut.held_incarnations)
-        unread = any(each.source is not None and each.state is None for each in self._targets)
-        applied = 0 if unread else min([cut.batch, *held])
-        return Segments(self._lake, self._feed.name).earlier_contents(applied)
-
     def orphans(self, target: MaintainedTable, *, dry_run: bool) -> int:
         older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)
         return self._procedures.remove_orphan_files(target.identifier, older_than, dry_run=dry_run)
 
     # --- The feed ---
-
-    def _remove(self, *, dry_run: bool) -> Mapping[str, int]:
-        """Remove what is not kept any longer."""
-        found = Retention(self._context())
-        if dry_run or not (any(found.outdated_rows().values()) or any(found.outdated().values())):
-            return found.outdated()
-        with self._lease():
-            return Retention(self._context()).remove()
 
     def _context(self) -> FeedRun:
         return FeedRun(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock)

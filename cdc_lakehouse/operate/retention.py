@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
@@ -230,15 +230,14 @@ class Retention:
             applied = min((batch for names, batch in self._batches if name in names), default=_NEVER)
             is_kept = group["batch_max"] > applied or (name.database, name.table, group["feed_date"]) in waiting
             dates.setdefault(name, []).append((group["feed_date"], is_kept))
-        upto = [(name, last) for name, found in dates.items() if (last := _last_passed(found)) is not None]
-        limits = pa.table(
-            {
-                "database": pa.array([name.database for name, _ in upto], pa.string()),
-                "table": pa.array([name.table for name, _ in upto], pa.string()),
-                "upto": pa.array([last for _, last in upto], pa.string()),
-            }
-        )
-        limited = files.join(limits, names, join_type="inner")
+        limits: list[dict[str, str]] = []
+        for name, found in dates.items():
+            # Never the newest date. Dates after a kept one stay too, so that one date describes what is known of it.
+            passed = [date for date, _ in itertools.takewhile(lambda each: not each[1], sorted(found)[:-1])]
+            if passed:
+                limits.append({"database": name.database, "table": name.table, "upto": passed[-1]})
+        form = pa.schema([(name, pa.string()) for name in (*names, "upto")])
+        limited = files.join(pa.Table.from_pylist(limits, form), names, join_type="inner")
         return limited.filter(pc.field("feed_date") <= pc.field("upto")).select(SCHEMA.names).cast(SCHEMA)
 
     @functools.cached_property
@@ -260,17 +259,6 @@ class Retention:
             applied = _NEVER if state is None else state.applied_batch
             found.append((frozenset(life.names), max(applied, run.last_cut.batch if run.shows(life) else _NEVER)))
         return found
-
-
-def _last_passed(dates: list[tuple[str, bool]]) -> str | None:
-    """Return the last of the initial dates that need not be kept, never the newest one. Dates after a kept one stay
-    too, so that one date describes what is known of a table."""
-    last = None
-    for date, is_kept in sorted(dates)[:-1]:
-        if is_kept:
-            break
-        last = date
-    return last
 
 
 _IN_KEY: Final = ("table_no", "version_no", "key")
@@ -306,20 +294,16 @@ def find_superseded(
     within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
     keyed = _Changes(versions, excluded_segments)
     changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(keyed, spark_columns(_CHANGES))
-    files = _superseded(changes).repartition("file").mapInArrow(_by_file, spark_columns(_DELETED))
-    # All positions of a file are in one task.
-    return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
-
-
-def _superseded(changes: DataFrame) -> DataFrame:
-    """Return `file` and `position` of the events whose keys all have a later change that is whole."""
     of_key = Window.partitionBy(*_IN_KEY)
     latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
     numbered = changes.withColumn("number", F.row_number().over(latest_first))
     hiding = numbered.withColumn("hiding", F.min(F.when(F.col("whole"), F.col("number"))).over(of_key))
-    hidden = hiding.where(F.col("number") > F.col("hiding"))
-    events = hidden.groupBy("file", "position", "keys").count()
-    return events.where(F.col("count") == F.col("keys")).select("file", "position")
+    hidden = hiding.where(F.col("number") > F.col("hiding")).groupBy("file", "position", "keys").count()
+    # The events whose keys all have a later change that is whole.
+    superseded = hidden.where(F.col("count") == F.col("keys")).select("file", "position")
+    # All positions of a file are in one task.
+    files = superseded.repartition("file").mapInArrow(_by_file, spark_columns(_DELETED))
+    return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
 
 
 def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -332,13 +316,6 @@ def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, schema=_DELETED)
 
 
-def _tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield several of Spark's batches at once as a table."""
-    rest = iter(batches)
-    while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
-        yield pa.Table.from_batches(some)
-
-
 class _Changes:
     """Makes changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
 
@@ -349,8 +326,10 @@ class _Changes:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keyed, excluded = KeyedSpans(self._spans), pa.array(sorted(self._excluded), pa.string())
+        rest = iter(batches)
         with sql.database() as connection:
-            for events in _tables_of(batches):
+            while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
+                events = pa.Table.from_batches(some)
                 out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
                 yield from self._changes(connection, keyed, events.filter(pc.invert(out))).to_batches()
 

@@ -8,14 +8,14 @@ import functools
 import json
 import math
 import operator
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
@@ -28,7 +28,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
 from cdc_lakehouse.lake.faults import engine_fault
-from cdc_lakehouse.lake.files import StoredFile, column, live_files, read_rows
+from cdc_lakehouse.lake.files import column, live_files, read_rows
 from cdc_lakehouse.lake.names import (
     BATCH,
     CHECKPOINT_TS,
@@ -79,40 +79,26 @@ def duplicate_keys_written(table: Table) -> Duplicates:
         return 0, 0, ()
     if batch.written > batch.after * _LARGE_BATCH:
         return duplicate_keys(table)
-    written = _written_keys(table, key)
-    if not written.num_rows:
-        return duplicate_keys(table)  # The batch wrote all of its rows again.
-    rows = table.scan(_near(key[0], written.column(0)), selected_fields=key).to_arrow_batch_reader()
-    return _duplicates(_among(rows, written))
-
-
-def _written_keys(table: Table, key: Sequence[str]) -> pa.Table:
-    """Return the keys in the files that the last batch added, without snapshots that also removed data files."""
     made, _ = _last_batch(table)
     added = {each.snapshot_id for each in made if not _total(each, "deleted-records")}
-    fields = [table.schema().find_field(name).field_id for name in key]
+    ids = [table.schema().find_field(name).field_id for name in key]
     parts = [
-        rows.select([column(id) for id in fields]).rename_columns(list(key))
+        rows.select([column(id) for id in ids]).rename_columns(list(key))
         for file in live_files(table, (), added_by=added)
-        for rows in read_rows(table.io, file, table.schema(), fields)
+        for rows in read_rows(table.io, file, table.schema(), ids)
     ]
-    return pa.concat_tables(parts) if parts else pa.table({name: [] for name in key})
-
-
-def _near(name: str, values: pa.ChunkedArray) -> BooleanExpression:
-    """Return a filter for the range of some integers; for values of other types it lets all rows pass."""
-    if not pa.types.is_integer(values.type) or values.null_count:
-        return AlwaysTrue()
-    ends = pc.min_max(values).as_py()
-    return And(_at_least(name, ends["min"]), _at_most(name, ends["max"]))
-
-
-def _among(rows: pa.RecordBatchReader, written: pa.Table) -> pa.Table:
-    """Return the rows whose key columns each have a written value: those with written keys, and some with others."""
-    found = [pc.field(name).isin(written.column(name).combine_chunks()) for name in written.column_names]
-    # A scanner builds one lookup table for all batches.
+    if not sum(map(len, parts)):
+        return duplicate_keys(table)  # The batch wrote all of its rows again.
+    written, near = pa.concat_tables(parts), AlwaysTrue()
+    if pa.types.is_integer(written.column(0).type) and not written.column(0).null_count:
+        ends = pc.min_max(written.column(0)).as_py()
+        near = And(_at_least(key[0], ends["min"]), _at_most(key[0], ends["max"]))
+    rows = table.scan(near, selected_fields=key).to_arrow_batch_reader()
+    # Rows whose key columns each have a written value: those with written keys, and some with others. A scanner builds
+    # one lookup table for all batches.
+    found = [pc.field(name).isin(written.column(name).combine_chunks()) for name in key]
     wanted: Any = ds.Scanner.from_batches(rows, filter=functools.reduce(operator.and_, found))
-    return wanted.to_table().select(written.column_names)
+    return _duplicates(wanted.to_table().select(list(key)))
 
 
 def _key(table: Table) -> tuple[str, ...]:
@@ -166,25 +152,19 @@ def conservation(table: Table) -> Conservation:
         # Maintenance has expired the snapshot before the batch: there is nothing to compare with.
         rows = row_count(table, table.current_snapshot())
         return Conservation(rows, 0, rows, None)
-    written = sum(max(0, _total(each, "added-records") - _live_rows_replaced(each)) for each in made)
-    after = row_count(table, table.current_snapshot())
-    return Conservation(
-        row_count(table, before), written, after, int(changed_keys) if changed_keys else None, _expected(made)
-    )
-
-
-def _expected(made: Sequence[Snapshot]) -> tuple[int, int] | None:
-    summaries = [summary_of(each) for each in made]
-    if not made or any(ROWS_WRITTEN not in each for each in summaries):
-        return None
-    return sum(int(each[ROWS_WRITTEN]) for each in summaries), sum(int(each[ROWS_REMOVED]) for each in summaries)
-
-
-def _live_rows_replaced(snapshot: Snapshot) -> int:
-    """Count the live rows in the files that the snapshot removed. Rows that were deleted already went with their
-    vectors."""
-    gone = _total(snapshot, "deleted-records")
-    return gone - _total(snapshot, "removed-position-deletes") if gone else 0
+    written, expected, summaries = 0, None, [summary_of(each) for each in made]
+    for each in made:
+        # Live rows in files that it removed are only copied. Rows that were deleted already went with their vectors.
+        gone = _total(each, "deleted-records")
+        copied = gone - _total(each, "removed-position-deletes") if gone else 0
+        written += max(0, _total(each, "added-records") - copied)
+    if made and all(ROWS_WRITTEN in each for each in summaries):
+        expected = (
+            sum(int(each[ROWS_WRITTEN]) for each in summaries),
+            sum(int(each[ROWS_REMOVED]) for each in summaries),
+        )
+    rows = (row_count(table, before), written, row_count(table, table.current_snapshot()))
+    return Conservation(*rows, int(changed_keys) if changed_keys else None, expected)
 
 
 def _total(snapshot: Snapshot, name: str) -> int:
@@ -272,9 +252,6 @@ def event_counts(state: FeedState) -> tuple[int, int, int]:
 
 # Measure how well a table can be read, by its files, deleted rows, manifests and snapshots. No JVM is started.
 
-SMALL_SHARE: Final = 4
-"""A file is small when it is smaller than the target size divided by this."""
-
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
@@ -324,35 +301,6 @@ def table_health(table: Table) -> TableHealth:
     )
 
 
-def rewrite_candidates(
-    table: Table, target_bytes: int, min_small_files: int, max_delete_ratio: float
-) -> list[StoredFile]:
-    """Return the files with too many deleted rows, and the small files of partitions with too many of them: the files
-    that Iceberg's `rewrite_data_files` rewrites with the corresponding options.
-
-    target_bytes: a file is small below a quarter of it. min_small_files: in a partition. max_delete_ratio: deleted rows
-    by rows of a file. Raises `StoredFormError` as `live_files` does."""
-    health = table_health(table)
-    if health.files < min_small_files and not health.deleted_rows:
-        return []
-    partitions: dict[Collection[str | None], list[StoredFile]] = defaultdict(list)
-    found: list[StoredFile] = []
-    for file in live_files(table, ()):
-        if file.deletes and file.deleted_rows / file.record_count >= max_delete_ratio:
-            found.append(file)
-        elif file.size < target_bytes // SMALL_SHARE:
-            partitions[file.partition].append(file)
-    for small in partitions.values():
-        if len(small) >= min_small_files:
-            found += small
-    return found
-
-
-def manifest_count(table: Table) -> int:
-    snapshot = table.current_snapshot()
-    return 0 if snapshot is None else len(snapshot.manifests(table.io))
-
-
 # The state of a feed as people see it.
 
 
@@ -394,16 +342,14 @@ class FeedState:
         if self.checkpoint_ts is None:
             return None
         lag = lag_seconds(self.checkpoint_ts, self.now)
-        if self.log_source.shows_time or self._is_behind():
+        if self.log_source.shows_time:
             return lag
+        rows = self.segments.rows
+        waits = pc.any(pc.equal(rows["state"], LANDED)).as_py()
+        if waits or (totals(rows).max_commit_ts or 0) > self.checkpoint_ts:
+            return lag  # Something has landed that the cut does not show.
         looked = last_look(self.lake, self.feed.name)
         return lag if looked is None or looked > self.now else min(lag, (self.now - looked).total_seconds())
-
-    def _is_behind(self) -> bool:
-        """Whether something has landed that the cut does not show."""
-        rows = self.segments.rows
-        waits = pc.any(pc.equal(rows["state"], LANDED)).as_py() or False
-        return waits or (totals(rows).max_commit_ts or 0) > (self.checkpoint_ts or 0)
 
     @functools.cached_property
     def rows(self) -> list[CutRow]:
@@ -426,7 +372,8 @@ class FeedState:
     def tables(self) -> dict[TableName, CutRow | None]:
         """The tables of the cut and the held ones, each held one with the last row that shows it, None without one."""
         found: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in self.rows}
-        found |= {name: self.checkpoints.last_of(name) for name in self.held.keys() - found.keys()}
+        for name in self.held.keys() - found.keys():
+            found[name] = next(reversed(self.checkpoints.rows_of(name)), None)
         return {name: found[name] for name in sorted(found, key=lambda name: (name.database, name.table))}
 
     def lag_of(self, table: TableName) -> float | None:
@@ -445,21 +392,18 @@ class FeedState:
     def health(self) -> dict[TableName, TableHealth | None]:
         """The health of the tables now; None for one that does not exist, or cannot be read."""
         snapshots = {TableName(row.database, row.table): row.snapshot_id for row in self.rows}
-        for table in self.tables:
-            snapshot = snapshots.get(table)
-            if snapshot is None or self._known_health.get((self.feed.name, table), (None, None))[0] != snapshot:
-                self._known_health[self.feed.name, table] = snapshot, self._health(table)
-        return {table: self._known_health[self.feed.name, table][1] for table in self.tables}
-
-    def _health(self, name: TableName) -> TableHealth | None:
-        tables = CurrentTables(self.lake, self.feed)
-        try:
-            table = tables.load(tables.identifier(name))
-            return None if table is None else table_health(table)
-        except Exception as error:
-            if engine_fault(error) is not None:
-                raise
-            return None
+        current, known = CurrentTables(self.lake, self.feed), self._known_health
+        for name in self.tables:
+            snapshot, of_table, health = snapshots.get(name), (self.feed.name, name), None
+            if snapshot is None or known.get(of_table, (None, None))[0] != snapshot:
+                try:
+                    table = current.load(current.identifier(name))
+                    health = None if table is None else table_health(table)
+                except Exception as error:
+                    if engine_fault(error) is not None:
+                        raise
+                known[of_table] = snapshot, health
+        return {name: known[self.feed.name, name][1] for name in self.tables}
 
     # --- The log ---
 

@@ -49,7 +49,6 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.files import live_files, read_rows
 from cdc_lakehouse.lake.names import FEED, INCARNATION
-from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import key_columns, value_format
 from cdc_lakehouse.pipeline.progress import Progress
@@ -166,9 +165,13 @@ class Differences:
 
     def compare(self, source: Iterable[Row], lake: Iterable[Row], among: Collection[str] | None) -> None:
         """Compare the rows of both sides, which are sorted by MD5. `among` limits the keys that are compared."""
-        for key, theirs, ours in _merged(source, lake):
+        sides = ((0, row) for row in source), ((1, row) for row in lake)
+        for key, both in groupby(heapq.merge(*sides, key=lambda each: each[1][0]), key=lambda each: each[1][0]):
+            rows: tuple[list[Row], list[Row]] = ([], [])
+            for side, row in both:
+                rows[side].append(row)
             if among is None or key in among:
-                self._compare(key, theirs, ours)
+                self._compare(key, *rows)
 
     def _compare(self, key: str, source: list[Row], lake: list[Row]) -> None:
         # There is one row on each side, unless something is wrong.
@@ -180,20 +183,17 @@ class Differences:
                 lake.remove(same)
         if not source and not lake:
             return
-        self.counts["different" if source and lake else "missing" if source else "extra"] += 1
+        kind: Kind = "different" if source and lake else "missing" if source else "extra"
+        self.counts[kind] += 1
         if len(self.keys) <= MOST_KEYS:
             self.keys[key] = hashlib.md5(repr((source, lake)).encode(), usedforsecurity=False).digest()
         if len(self.shown) < self.limit:
-            self.shown.append(self._difference(source[0] if source else None, lake[0] if lake else None, correct))
-
-    def _difference(self, source: Row | None, lake: Row | None, correct: Row | None) -> Difference:
-        names = [name for name, _ in self.columns]
-        rows = [None if row is None else dict(zip(names, row[1:], strict=True)) for row in (source, lake, correct)]
-        known = rows[0] or rows[1] or {}
-        key = {name: known[name] for name in names[: self.key_count]}
-        if source is None or lake is None:
-            return Difference("missing" if lake is None else "extra", key, (), *rows)
-        return Difference("different", key, self._differing(source, lake), *rows)
+            names = [name for name, _ in self.columns]
+            found = (source[0] if source else None, lake[0] if lake else None, correct)
+            rows = [None if row is None else dict(zip(names, row[1:], strict=True)) for row in found]
+            known = rows[0] or rows[1] or {}
+            columns = self._differing(source[0], lake[0]) if kind == "different" else ()
+            self.shown.append(Difference(kind, {name: known[name] for name in names[: self.key_count]}, columns, *rows))
 
     def _differing(self, source: Row, lake: Row) -> tuple[str, ...]:
         """Return the columns whose values differ."""
@@ -202,13 +202,11 @@ class Differences:
 
 
 def _is_same(type: ColumnType, source: Any, lake: Any) -> bool:
-    return source == lake or (type.name == "json" and None not in (source, lake) and _is_same_json(source, lake))
-
-
-def _is_same_json(one: str, other: str) -> bool:
-    """Whether two JSON texts have the same value; the order of members and the notation of numbers are ignored."""
+    """Whether two texts are of the same value: of JSON the order of members and the notation of numbers are ignored."""
+    if source == lake or type.name != "json" or None in (source, lake):
+        return source == lake
     try:
-        return _comparable(json.loads(one)) == _comparable(json.loads(other))
+        return _comparable(json.loads(source)) == _comparable(json.loads(lake))
     except ValueError:
         return False
 
@@ -223,16 +221,6 @@ def _comparable(value: Any) -> Any:
             return ("boolean", value)  # Python treats it as a number.
         case _:
             return value
-
-
-def _merged(source: Iterable[Row], lake: Iterable[Row]) -> Iterator[tuple[str, list[Row], list[Row]]]:
-    """Yield, for each key of either side, the rows of both."""
-    sides = ((0, row) for row in source), ((1, row) for row in lake)
-    for key, both in groupby(heapq.merge(*sides, key=lambda each: each[1][0]), key=lambda each: each[1][0]):
-        found: tuple[list[Row], list[Row]] = ([], [])
-        for side, row in both:
-            found[side].append(row)
-        yield key, *found
 
 
 # How a table is read in the source and in the lake, to compare both as of a cut.
@@ -272,12 +260,30 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     if not alive:
         raise NotComparableError("the schema history does not know it")
     life = alive[-1]
-    table, snapshot, schema = _snapshot(run, name, life, row)
+    tables = CurrentTables(run.lake, run.feed)
+    identifier = tables.identifier(name)
+    table = tables.load(identifier)
+    if table is None or (table.properties.get(FEED), table.properties.get(INCARNATION)) != (run.feed.name, life.id):
+        raise NotComparableError(f"the lake has no table {identifier} of it")
+    snapshot = None if row.snapshot_id is None else table.snapshot_by_id(row.snapshot_id)
+    if row.snapshot_id is not None and snapshot is None:
+        raise NotComparableError("the snapshot of the cut has expired")
+    schema = table.schema()
+    # A change of only the schema makes no snapshot: the current snapshot is read with the table's current schema.
+    is_current = snapshot is None or snapshot.snapshot_id == table.metadata.current_snapshot_id
+    if snapshot is not None and snapshot.schema_id is not None and not is_current:
+        schema = table.schemas()[snapshot.schema_id]
     if buckets is None:
         rows = max(row.row_count, database.estimated_rows(name))
         buckets = min(max(1, math.ceil(rows / _ROWS_OF_A_BUCKET)), _MOST_BUCKETS)
     compared, left_out = _compared(database, life.last)
-    key = _key(run, life.last, compared)
+    by_id = {each.own.id: each for each in compared}
+    columns = key_columns(run.feed, life.last)
+    if not columns:
+        raise NotComparableError("it has no key", advice="set primary_key in its tables.settings")
+    if unfit := [column.name for column in columns if column.id not in by_id]:
+        raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared", advice="compare it by hand")
+    key = [by_id[column.id] for column in columns]
     ordered = [*key, *(each for each in compared if each not in key)]
     texts_of = value_format(run.feed, life.last.name)
     zero_dates = texts_of.zero_dates
@@ -309,24 +315,6 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
         left_out,
     )
-
-
-def _snapshot(run: FeedRun, name: TableName, life: Incarnation, row: CutRow) -> tuple[Table, Snapshot | None, Schema]:
-    """Return the table, its snapshot in the cut (None for no rows), and the schema to read the snapshot with."""
-    tables = CurrentTables(run.lake, run.feed)
-    identifier = tables.identifier(name)
-    table = tables.load(identifier)
-    if table is None or (table.properties.get(FEED), table.properties.get(INCARNATION)) != (run.feed.name, life.id):
-        raise NotComparableError(f"the lake has no table {identifier} of it")
-    if row.snapshot_id is None:
-        return table, None, table.schema()
-    snapshot = table.snapshot_by_id(row.snapshot_id)
-    if snapshot is None:
-        raise NotComparableError("the snapshot of the cut has expired")
-    # A change of only the schema makes no snapshot: the current snapshot is read with the table's current schema.
-    if snapshot.schema_id is None or row.snapshot_id == table.metadata.current_snapshot_id:
-        return table, snapshot, table.schema()
-    return table, snapshot, table.schemas()[snapshot.schema_id]
 
 
 @dataclass(frozen=True)
@@ -366,17 +354,6 @@ def _compared(database: SourceDatabase, version: TableVersion) -> tuple[list[_Co
         else:
             compared.append(_Compared(column, found.name, found.type, form))
     return compared, left_out
-
-
-def _key(run: FeedRun, version: TableVersion, compared: Sequence[_Compared]) -> list[_Compared]:
-    by_id = {each.own.id: each for each in compared}
-    columns = key_columns(run.feed, version)
-    if not columns:
-        raise NotComparableError("it has no key", advice="set primary_key in its tables.settings")
-    unfit = [column.name for column in columns if column.id not in by_id]
-    if unfit:
-        raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared", advice="compare it by hand")
-    return [by_id[column.id] for column in columns]
 
 
 Result = Literal["equal", "different", "unchecked"]
@@ -464,7 +441,7 @@ def verify_feed(
             tables: list[TableResult] = []
             for name in names:
                 try:
-                    tables.append(_Verification(open_run, database, name, options).result())
+                    tables.append(_verified(open_run, database, name, options))
                 except CdcError as error:
                     tables.append(TableResult(name, "unchecked", reason=str(error)))
                 progress.add()
@@ -473,52 +450,24 @@ def verify_feed(
         return VerifyResult(feed.name, cut.checkpoint_ts, None, (), held, error.coded)
 
 
-class _Verification:
-    """The verification of one table."""
-
-    def __init__(
-        self, open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
-    ) -> None:
-        self._open_run = open_run
-        self._run = open_run()
-        self._database = database
-        self._name = name
-        self._options = options
-        self._buckets: int | None = None
-
-    def result(self) -> TableResult:
-        with self._sides() as sides:
-            self._buckets, incarnation = sides.source.buckets, sides.life.id
-            lake, source = sides.lake.checksums(), sides.source.checksums()
-            opened = sorted(bucket for bucket in source.keys() | lake.keys() if source.get(bucket) != lake.get(bucket))
-            found = self._compare(sides, opened)
-        changing = 0
-        if found.total and found.total <= MOST_KEYS and not self._database.is_tidb:
-            found, changing = self._recheck(opened, found)
-        return TableResult(
-            self._name,
-            "different" if found.total else "equal",
-            checkpoint_ts=self._run.last_cut.checkpoint_ts,
-            incarnation=incarnation,
-            source_rows=sum(rows for rows, _ in source.values()),
-            lake_rows=sum(rows for rows, _ in lake.values()),
-            buckets=sides.source.buckets,
-            different_buckets=len(opened),
-            changing=changing,
-            differences=tuple(found.shown),
-            left_out=sides.left_out,
-            **found.counts,
-        )
+def _verified(
+    open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
+) -> TableResult:
+    run = open_run()
+    bucket_count: int | None = None
 
     @contextlib.contextmanager
-    def _sides(self) -> Iterator[Sides]:
+    def as_of_cut() -> Iterator[Sides]:
         """Yield both sides as of the last cut; the source is read as of it while the block lasts."""
-        with self._database.as_of(self._run.last_cut.checkpoint_ts):
-            yield sides_of(self._run, self._database, self._name, self._buckets)
+        with database.as_of(run.last_cut.checkpoint_ts):
+            yield sides_of(run, database, name, bucket_count)
 
-    def _compare(self, sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
-        found = Differences(sides.columns, len(sides.key), self._options.shown)
-        for some in _parts(buckets, sides.source.buckets):
+    def compared(sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
+        found, step = Differences(sides.columns, len(sides.key), options.shown), _BUCKETS_OF_A_STATEMENT
+        is_all = len(buckets) == sides.source.buckets
+        # A statement can name so many.
+        parts = [None] if is_all else [buckets[start : start + step] for start in range(0, len(buckets), step)]
+        for some in parts:
             with (
                 contextlib.closing(sides.lake.rows(some)) as lake,
                 contextlib.closing(sides.source.rows(some)) as source,
@@ -526,47 +475,48 @@ class _Verification:
                 found.compare(source, lake, among)
         return found
 
-    def _recheck(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
-        """Compare differing keys again; return those that differ each time in the same way, and how many others differ
-        each time."""
-        found, changing = first, set[str]()
-        for _ in range(self._options.attempts - 1):
-            self._options.sleep(self._options.pause_seconds)
-            self._run = self._open_run()
-            with self._sides() as sides:
-                repeated = self._compare(sides, buckets, found.keys.keys())
+    with as_of_cut() as first:
+        bucket_count = first.source.buckets
+        ours, theirs = first.lake.checksums(), first.source.checksums()
+        opened = sorted(bucket for bucket in theirs.keys() | ours.keys() if theirs.get(bucket) != ours.get(bucket))
+        found = compared(first, opened)
+    changing = set[str]()
+    if found.total and found.total <= MOST_KEYS and not database.is_tidb:
+        # Differing keys are compared again: what counts differs each time in the same way.
+        for _ in range(options.attempts - 1):
+            options.sleep(options.pause_seconds)
+            run = open_run()
+            with as_of_cut() as sides:
+                repeated = compared(sides, opened, found.keys.keys())
             changing |= {key for key, how in repeated.keys.items() if how != found.keys[key]}
             changing &= repeated.keys.keys()
             found = repeated
             if not found.keys:
-                return found, 0
-        steady = found.keys.keys() - changing
-        changing |= self._changed_above(steady)
-        if not changing:
-            return found, 0
-        with self._sides() as sides:
-            # Once more for what is counted and shown: only the keys that do not change.
-            return self._compare(sides, buckets, steady - changing), len(changing)
-
-    def _changed_above(self, keys: Collection[str]) -> set[str]:
-        """Return the keys that events above the cut change."""
-        if not keys:
-            return set()
-        with self._sides() as sides:
-            names = [(name.database, name.table) for name in sides.life.names]
-            values = value_format(self._run.feed, sides.life.last.name)
-            above = self._run.last_cut.checkpoint_ts
-            changed = keys_changed_above(self._run.lake, self._run.feed.name, names, above, sides.key, values)
-            return {key for key in changed if key in keys}
-
-
-def _parts(buckets: Sequence[int], count: int) -> Iterator[Sequence[int] | None]:
-    """Split buckets into parts that a statement can name; None for all of them at once."""
-    if len(buckets) == count:
-        yield None
-        return
-    for start in range(0, len(buckets), _BUCKETS_OF_A_STATEMENT):
-        yield buckets[start : start + _BUCKETS_OF_A_STATEMENT]
+                break
+        if steady := found.keys.keys() - changing:
+            with as_of_cut() as sides:
+                names = [(each.database, each.table) for each in sides.life.names]
+                values, above = value_format(run.feed, sides.life.last.name), run.last_cut.checkpoint_ts
+                changed = keys_changed_above(run.lake, run.feed.name, names, above, sides.key, values)
+                changing |= {key for key in changed if key in steady}
+        if changing:
+            with as_of_cut() as sides:
+                # Once more for what is counted and shown: only the keys that do not change.
+                found = compared(sides, opened, found.keys.keys() - changing)
+    return TableResult(
+        name,
+        "different" if found.total else "equal",
+        checkpoint_ts=run.last_cut.checkpoint_ts,
+        incarnation=first.life.id,
+        source_rows=sum(rows for rows, _ in theirs.values()),
+        lake_rows=sum(rows for rows, _ in ours.values()),
+        buckets=bucket_count,
+        different_buckets=len(opened),
+        changing=len(changing),
+        differences=tuple(found.shown),
+        left_out=first.left_out,
+        **found.counts,
+    )
 
 
 # The plan of a repair: values of compared rows as texts in the form of the feed's events.
@@ -581,75 +531,58 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
     if len(found.differences) < found.differing_keys:
         raise NotRepairableError(f"{plural(found.differing_keys, 'key')} to repair; the limit is {MOST_KEYS}")
     version = version_at(run.history.history, found.incarnation, found.checkpoint_ts)
-    texts = _EventTexts(run, version)
-    # Rows of the source may have been read without columns that those of the lake have.
-    whole = not any(column.carried and column.name in found.left_out for column in version.columns)
-    rows = tuple(texts.repair(each, whole=whole) for each in found.differences)
-    return TableRepair(found.name, found.incarnation, found.checkpoint_ts, rows, requested_by)
+    types = {column.name: column.type for column in version.columns}
+    key, form = key_columns(run.feed, version), value_format(run.feed, version.name)
+    for column in key:
+        # It may be read with fewer digits than the log has, or the lake only has its text.
+        if column.type.name in FLOATS or (column.type.name == "timestamp" and form.zero_dates == "string"):
+            kind = column.type.name
+            raise NotRepairableError(f"{column.name} of its key is a {kind}: how the log writes it is not known")
+    context = DumpContext(
+        version.name.database,
+        version.name.table,
+        version.commit_ts,
+        InsertNotation(tuple(types)),
+        types,
+        labels=form.labels or form.labels_uncertain,
+        binary=form.binary,
+        zone="UTC",
+        feed_zone=form.zone,
+    )
+    notations = {name: DumpColumn.of(name, type, context) for name, type in types.items()}
 
-
-class _EventTexts:
-    """Converts values of compared rows to texts in the form of the feed's events."""
-
-    def __init__(self, run: FeedRun, version: TableVersion) -> None:
-        self._format = value_format(run.feed, version.name)
-        self._types = {column.name: column.type for column in version.columns}
-        self._key = key_columns(run.feed, version)
-        for column in self._key:
-            _require_known_text(column, self._format)
-        context = DumpContext(
-            version.name.database,
-            version.name.table,
-            version.commit_ts,
-            InsertNotation(tuple(self._types)),
-            self._types,
-            labels=self._format.labels or self._format.labels_uncertain,
-            binary=self._format.binary,
-            zone="UTC",
-            feed_zone=self._format.zone,
-        )
-        self._notations = {name: DumpColumn.of(name, type, context) for name, type in self._types.items()}
-
-    def repair(self, difference: Difference, *, whole: bool) -> RowRepair:
-        if difference.correct is None:
-            return RowRepair("D", self._image(difference.lake or difference.key))
-        if difference.kind == "missing" and not whole:
-            raise NotRepairableError("the lake lacks rows of which not all columns could be read")
-        return RowRepair("I" if difference.kind == "missing" else "U", self._image(difference.correct))
-
-    def _image(self, row: Values) -> Image:
-        image = {name: self._text(name, value) for name, value in row.items()}
-        if any(image[column.name] is None for column in self._key):
-            raise NotRepairableError("a part of a key is no value in the lake (a zero date)")
-        return image
-
-    def _text(self, name: str, value: str | bytes | None) -> str | None:
+    def text_of(name: str, value: str | bytes | None) -> str | None:
         if value is None:
             return None
-        notation = self._notations[name]
+        if isinstance(value, str):
+            if types[name].name in _MOMENTS:
+                # Use as many digits as the column has.
+                whole, _, fraction = value.partition(".")
+                value = ".".join(filter(None, (whole, fraction[: types[name].fraction])))
+            value = SqlNumber(value.encode()) if types[name].name == "bit" else value.encode()
         try:
-            text = notation.text(_cell(value, self._types[name]))
+            text = notations[name].text(value)
         except CellError:
             raise NotRepairableError(f"a value of column {name} has no text in the feed's events") from None
-        return text if notation.zones is None else _in_zone(text, self._format)
+        return text if notations[name].zones is None else _in_zone(text, form)
 
+    def image(row: Values) -> Image:
+        texts = {name: text_of(name, value) for name, value in row.items()}
+        if any(texts[column.name] is None for column in key):
+            raise NotRepairableError("a part of a key is no value in the lake (a zero date)")
+        return texts
 
-def _require_known_text(column: Column, value_format: ValueFormat) -> None:
-    """Raises `NotRepairableError` for a key column whose values may be read with fewer digits than the log has, or of
-    which the lake only has the text."""
-    name = column.type.name
-    if name in FLOATS or (name == "timestamp" and value_format.zero_dates == "string"):
-        raise NotRepairableError(f"{column.name} of its key is a {name}: how the log writes it is not known")
-
-
-def _cell(value: str | bytes, type: ColumnType) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if type.name in _MOMENTS:
-        # Use as many digits as the column has.
-        whole, _, fraction = value.partition(".")
-        value = ".".join(filter(None, (whole, fraction[: type.fraction])))
-    return SqlNumber(value.encode()) if type.name == "bit" else value.encode()
+    # Rows of the source may have been read without columns that those of the lake have.
+    whole = not any(column.carried and column.name in found.left_out for column in version.columns)
+    rows: list[RowRepair] = []
+    for each in found.differences:
+        if each.correct is None:
+            rows.append(RowRepair("D", image(each.lake or each.key)))
+            continue
+        if each.kind == "missing" and not whole:
+            raise NotRepairableError("the lake lacks rows of which not all columns could be read")
+        rows.append(RowRepair("I" if each.kind == "missing" else "U", image(each.correct)))
+    return TableRepair(found.name, found.incarnation, found.checkpoint_ts, tuple(rows), requested_by)
 
 
 def _in_zone(text: str, value_format: ValueFormat) -> str:

@@ -96,10 +96,6 @@ class Checkpoints:
         rows = [CutRow(**row) for row in self._table.read(where=named)]
         return sorted(rows, key=lambda row: row.checkpoint_ts)
 
-    def last_of(self, table: TableName) -> CutRow | None:
-        """Return the row of the newest cut that has a table of that name; None when no cut has one."""
-        return next(reversed(self.rows_of(table)), None)
-
     def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
         """Publish a cut in one commit. It replaces a newest cut with the same checkpoint-ts (after a backfill, or when
         a table is no longer held)."""
