@@ -145,23 +145,3 @@ def test_log_in_pieces_makes_the_same_versions(case: Case) -> None:
         history = History(history.versions)
         history.apply([change])
     assert list(history.versions) == played(log, **options)
-
-
-@pytest.mark.parametrize(
-    "places", ["c/0/3 c/0/4 c/0/5 c/0/6", "c/0/8 c/0/9 c/0/10 c/0/11", "test_y/0/2 test_z/0/2 db2_x/0/2 test_w/0/0"]
-)
-def test_rename_of_several_tables_comes_in_messages_of_one_commit_ts(places: str) -> None:
-    tables = [("test", "y"), ("test", "z"), ("db2", "x")]
-    log = [
-        Statement(n, *name, f"CREATE TABLE `{name[1]}` (`id` INT PRIMARY KEY)", f"c/0/{n}@{n}")
-        for n, name in enumerate(tables, 1)
-    ]
-    pairs = [*zip(tables, [("test", "w"), tables[0], tables[1]], strict=True), (("test", "w"), tables[2])]
-    for (old, new), place in zip(pairs, places.split(), strict=True):
-        text = f"RENAME TABLE `{old[0]}`.`{old[1]}` TO `{new[0]}`.`{new[1]}`;"
-        log.append(Statement(9, *new, text, f"{place}@9"))
-    history = History(played(log))
-    lives = {str(life.versions[0].name): life.last for life in history.incarnations().values()}
-    assert {born: (str(last.name), last.hold) for born, last in lives.items()} == {
-        "test.y": ("db2.x", None), "test.z": ("test.y", None), "db2.x": ("test.z", None),
-    }  # fmt: skip

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog import history, mysql_types, positions
-from cdc_lakehouse.changelog.ddl.clauses import NumberLiteral, Partitioning
-from cdc_lakehouse.changelog.ddl.partitions import HashRows, RangeRows, after, rows_of
+from cdc_lakehouse.changelog.ddl.clauses import Partitioning
+from cdc_lakehouse.changelog.ddl.partitions import HashRows, after, rows_of
 from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type, promotable, type_change, type_text
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, column_diff
@@ -85,29 +85,6 @@ def rows(name: str, clause: str, *statements: str) -> str:
     found = altered(clause, *statements)
     assert found is not None
     return show(rows_of(found, name))
-
-
-def upper_bound(values: Any) -> Any:
-    return None if values is None else tuple(int(each.text) for each in values if isinstance(each, NumberLiteral))
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(-50, 50), min_size=1, max_size=6, unique=True).map(sorted), st.integers(-60, 60), st.data())
-def test_every_value_is_in_the_first_range_above_it(bounds: list[int], value: int, data: st.DataObject) -> None:
-    """Also after some of the partitions were dropped: the next one takes their values in."""
-    gone = data.draw(st.sets(st.sampled_from(bounds), max_size=len(bounds) - 1))
-    definitions = ", ".join(f"PARTITION p{n} VALUES LESS THAN ({bound})" for n, bound in enumerate(bounds))
-    found = altered(f"RANGE (a) ({definitions})", *(f"DROP PARTITION p{bounds.index(bound)}" for bound in gone))
-    assert found is not None
-    holding = []
-    for name in names(found):
-        held = rows_of(found, name)
-        assert isinstance(held, RangeRows)
-        lower, upper = upper_bound(held.lower), upper_bound(held.upper)
-        if (lower is None or lower <= (value,)) and (value,) < upper:
-            holding.append(name)
-    first = next((f"p{n}" for n, bound in enumerate(bounds) if value < bound and bound not in gone), None)
-    assert holding == ([] if first is None else [first])
 
 
 # --- Columns ---

@@ -11,29 +11,14 @@ from types import CodeType
 from typing import Any
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,), ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,), ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE),
     ast.GtE: (ast.Gt, ast.Lt),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-}
+}  # fmt: skip
 _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.FloorDiv,
-    ast.FloorDiv: ast.Mult,
-    ast.Div: ast.Mult,
-    ast.Mod: ast.Mult,
-    ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
+    ast.Mod: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Evaluated once, when the module is imported, or only for people to read.
 _LEFT_OUT = {"annotation", "returns", "decorator_list", "args", "type_params", "format_spec", "type_ignores"}
@@ -173,24 +158,22 @@ def _replacements(node: ast.AST) -> Iterator[tuple[str, Any]]:
     match node:
         case ast.Compare(left, [operator], comparators):
             for other in _COMPARISONS[type(operator)]:
-                yield f"{_name(operator)} becomes {other.__name__}", ast.Compare(left, [other()], comparators)
+                yield f"{type(operator).__name__} becomes {other.__name__}", ast.Compare(left, [other()], comparators)
         case ast.BoolOp(operator, values):
             other = ast.Or if isinstance(operator, ast.And) else ast.And
-            yield f"{_name(operator)} becomes {other.__name__}", ast.BoolOp(other(), values)
+            yield f"{type(operator).__name__} becomes {other.__name__}", ast.BoolOp(other(), values)
         case ast.UnaryOp(ast.Not(), operand):
             yield "not is left out", operand
         case ast.BinOp(left, operator, right) if type(operator) in _ARITHMETIC:
             other = _ARITHMETIC[type(operator)]
-            yield f"{_name(operator)} becomes {other.__name__}", ast.BinOp(left, other(), right)
+            yield f"{type(operator).__name__} becomes {other.__name__}", ast.BinOp(left, other(), right)
         case ast.Constant(bool() as value):
             yield f"{value} becomes {not value}", ast.Constant(not value)
         case ast.Constant(int() | float() as value):
             for other in (value + 1, value - 1):
                 yield f"{value} becomes {other}", ast.Constant(other)
-        case ast.Constant(str() as value):
-            yield f"{value[:30]!r} is changed", ast.Constant(value + "~")
-        case ast.Constant(bytes() as value):
-            yield f"{value[:30]!r} is changed", ast.Constant(value + b"~")
+        case ast.Constant(str() | bytes() as value):
+            yield f"{value[:30]!r} is changed", ast.Constant(value + "~" if isinstance(value, str) else value + b"~")
         case ast.If(test) | ast.While(test) if isinstance(test, ast.Name | ast.Attribute | ast.Call):
             negated = ast.copy_location(ast.UnaryOp(ast.Not(), test), test)
             yield "condition is negated", type(node)(negated, node.body, node.orelse)
@@ -202,10 +185,6 @@ def _replacements(node: ast.AST) -> Iterator[tuple[str, Any]]:
             yield "statement is left out", ast.Pass()
         case ast.Continue() | ast.Break():
             yield "statement is left out", ast.Pass()
-
-
-def _name(operator: ast.AST) -> str:
-    return type(operator).__name__
 
 
 def _setter(parent: ast.AST, field: str, index: int | None, value: ast.AST) -> Callable[[], None]:
