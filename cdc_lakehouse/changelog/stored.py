@@ -82,7 +82,6 @@ def from_json(kind: type[_T], text: str) -> _T:
 
 @functools.cache
 def _keys(kind: type) -> Mapping[str, str]:
-    """Return the key of each field of a dataclass."""
     keys = {field.name: field.name for field in fields(kind)}
     return {name: _TAGS.get(kind, name) if number == 0 else name for number, name in enumerate(keys)}
 

@@ -22,7 +22,7 @@ from cdc_lakehouse.changelog.ddl.clauses import Clause
 from cdc_lakehouse.changelog.ddl.definitions import VERSIONED
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.defaults import of_schema_file
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_text
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEXTS, type_text
 from cdc_lakehouse.changelog.schema import (
     Effect,
     InitialDefault,
@@ -218,7 +218,17 @@ class LiveTables:
         typed = TableName(change.database if name.database is None else name.database, name.name)
         spelled = next((each for each in (typed, full_name(name, change)) if each in self._tables), typed)
         found = [live for live in self.alike(spelled) if live != besides]
-        if found or name.database is not None or (change.kind == "text" and change.database and not moves(change)):
+        if found or name.database is not None:
+            return found
+        # Where a RENAME gives a table without a database a name in the change's database, this is not the session's:
+        # Canal names the new table there.
+        moves = any(
+            isinstance(clause, ddl.RenameTable)
+            and clause.table.database is None
+            and (clause.new_name.database or "").lower() == change.database.lower()
+            for clause in clauses_of(change)[0] or ()
+        )
+        if change.kind == "text" and change.database and not moves:
             return found
         table = name.name.lower()
         elsewhere = [live for live in self._tables if live.table.lower() == table and live != besides]
@@ -232,18 +242,6 @@ class LiveTables:
         """Return the databases with live tables that a name in a statement can mean."""
         known = {live.database for live in self._tables if live.database.lower() == name.lower()}
         return [name] if name in known else sorted(known)
-
-
-def moves(change: SchemaChange) -> bool:
-    """Whether a statement gives a table without its database a new name in the change's database: Canal names the new
-    table there, and the session's database is not known."""
-    clauses, _ = clauses_of(change)
-    return any(
-        isinstance(clause, ddl.RenameTable)
-        and clause.table.database is None
-        and (clause.new_name.database or "").lower() == change.database.lower()
-        for clause in clauses or ()
-    )
 
 
 def full_name(name: ddl.TableRef, change: SchemaChange) -> TableName:
@@ -417,23 +415,6 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
     return version
 
 
-def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> list[TableVersion]:
-    found = next((clause for clause in change.clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
-    if found is None:
-        return [held_version(previous, change, f"the statement does not say which rows change places: {change.reason}")]
-    other = live.get(live.resolve(found.other, change.source, besides=previous.name))
-    if other is None or other.incarnation == previous.incarnation:
-        reason = f"the rows of table {found.other.name} are not in the log: it is older than the feed"
-        return [held_version(previous, change, reason)]
-    reason = _unknown_partition(previous, [found.partition])
-    if [column.name.lower() for column in previous.carried] != [column.name.lower() for column in other.carried]:
-        reason = reason or f"tables {previous.name} and {other.name} do not have the same columns"
-    if reason is not None:
-        return [held_version(table, change, reason) for table in (previous, other)]
-    swap = PartitionExchange(previous.incarnation, found.partition, other.incarnation)
-    return [next_version(table, change, "swap", swap=swap) for table in (previous, other)]
-
-
 def _unknown_partition(table: TableVersion, names: Sequence[str]) -> str | None:
     """Return why the rows of some partitions cannot be told from others; None where they can."""
     if table.partitioning is None:
@@ -489,6 +470,8 @@ def join_notes(*notes: str | None) -> str | None:
 _ROWS_ARE_BACK: Final = "rows are again as they were at another time, which the log does not say"
 _COLUMNS_ARE_BACK: Final = "the table came back with columns that were dropped before ({}): older rows may have values"
 _VIEWS: Final = frozenset({"create_view", "drop_view"})
+# Messages do not distinguish integers, texts and bytes precisely, and show types that they do not know as text.
+_FAMILIES: Final = (INTEGERS | {"decimal", "year", "bit"}, TEXTS | LABELS | {"json", "time"}, BLOBS)
 
 
 def kind_of(change: SchemaChange) -> str:
@@ -585,7 +568,22 @@ def _change_known(previous: TableVersion, change: TableChange, live: LiveTables)
     """Apply a change to a table that continues to exist."""
     match change.kind:
         case "exchange_partition":
-            return exchange(previous, change, live)
+            found = next((clause for clause in change.clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
+            if found is None:
+                reason = f"the statement does not say which rows change places: {change.reason}"
+                return [held_version(previous, change, reason)]
+            other = live.get(live.resolve(found.other, change.source, besides=previous.name))
+            if other is None or other.incarnation == previous.incarnation:
+                reason = f"the rows of table {found.other.name} are not in the log: it is older than the feed"
+                return [held_version(previous, change, reason)]
+            reason = _unknown_partition(previous, [found.partition])
+            names, of_other = ([column.name.lower() for column in each.carried] for each in (previous, other))
+            if reason is None and names != of_other:
+                reason = f"tables {previous.name} and {other.name} do not have the same columns"
+            if reason is not None:
+                return [held_version(table, change, reason) for table in (previous, other)]
+            swap = PartitionExchange(previous.incarnation, found.partition, other.incarnation)
+            return [next_version(table, change, "swap", swap=swap) for table in (previous, other)]
         case "truncate_table":
             return [next_version(previous, change, "empty")]
         case "drop_partition" | "truncate_partition":
@@ -741,7 +739,9 @@ def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
         return
     for column in change.columns:
         own = previous.named(column.name)
-        if own is not None and not _same_family(own.type, column.type):
+        if own is None or column.type.name in (own.type.name, "longtext"):
+            continue
+        if not any(own.type.name in family and column.type.name in family for family in _FAMILIES):
             odd = f"rows have column {column.name} as {type_text(column.type)}, and no statement in the log changes it"
             not_understood = replace(of_table, kind=NOT_UNDERSTOOD)
             yield held_version(previous, not_understood, f"{odd} from {type_text(own.type)}")
@@ -772,13 +772,3 @@ def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     if (previous := live.get(name)) is not None:
         yield next_version(previous, of_table, "drop", note="from here on its rows are those of the dump")
     yield first_version(of_table, live, change.commit_ts, join_notes(*after.notes))
-
-
-def _same_family(known: ColumnType, shown: ColumnType) -> bool:
-    """Whether a row can show a column of the `known` type as `shown`. Messages do not distinguish integers, texts and
-    bytes precisely, and show types that they do not know as text."""
-    for family in (INTEGERS, TEXTS | {"json", "enum", "set", "time"}, BLOBS):
-        if known.name in family and shown.name in family:
-            return True
-    numbers = INTEGERS | {"decimal", "year", "bit"}
-    return known.name == shown.name or (known.name in numbers and shown.name in numbers) or shown.name == "longtext"

@@ -449,7 +449,6 @@ def _unique_keys_after(
 def _foreign_keys_after(
     keys: Sequence[ForeignKey], table: str, clauses: Sequence[ddl.Clause]
 ) -> tuple[ForeignKey, ...]:
-    """Return the foreign keys of a table of that name after the clauses are applied."""
     prefix = f"{table}{_GENERATED}".lower()
 
     def stored(name: str) -> str:

@@ -211,8 +211,6 @@ def _skip_index_type(cursor: Cursor) -> None:
 
 
 def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
-    """Read columns, column prefixes or expressions, in parentheses."""
-
     def read() -> ddl.KeyPart:
         if cursor.at("("):
             cursor.parenthesized()
@@ -265,19 +263,16 @@ def read_references(cursor: Cursor) -> str | None:
 
 
 def skip_check(cursor: Cursor) -> None:
-    """Skip the rest of a check, after CHECK."""
     cursor.parenthesized()
     if not cursor.accept("NOT", "ENFORCED"):
         cursor.accept("ENFORCED")
 
 
 def read_column(cursor: Cursor) -> ColumnDefinition:
-    """Read a column's name, type and attributes."""
     return read_definition(cursor, cursor.column_name())
 
 
 def read_definition(cursor: Cursor, name: str) -> ColumnDefinition:
-    """Read a column's type and attributes."""
     said: dict[str, Any] = {}
     if cursor.accept("SERIAL"):
         kind = ColumnType.of("bigint unsigned")
@@ -528,7 +523,6 @@ def _read_charset(cursor: Cursor) -> str | None:
 
 
 def read_conversion(cursor: Cursor, table: TableRef) -> tuple[SetTableCharset]:
-    """Read CONVERT TO CHARACTER SET, after CONVERT."""
     cursor.expect("TO")
     if not cursor.accept_charset():
         raise cursor.expected("CHARACTER SET")

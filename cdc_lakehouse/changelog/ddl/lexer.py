@@ -248,7 +248,6 @@ class Cursor:
     # --- Words and symbols ---
 
     def words(self, count: int) -> tuple[str, ...]:
-        """Return the next `count` words (fewer at the end)."""
         return tuple(token.word for token in self._tokens[self.position : self.position + count])
 
     def at(self, *words: str) -> bool:

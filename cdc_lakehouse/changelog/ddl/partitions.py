@@ -52,8 +52,6 @@ def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, .
 
 
 def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
-    """Read definitions of partitions, in parentheses."""
-
     def skip_options() -> None:
         while any(cursor.accept(*words) for words in _OPTIONS):
             cursor.skip_value()
@@ -175,7 +173,6 @@ def _read_clause(verb: str, cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 
 def _read_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """Read TiDB's options of one partition."""
     cursor.name("a partition")
     if not (cursor.accept("PLACEMENT", "POLICY") or cursor.accept("ATTRIBUTES")):
         raise cursor.expected("PLACEMENT POLICY or ATTRIBUTES")
