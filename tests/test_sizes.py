@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (960, 5),
     "cdc_lakehouse/assets": (2_337, 11),
-    "cdc_lakehouse/changelog": (5_220, 16),
+    "cdc_lakehouse/changelog": (5_192, 16),
     "cdc_lakehouse/commands": (3_578, 14),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (5_829, 20),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (666, 3),
     "cdc_lakehouse/sources": (5_858, 28),
     "cdc_lakehouse/*.py": (904, 5),
-    "tests": (34_716, 250),
+    "tests": (34_652, 250),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
