@@ -65,13 +65,17 @@ def test_every_variable_of_a_file_is_given_to_its_containers() -> None:
     }  # fmt: skip
 
 
-def test_every_file_that_is_mounted_is_there_and_every_service_that_is_waited_for() -> None:
-    composed = read("compose.yaml")
-    for service in composed["services"].values():
-        assert set(service.get("depends_on", ())) <= set(composed["services"])
+@pytest.mark.parametrize("name", ["compose.yaml", "playground.yaml"])
+def test_files_services_and_variables_of_a_compose_file_exist(name: str) -> None:
+    composed, own = read("compose.yaml"), read(name)
+    for service in own["services"].values():
+        assert set(service.get("depends_on", ())) <= composed["services"].keys() | own["services"].keys()
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
-            assert source in composed["volumes"] or (DEPLOY / source).is_file(), volume
+            assert source in own["volumes"] or (DEPLOY / source).is_file(), volume
+    given = set((DEPLOY / "playground/example.env").read_text(encoding="utf-8").replace("=", "\n").splitlines())
+    asked = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / name).read_text(encoding="utf-8")))
+    assert asked and asked <= given
 
 
 def test_every_program_that_is_started_is_there() -> None:

@@ -13,7 +13,7 @@ from cdc_lakehouse.errors import ConfigurationError
 from tests.kit import scripted_lake as script
 from tests.kit.clock import clock_at
 from tests.kit.dagster_feed import keys, partitions_of, run_partitions
-from tests.kit.definitions import logged
+from tests.kit.golden_pages import logged
 from tests.kit.hand_sinks import HandSink
 from tests.kit.lakes import TestLake
 

@@ -1,5 +1,4 @@
 """Chaos: random histories of a database, each played on a lake that lives through changes of its configuration and
 through faults, and compared with the model after each. `python -m tests.chaos --minutes 10 --seed 1`.
 
-`scenario` makes a history of a seed, `world` plays it, `faults` are those of one process, `processes` those that end
-processes, `truth` compares the lake with the model."""
+`scenario` makes a history of a seed, `world` plays it with `faults`, `truth` compares the lake with the model."""

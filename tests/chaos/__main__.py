@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from cdc_lakehouse.lake.names import CATALOG
 from cdc_lakehouse.lake.spark import build_session
-from tests.chaos.faults import FAULTS
-from tests.chaos.processes import PROCESS_FAULTS
+from tests.chaos.faults import FAULTS, PROCESS_FAULTS
 from tests.chaos.scenario import Protocol, scenario
 from tests.chaos.world import Fault, Tally, play
 from tests.kit.lakes import TestLake, lake_config

@@ -1,4 +1,4 @@
-"""Faults in one process: each lets a run be hit at its n-th commit, and clears up after itself."""
+"""Faults: each lets a run be hit at its n-th commit, and clears up after itself."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from cdc_lakehouse.operate.maintenance import Maintenance
 from tests.chaos.truth import WrongError
 from tests.chaos.world import Fault, World
 from tests.kit.jobs import let_spark_do_all
-from tests.kit.kills import KillAtCommit, before_commit, open_catalog
+from tests.kit.kills import KillAtCommit, before_commit, hold_commit, open_catalog
 from tests.kit.lakes import run_all
 from tests.kit.other_writer import optimize
-from tests.kit.processes import command_of, descendants, parent_of, works
+from tests.kit.processes import command_of, descendants, in_session, parent_of, started, works
+from tests.kit.waiting import until
 
 _DAY: Final = datetime.timedelta(days=1)
 
@@ -74,22 +75,15 @@ def _compacted_beside(world: World, number: int) -> bool:
     def compact() -> None:
         feed = world.lake.feed.model_copy(update={"maintenance": MaintenanceConfig(min_small_files=2)})
         maintenance = _WithoutLease(feed, world.lake.lake, world.lake.session)
-        states = [each for each in maintenance.targets if each.state is not None]
-        for each in random.Random(number).sample(states, min(len(states), _COMPACTED)):
+        states = [each for each in maintenance._targets if each.state is not None]
+        # Each takes a third of a second.
+        for each in random.Random(number).sample(states, min(len(states), 8)):
             maintenance.compact(each.name)
 
     return _at_commit(world, number, compact)
 
 
-_COMPACTED: Final = 8
-"""Each takes a third of a second."""
-
-
 class _WithoutLease(Maintenance):
-    @property
-    def targets(self) -> Sequence[Any]:
-        return self._targets
-
     @contextlib.contextmanager
     def _lease(self) -> Iterator[Any]:
         yield None
@@ -101,14 +95,11 @@ def _other_writer(world: World, number: int) -> bool:
 
     def optimize_some() -> None:
         names = [tuple(name.split(".", 1)) for name in world.lake.metadata()]
-        for namespace, name in random.Random(number).sample(names, min(len(names), _OPTIMIZED)):
+        for namespace, name in random.Random(number).sample(names, min(len(names), 6)):
             # Cuts are read by their snapshots.
             optimize(world.lake.session(), Identifier(namespace, name), expires=namespace.startswith("cdc_"))
 
     return _at_commit(world, number, optimize_some)
-
-
-_OPTIMIZED: Final = 6
 
 
 def _lease_taken(world: World, number: int, *, unreadable: bool = False) -> bool:
@@ -120,7 +111,7 @@ def _lease_taken(world: World, number: int, *, unreadable: bool = False) -> bool
         world.wait_for_lease()
         with contextlib.suppress(_DiedError, CdcError), contextlib.ExitStack() as stack:
             if unreadable:
-                stack.enter_context(_without_a_file(world, number, lambda path: path.symlink_to(path)))
+                stack.enter_context(_without_a_file(world, number, _unreadable))
                 if chance.random() < 0.5:
                     stack.enter_context(KillAtCommit(chance.randint(1, 12))(world.lake))
             lease = stack.enter_context(world.lease())
@@ -153,10 +144,9 @@ def _lease_of_another_host(world: World, _: int) -> bool:
 
 def _clock_jumps(world: World, number: int) -> bool:
     """By a day, forward or back, while the run lives."""
-    by = _DAY if number % 2 else -_DAY
 
     def jump() -> None:
-        world.offset += by
+        world.offset += _DAY if number % 2 else -_DAY
 
     happened = _at_commit(world, number, jump)
     # What died with a lease of tomorrow keeps the feed until then.
@@ -262,16 +252,13 @@ def _catalog_locked(world: World, number: int) -> bool:
         return happened
 
 
-def _late_file(world: World, number: int) -> bool:
-    """A data file is not there yet."""
-    with _without_a_file(world, number, lambda _: None) as happened:
-        world.try_run()
-    return happened
+def _unreadable(path: Path) -> None:
+    path.symlink_to(path)
 
 
-def _unreadable_file(world: World, number: int) -> bool:
-    """A data file is there and cannot be read."""
-    with _without_a_file(world, number, lambda path: path.symlink_to(path)) as happened:
+def _file_away(world: World, number: int, spoil: Callable[[Path], object] = lambda _: None) -> bool:
+    """A data file is not there yet, or is there and cannot be read."""
+    with _without_a_file(world, number, spoil) as happened:
         world.try_run()
     return happened
 
@@ -304,9 +291,11 @@ def _worker_killed(world: World, number: int) -> bool:
     def hunt() -> None:
         seen = 0
         while not over.is_set():
-            for process in _workers():
-                seen += 1
-                if seen > number % 4:
+            for process in descendants(os.getpid()):
+                # Of Python workers those that run: children of the process that they are forked from.
+                forked = all("python_workers" in command_of(each) for each in (process, parent_of(process)))
+                seen += forked and works(process)
+                if forked and seen > number % 4:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal.SIGKILL)
                         killed.set()
@@ -325,14 +314,30 @@ def _worker_killed(world: World, number: int) -> bool:
     return killed.is_set()
 
 
-def _workers() -> list[int]:
-    """Python workers that run: children of the process that they are forked from."""
-    found = []
-    for process in descendants(os.getpid()):
-        forked = "python_workers" in command_of(process) and "python_workers" in command_of(parent_of(process))
-        if forked and works(process):
-            found.append(process)
-    return found
+# --- Those that end processes: the command line in one of its own, and SIGKILL while it makes its n-th commit ---
+
+
+def _process_killed(world: World, number: int, command: str = "", *, whole: bool = False) -> bool:
+    """The process itself, whose JVM and Python workers end by themselves; a child; or all of its processes at once, as
+    when a container ends."""
+    # Other processes have the machine's clock: to them nobody may have the feed.
+    world.wait_for_lease()
+    with world.lease():
+        pass
+    home = world.lake.config_path.parent / "dagster_home"
+    run = started(world.lake.config_path, home, "run")
+    with hold_commit(world.lake, number) as is_there, run as process:
+        until(lambda: is_there() or process.poll() is not None)
+        if process.poll() is not None:
+            return False
+        if whole:
+            for each in in_session(process.pid):
+                os.kill(each, signal.SIGKILL)
+        else:
+            victims = [each for each in descendants(process.pid) if command_of(each).split(" ")[0].endswith(command)]
+            os.kill(victims[0] if command else process.pid, signal.SIGKILL)
+        process.wait(120)
+        return process.returncode != 0
 
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -350,7 +355,12 @@ FAULTS: Final[dict[str, Fault]] = {
     "warehouse read-only": _read_only,
     "disk full": _disk_full,
     "catalog locked": _catalog_locked,
-    "late file": _late_file,
-    "unreadable file": _unreadable_file,
+    "late file": _file_away,
+    "unreadable file": functools.partial(_file_away, spoil=_unreadable),
     "worker killed": _worker_killed,
+}
+PROCESS_FAULTS: Final[dict[str, Fault]] = {
+    "SIGKILL of the run": _process_killed,
+    "SIGKILL of the JVM": functools.partial(_process_killed, command="java"),
+    "SIGKILL of all processes": functools.partial(_process_killed, whole=True),
 }

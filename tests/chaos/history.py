@@ -115,8 +115,7 @@ class History:
             return []
         table = self._tables[name]
         others = [(name, each) for name, each in sorted(self._tables.items()) if each.partition is None]
-        same = [other for other, each in others if (each.columns, each.key) == (table.columns, table.key)]
-        twin = same[0] if same else None
+        twin = next((name for name, each in others if (each.columns, each.key) == (table.columns, table.key)), None)
         if twin is None:
             free = next((name for name in NAMES if name not in self._tables), None)
             if free is None:
@@ -180,7 +179,13 @@ class History:
         if kind == "drop column":
             return [self._ddl("drop column", name, name=others[b % len(others)].name)] if len(others) > 1 else []
         if kind == "rekey":
-            return self._rekey(name, b)
+            able = [c.name for c in table.columns if c.type.startswith(("int", "bigint", "varchar"))]
+            key = (able[b % len(able)],)
+            told = [row[key[0]] for row, _ in table.rows.values()]
+            # MySQL compares texts without case and without blanks at the end.
+            distinct = {text.strip().lower() for text in told if text is not None}
+            refused = table.partition or key == table.key or len(distinct) < len(told)
+            return [] if refused else [self._ddl("rekey", name, key=key)]
         if column.name == table.partition:
             return []  # The database refuses.
         if kind == "rename column":
@@ -192,17 +197,6 @@ class History:
             return []
         retyped = Column(column.name, wider[c % len(wider)], column.default)
         return [self._ddl("retype", name, name=column.name, column=retyped)]
-
-    def _rekey(self, name: str, b: int) -> list[Entry]:
-        table = self._tables[name]
-        able = [c.name for c in table.columns if c.type.startswith(("int", "bigint", "varchar"))]
-        key = (able[b % len(able)],)
-        told = [row[key[0]] for row, _ in table.rows.values()]
-        # MySQL compares texts without case and without blanks at the end.
-        distinct = {text.strip().lower() for text in told if text is not None}
-        if table.partition or key == table.key or len(distinct) < len(told):
-            return []
-        return [self._ddl("rekey", name, key=key)]
 
     def _changed(
         self, name: str, before: Values | None, after: Values | None, partial: frozenset[str], style: int

@@ -31,16 +31,19 @@ GTID = "0f0f0f0f-1111-2222-3333-444444444444:1-77"
 
 @dataclass(frozen=True)
 class DumpTable:
-    """`columns` are definitions by name, `after` what stands after the columns."""
+    """`columns` are definitions by name, `after` what stands after the columns; or `statement` is the whole of it."""
 
     database: str
     name: str
     columns: dict[str, str]
     rows: Sequence[Row] = ()
     after: str = ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+    statement: str = ""
 
     @property
     def create(self) -> str:
+        if self.statement:
+            return self.statement
         lines = ",\n".join(f"  {quoted(name)} {definition}" for name, definition in self.columns.items())
         return f"CREATE TABLE {quoted(self.name)} (\n{lines}\n{self.after}"
 

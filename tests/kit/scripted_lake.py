@@ -136,7 +136,7 @@ def contradict(lake: TestLake, reason: str | None, messages: int = 1) -> None:
     lake.run().signals.write(1, {("t", 0, 1): PartitionSummary(0, 0, option_conflict=conflict)})
 
 
-def write_database_progress(lake: TestLake, *, rows: int = 0, estimated: int = 0, ended: bool = False) -> None:
+def progress(lake: TestLake, *, rows: int = 0, estimated: int = 0, ended: bool = False) -> None:
     """How far the source database is read, which the feed begins with: one of two ranges of a table."""
     root = f"{location_of(lake.lake, lake.name)}/000001"
     if ended:

@@ -4,15 +4,16 @@
     $ status --check
     checks
 
-A line is a word (a method of `Session`), plain words, and named values as JSON. `$` calls a command; `| path` behind it
-takes a part of its JSON, `/ pattern` the lines that match, `< answers` is what a person types. The clock shows noon of
-2026-06-01 until `later`.
+A line is a word (a method of `Session`, else a function of `scripted_lake`), plain words, and named values as JSON. `$`
+calls a command; `| path` behind it takes a part of its JSON, `/ pattern` the lines that match, `< answers` is what a
+person types. The clock shows noon of 2026-06-01 until `later`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
 import re
 import shlex
@@ -39,8 +40,7 @@ from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
 from tests.kit.clock import clock_at
 from tests.kit.dagster_feed import AlertSensor, checks, dates, ended, started, table_checks, tick
-from tests.kit.definitions import plain
-from tests.kit.golden_pages import normalized
+from tests.kit.golden_pages import normalized, plain
 from tests.kit.kafka import impatient_client
 from tests.kit.leases import lease_of
 from tests.kit.receivers import http_receiver
@@ -85,8 +85,9 @@ class Session:
             return
         text, brace, rest = line.partition(" {")
         word, *words = shlex.split(text)
-        said = getattr(self, word)(*words, **(json.loads("{" + rest) if brace else {}))
-        yield from self._shown(said or "")
+        do = getattr(self, word, None) or functools.partial(getattr(script, word), self.lake)
+        said = do(*words, **(json.loads("{" + rest) if brace else {}))
+        yield from self._shown(said if isinstance(said, str) else "")
 
     def _command(self, line: str) -> Iterator[str]:
         words, pipe, path = line.partition(" | ")
@@ -185,18 +186,9 @@ class Session:
 
     # --- The lake ---
 
-    def create(self, *tables: str) -> None:
-        script.create(self.lake, *tables)
-
     def create_enum(self, table: str) -> None:
         """A table with an ENUM whose labels nobody knows."""
         script.create(self.lake, table, columns=(script.KEY, SourceColumn("kind", ColumnType.of("ENUM"))))
-
-    def rename(self, old: str, new: str) -> None:
-        script.rename(self.lake, old, new)
-
-    def ddl(self, *statements: str, at: int = 1) -> None:
-        script.ddl(self.lake, *statements, at=at)
 
     def publish(
         self,
@@ -260,14 +252,8 @@ class Session:
         run = self.lake.run()
         run.segments.summarize(run.segments.rows)
 
-    def events(self, *, rows: list[Any]) -> None:
-        script.events(self.lake, [tuple(row) for row in rows])
-
     def contradict(self, reason: str = "", messages: str = "1") -> None:
         script.contradict(self.lake, reason or None, int(messages))
-
-    def progress(self, **fields: Any) -> None:
-        script.write_database_progress(self.lake, **fields)
 
     def land(self) -> None:
         self.lake.run().source.land()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.sample.shop import _STATE, Shop, state_path
 from tests.kit.lakes import TestLake
+from tests.kit.truth import true_value
 
 
 def shop_of(sink: Path) -> Shop:
@@ -40,24 +40,16 @@ def _value(text: str | None, kind: Any) -> Any:
     if text is None:
         return None
     match kind.name:
-        case "bigint" | "int" | "tinyint":
-            return int(text)
-        case "decimal":
-            return Decimal(text)
         case "enum":
             return kind.elements[int(text) - 1]
         case "set":
             return ",".join(label for place, label in enumerate(kind.elements) if int(text) >> place & 1)
         case "binary" | "varbinary":
             return text.encode("latin-1")
-        case "date":
-            return datetime.date.fromisoformat(text)
-        case "datetime":
-            return datetime.datetime.fromisoformat(text)
-        case "timestamp":
-            return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-        case _:
+        case "json":
             return text
+        case _:
+            return true_value(text, type_text(kind))
 
 
 def seen_rows(table: Any) -> tuple[list[str], list[tuple[Any, ...]]]:

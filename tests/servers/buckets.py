@@ -11,7 +11,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
@@ -21,6 +21,9 @@ from botocore.config import Config
 from cdc_lakehouse.config import StorageConfig
 
 PREFIX: Final = "sink of/a=b+c"
+READER: Final = ("ListBucket", "GetObject")
+WRITER: Final = (*READER, "PutObject", "DeleteObject", "AbortMultipartUpload")
+"""What docs/security.md says that a source and a warehouse on S3 need, and no more."""
 _NUMBERS: Final = itertools.count(1)
 
 
@@ -95,29 +98,15 @@ class S3Bucket(_Bucket):
     def delete(self, path: str) -> None:
         self.client.delete_object(Bucket=self.name, Key=self._key(path))
 
-    def keys(self) -> Iterator[str]:
-        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name):
-            yield from (each["Key"] for each in page.get("Contents", ()))
-
-    def allow_reading(self, user: str) -> None:
-        """What docs/security.md says that a source needs, and no more."""
-        self._allow(user, "s3:GetObject")
-
-    def allow_writing(self, user: str) -> None:
-        """What docs/security.md says that the warehouse needs, and no more."""
-        self._allow(user, "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
-
-    def _allow(self, user: str, *of_objects: str) -> None:
-        policy = {
-            "Version": "2012-10-17",
-            "Statement": [
-                {"Effect": "Allow", "Principal": {"AWS": [user]}, "Action": action, "Resource": resource}
-                for action, resource in (
-                    ("s3:ListBucket", f"arn:aws:s3:::{self.name}"),
-                    *((action, f"arn:aws:s3:::{self.name}/*") for action in of_objects),
-                )
-            ],
-        }
+    def allow(self, user: str, rights: Sequence[str] = READER) -> None:
+        statements = [
+            {
+                "Effect": "Allow", "Principal": {"AWS": [user]}, "Action": f"s3:{action}",
+                "Resource": f"arn:aws:s3:::{self.name}" + ("" if action == "ListBucket" else "/*"),
+            }
+            for action in rights
+        ]  # fmt: skip
+        policy = {"Version": "2012-10-17", "Statement": statements}
         self.client.put_bucket_policy(Bucket=self.name, Policy=json.dumps(policy))
 
 

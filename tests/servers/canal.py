@@ -1,17 +1,27 @@
-"""A Canal server of the tests' own, before a MySQL of theirs."""
+"""A Canal server of the tests' own, before a MySQL of theirs that changes, and someone who reads the changes."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
+import pymysql.converters
+from pyiceberg.table import Table
+
+from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, RowChange
+from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
 from cdc_lakehouse.config import CanalSource
+from cdc_lakehouse.decoders.formats import canal_entries
+from cdc_lakehouse.sources.canal.client import Batch, CanalClient, CanalRedeliveryError
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+from tests.canal_truth import differences
 from tests.servers.mysql import MySqlServer
 from tests.servers.process import free_port, running
 from tests.servers.tools import canal
@@ -51,20 +61,12 @@ def add_canals_user(mysql: MySqlServer) -> None:
 
 
 def binlog_end(mysql: MySqlServer) -> tuple[str, int]:
-    with mysql.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SHOW MASTER STATUS")
-        row = cursor.fetchone()
-        assert row is not None
-        return str(row[0]), int(row[1])
+    return mysql.one("SHOW MASTER STATUS")[:2]
 
 
 def executed(mysql: MySqlServer) -> str:
     """The set of GTIDs."""
-    with mysql.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT @@global.gtid_executed")
-        row = cursor.fetchone()
-        assert row is not None
-        return "".join(str(row[0]).split())
+    return "".join(mysql.one("SELECT @@global.gtid_executed")[0].split())
 
 
 @contextlib.contextmanager
@@ -89,3 +91,152 @@ def canal_server(
     command = [*canal("CanalServer"), *(f"{name}={value}" for name, value in said.items())]
     with running(command, port, directory / "log", {**os.environ, "TZ": zone}) as process:
         yield CanalServer(port, process)
+
+
+_MARKS = itertools.count(1)
+
+
+@dataclass
+class Writer:
+    """Runs statements, each committed; a mark in the binlog tells a reader that it has seen all before."""
+
+    mysql: MySqlServer
+    database: str
+
+    def __post_init__(self) -> None:
+        self.connection: Any = self.mysql.connect()
+        self.connection.autocommit(True)
+        self.run("CREATE DATABASE IF NOT EXISTS marks", "CREATE TABLE IF NOT EXISTS marks.m (n INT PRIMARY KEY)")
+
+    def begin(self) -> None:
+        """With an empty database."""
+        name = self.database
+        self.run(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}", f"USE {name}")
+
+    def run(self, *statements: str) -> None:
+        with self.connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def mark(self) -> int:
+        number = next(_MARKS)
+        self.run(f"INSERT INTO marks.m VALUES ({number})")
+        return number
+
+    def rows(self, table: str) -> tuple[list[list[str]], list[list[dict[str, str | None]]]]:
+        """Columns as name, type and kind; of each value its `text`, null where it is not one, and what HEX() gives."""
+        # Without decoders: values stay the server's text.
+        connection = self.mysql.connect(conv=pymysql.converters.encoders)
+        with connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT column_name, column_type, data_type FROM information_schema.columns "
+                "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                (self.database, table),
+            )
+            columns = [list(map(str, row)) for row in cursor.fetchall()]
+            names = ["`{}`".format(name.replace("`", "``")) for name, _, _ in columns]
+            shown = [
+                f"{'NULL' if kind in BLOBS | GEOMETRIES | {'bit'} else name}, HEX({name})"
+                for name, (_, _, kind) in zip(names, columns, strict=True)
+            ]
+            cursor.execute(f"SELECT {', '.join(shown)} FROM {self.database}.`{table}`")
+            found = [list(zip(row[::2], row[1::2], strict=True)) for row in cursor.fetchall()]
+        return columns, [[{"text": text, "hex": digits} for text, digits in row] for row in found]
+
+    def check(self, tables: Mapping[str, Table], *, left_out: tuple[str, ...] = ()) -> None:
+        """The lake's tables, by their names, have what SELECT shows; but for some columns."""
+        wrong: dict[str, Any] = {}
+        for name, table in tables.items():
+            columns, rows = self.rows(name)
+            told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
+            wrong |= {f"{name}.{column}": how for column, how in told.items()}
+        assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+
+    def tables(self) -> list[str]:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (self.database,))
+            return [row[0] for row in cursor.fetchall()]
+
+
+@dataclass
+class Reader:
+    """Keeps each entry once, by its place in the binlog."""
+
+    entries: dict[tuple[str, int], bytes] = field(default_factory=dict[tuple[str, int], bytes])
+
+    def keep(self, entries: tuple[bytes, ...]) -> None:
+        for entry in entries:
+            self.entries.setdefault(place_of(entry), entry)
+
+    def read(self, client: CanalClient, mark: int) -> None:
+        """Until the mark has come and is acknowledged."""
+        while True:
+            try:
+                batch = client.get(wait_seconds=0.2)
+                if batch is None:
+                    continue
+                self.keep(batch.entries)
+                client.ack(batch)
+            except CanalRedeliveryError:
+                continue
+            if holds(batch, mark):
+                return
+
+    def messages(self) -> list[Message]:
+        """All but the marks."""
+        messages = [canal_entries.decode_entry(entry) for entry in self.entries.values()]
+        return [message for message in messages if not any(map(_is_mark, message.parts))]
+
+    def changes(self, table: str) -> list[RowChange]:
+        parts = itertools.chain.from_iterable(message.parts for message in self.messages())
+        return [part for part in parts if isinstance(part, RowChange) and part.table == table]
+
+
+def place_of(entry: bytes) -> tuple[str, int]:
+    header = wire.Entry.FromString(entry).header
+    return header.logfile_name, header.logfile_offset
+
+
+def _is_mark(part: MessagePart) -> TypeGuard[RowChange]:
+    return isinstance(part, RowChange) and part.database == "marks"
+
+
+def holds(batch: Batch, mark: int) -> bool:
+    return any(
+        _is_mark(part) and part.after == {"n": str(mark)} for message in usable(batch.entries) for part in message.parts
+    )
+
+
+def usable(entries: tuple[bytes, ...]) -> Iterator[Message]:
+    for entry in entries:
+        try:
+            yield canal_entries.decode_entry(entry)
+        except MessageError:
+            continue
+
+
+# --- What happens in the databases: `workload.txt` has a column of each type with values, and DDL among rows ---
+
+_TYPES, STEPS = (
+    [line for line in block.splitlines() if not line.startswith("#")]
+    for block in Path(__file__).with_name("workload.txt").read_text(encoding="utf-8").split("\n\n")
+)
+"""Canal asks the database for a table's columns when it first sees rows of it, so it must have seen a step before the
+next one."""
+_SPATIAL: Final = ("p", "ge")
+
+
+def every_type(writer: Writer, *, spatial: bool = True) -> None:
+    """In the table `types`, each value of each type, inserted, changed to, and deleted; among them NULL. Without
+    `spatial` types for a TiDB, which has none."""
+    columns = dict(line.partition(" = ")[::2] for line in _TYPES)
+    columns = {c: values for c, values in columns.items() if spatial or c.split()[0] not in _SPATIAL}
+    writer.run("SET SESSION sql_mode = ''", f"CREATE TABLE types ({', '.join(columns)})")
+    values = {column.split()[0]: each.split(" | ") for column, each in columns.items() if each}
+    for number in range(max(map(len, values.values()))):
+        row = [each[number] if number < len(each) else "NULL" for each in values.values()]
+        writer.run(f"INSERT INTO types ({', '.join(values)}) VALUES ({', '.join(row)})")
+    writer.run("INSERT INTO types (id) VALUES (18446744073709551614)")
+    for name, each in values.items():
+        writer.run(f"UPDATE types SET {name} = {each[-1]} WHERE id = 2")
+    writer.run("UPDATE types SET id = 1000 WHERE id = 3", "DELETE FROM types WHERE id = 4")

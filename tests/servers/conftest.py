@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import tempfile
@@ -10,20 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from cdc_lakehouse.lake.names import CATALOG
+from cdc_lakehouse.lake.spark import use_catalog
+from tests.kit.lakes import TestLake
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
-from tests.servers.canal import CanalServer, StartCanal, add_canals_user, binlog_end, canal_server
-from tests.servers.canal_reader import Writer
+from tests.servers.canal import CanalServer, StartCanal, Writer, add_canals_user, binlog_end, canal_server
 from tests.servers.kafka import Broker
 from tests.servers.mysql import MySqlServer, mysql_server
 from tests.servers.process import free_port, running
+from tests.servers.proxy import Proxy, proxy_before
 from tests.servers.tools import azurite, go_server
 
 _GROUPS = {
     "kafka": {"kafka"},
-    "mysql": {"mysql", "binlog", "writer", "start_canal"},
+    "mysql": {"mysql"},
     "stores": {"s3", "gcs", "azure", "new_bucket", "installed"},
 }
+_USERS = itertools.count(1)
 
 
 @pytest.hookimpl(tryfirst=True)  # Before xdist looks, also where this directory is named on the command line.
@@ -49,13 +55,13 @@ class S3Server:
     endpoint: str
     data: Path
 
-    def add_user(self, access: str, secret: str) -> None:
-        """Someone who may do nothing that a bucket's policy does not allow."""
+    def new_user(self, secret: str) -> str:
+        """The name of someone who may do nothing that a bucket's policy does not allow."""
+        name = f"user{next(_USERS)}"
         owner = ["--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--endpoint-url", self.endpoint]
-        user = ["--access", access, "--secret", secret, "--role", "user"]
-        subprocess.run(
-            [go_server("versitygw"), "admin", *owner, "create-user", *user], check=True, capture_output=True, timeout=60
-        )
+        command = [go_server("versitygw"), "admin", *owner, "create-user", "--role", "user"]
+        subprocess.run([*command, "--access", name, "--secret", secret], check=True, capture_output=True, timeout=60)
+        return name
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +76,12 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     ]
     with running(command, port, root / "log"):
         yield S3Server(f"http://127.0.0.1:{port}", root / "data")
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[Proxy]:
+    with proxy_before(s3.endpoint) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="session")
@@ -95,43 +107,33 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/{AzureContainer.ACCOUNT}"
 
 
-def _shallow_directory() -> tempfile.TemporaryDirectory[str]:
-    """Pytest's own directories, which are in memory too, are too deep for the path of a socket."""
-    return tempfile.TemporaryDirectory(prefix="mysql-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
-
-
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySqlServer]:
-    with _shallow_directory() as directory, mysql_server(Path(directory)) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def binlog() -> Iterator[MySqlServer]:
-    """A MySQL that writes a binlog, with a user for Canal."""
+    """It writes a binlog, and has a user for Canal."""
+    # Pytest's own directories, which are in memory too, are too deep for the path of a socket.
     with (
-        _shallow_directory() as directory,
-        mysql_server(Path(directory), binlog=True) as server,
+        tempfile.TemporaryDirectory(prefix="mysql-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as directory,
+        mysql_server(Path(directory)) as server,
     ):
         add_canals_user(server)
         yield server
 
 
 @pytest.fixture
-def writer(binlog: MySqlServer) -> Writer:
-    return Writer(binlog, "d")
+def writer(mysql: MySqlServer) -> Writer:
+    return Writer(mysql, "d")
 
 
 @pytest.fixture
-def start_canal(binlog: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
+def start_canal(mysql: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
     """Starts a Canal that reads what comes from now on; one of the same name is that one started again. They end with
     the test."""
     begins: dict[str, tuple[str, int]] = {}
     with contextlib.ExitStack() as stack:
 
         def start(name: str = "canal", **options: Any) -> CanalServer:
-            begin = begins.setdefault(name, binlog_end(binlog))
-            return stack.enter_context(canal_server(tmp_path / name, binlog, begin, **options))
+            begin = begins.setdefault(name, binlog_end(mysql))
+            return stack.enter_context(canal_server(tmp_path / name, mysql, begin, **options))
 
         yield start
 
@@ -167,6 +169,22 @@ def new_bucket(request: pytest.FixtureRequest) -> Callable[..., Bucket]:
                 return AzureContainer(request.getfixturevalue("azure"), **options)
 
     return make
+
+
+@pytest.fixture
+def lake_elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., TestLake]]:
+    """Makes a lake with a catalog and a session of its own, in the warehouse that is named, and nothing beside it."""
+    # The shared session must have loaded its own catalog before another one has a catalog of the same name.
+    spark.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
+
+    def make(**feed: Any) -> TestLake:
+        session = spark.newSession()
+        lake = TestLake(tmp_path / "lake", tmp_path / "feed", lambda: session, **feed)
+        use_catalog(session, lake.config.lake, lake.config.storage)
+        return lake
+
+    yield make
+    assert not list((tmp_path / "lake").glob("warehouse*")), "something was written beside the warehouse"
 
 
 @pytest.fixture

@@ -43,10 +43,17 @@ class MySqlServer:
     def connect(self, **options: Any) -> pymysql.Connection[pymysql.cursors.Cursor]:
         return pymysql.connect(unix_socket=str(self.socket), user="root", charset="utf8mb4", **options)
 
+    def one(self, statement: str) -> Any:
+        """The row that it gives."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchone()
+
 
 @contextlib.contextmanager
-def mysql_server(directory: Path, *, binlog: bool = False, folding: bool = False) -> Iterator[MySqlServer]:
-    """A server that, where it is `folding`, compares names of tables without case, as Windows and many a cloud do."""
+def mysql_server(directory: Path, *, folding: bool = False) -> Iterator[MySqlServer]:
+    """With a binlog; or `folding`, without one: it compares names of tables without case, as Windows and many a cloud
+    do."""
     program, environment = mysqld()
     places = [f"--basedir={program.parents[1]}", f"--datadir={directory / 'data'}"]
     places.append(f"--lower-case-table-names={int(folding)}")
@@ -61,7 +68,7 @@ def mysql_server(directory: Path, *, binlog: bool = False, folding: bool = False
     port, socket = free_port(), directory / "socket"
     command += [
         *_RUNNING,
-        *(_BINLOG if binlog else ("--skip-log-bin",)),
+        *(("--skip-log-bin",) if folding else _BINLOG),
         f"--port={port}",
         f"--socket={socket}",
         f"--pid-file={directory / 'pid'}",
@@ -74,37 +81,29 @@ def mysql_server(directory: Path, *, binlog: bool = False, folding: bool = False
 
 
 def load_zone(cursor: Any, zone: str) -> None:
-    """Make a time zone known to a server, from 1970 on, if it is not yet."""
+    """Make a time zone that changes at full hours known to a server, from 1970 on, if it is not yet."""
     info, day = zoneinfo.ZoneInfo(zone), 86_400
     if cursor.execute("SELECT * FROM mysql.time_zone_name WHERE name = %s", (zone,)):
         return
-    types: list[tuple[int, bool, str]] = []
 
-    def kind(moment: int) -> int:
+    def kind(moment: int) -> tuple[float, bool, str]:
         local = datetime.datetime.fromtimestamp(moment, info)
-        offset = local.utcoffset()
-        assert offset is not None
-        found = int(offset.total_seconds()), bool(local.dst()), (local.tzname() or "")[:8]
-        if found not in types:
-            types.append(found)
-        return types.index(found)
+        return (local.utcoffset() or datetime.timedelta()).total_seconds(), bool(local.dst()), str(local.tzname())[:8]
 
-    changes = [(0, kind(0))]
+    changes = {0: kind(0)}
     for begin in range(0, 2**31 - 1 - day, day):
-        if kind(begin + day) == changes[-1][1]:
-            continue
-        low, high = begin, begin + day
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if kind(middle) == changes[-1][1] else (low, middle)
-        changes.append((high, kind(high)))
+        before = kind(begin)
+        if kind(begin + day) != before:
+            change = next(at for at in range(begin, begin + day + 1, 3600) if kind(at) != before)
+            changes[change] = kind(change)
+    types = list(dict.fromkeys(changes.values()))
     cursor.execute("INSERT INTO mysql.time_zone (Use_leap_seconds) VALUES ('N')")
     number = cursor.lastrowid
     cursor.execute("INSERT INTO mysql.time_zone_name VALUES (%s, %s)", (zone, number))
-    cursor.executemany(
-        "INSERT INTO mysql.time_zone_transition_type VALUES (%s, %s, %s, %s, %s)",
-        [(number, place, *each) for place, each in enumerate(types)],
-    )
-    cursor.executemany(
-        "INSERT INTO mysql.time_zone_transition VALUES (%s, %s, %s)", [(number, *each) for each in changes]
-    )
+    for table, rows in (
+        ("time_zone_transition_type", [(place, *each) for place, each in enumerate(types)]),
+        ("time_zone_transition", [(at, types.index(each)) for at, each in changes.items()]),
+    ):
+        cursor.executemany(
+            f"INSERT INTO mysql.{table} VALUES (%s{', %s' * len(rows[0])})", [(number, *r) for r in rows]
+        )

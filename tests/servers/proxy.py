@@ -54,7 +54,6 @@ class Fault:
 class Proxy:
     port: int
     faults: list[Fault] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -67,7 +66,6 @@ class Proxy:
 
     def take(self, path: str) -> Fault:
         with self.lock:
-            self.requests.append(path)
             for fault in self.faults:
                 if fault.seen < fault.times and fault.applies(path):
                     fault.seen += 1

@@ -12,16 +12,15 @@ import pytest
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.sources.canal.client import CanalClient, CanalRedeliveryError, CanalRefusedError
 from tests.kit.case_files import Case, read_cases
-from tests.servers.canal import CanalServer, StartCanal, binlog_end, canal_server, executed
-from tests.servers.canal_reader import Reader, Writer
+from tests.servers.canal import CanalServer, Reader, StartCanal, Writer, binlog_end, canal_server, executed
 from tests.servers.mysql import MySqlServer
 
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
-def canal(binlog: MySqlServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CanalServer]:
-    with canal_server(tmp_path_factory.mktemp("canal"), binlog, binlog_end(binlog)) as server:
+def canal(mysql: MySqlServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CanalServer]:
+    with canal_server(tmp_path_factory.mktemp("canal"), mysql, binlog_end(mysql)) as server:
         yield server
 
 

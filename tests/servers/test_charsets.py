@@ -29,25 +29,17 @@ def _sequences() -> Iterator[bytes]:
     yield from (character.encode(codec) for character, codec in encodings)
 
 
-def _batches(sequences: list[bytes]) -> Iterator[list[bytes]]:
-    yield from (sequences[start : start + 1000] for start in range(0, len(sequences), 1000))
-
-
-@pytest.fixture(scope="module")
-def server_texts(mysql: MySqlServer) -> dict[str, dict[bytes, str]]:
+def _server_texts(mysql: MySqlServer) -> dict[str, dict[bytes, str]]:
     """By character set, the text of each sequence that is one there."""
+    sequences = sorted(set(_sequences()))
     with contextlib.closing(mysql.connect()) as connection, connection.cursor() as cursor:
-        cursor.execute("SET sql_mode = ''")
-        cursor.execute("DROP DATABASE IF EXISTS charsets")
-        cursor.execute("CREATE DATABASE charsets")
+        for statement in ("SET sql_mode = ''", "DROP DATABASE IF EXISTS charsets", "CREATE DATABASE charsets"):
+            cursor.execute(statement)
         cursor.execute("CREATE TABLE charsets.sequences (b VARBINARY(16) PRIMARY KEY)")
-        for some in _batches(sorted(set(_sequences()))):
-            rows = ",".join(f"(x'{b.hex()}')" for b in some)
-            cursor.execute(f"INSERT INTO charsets.sequences VALUES {rows}")
+        cursor.executemany("INSERT INTO charsets.sequences VALUES (%s)", [(b,) for b in sequences])
         cursor.execute("SELECT character_set_name FROM information_schema.character_sets")
-        names = [name for (name,) in cursor.fetchall()]
         texts: dict[str, dict[bytes, str]] = {}
-        for name in names:
+        for name in [name for (name,) in cursor.fetchall()]:
             as_text = f"CONVERT(b USING {name})"
             # What is not well-formed is cut by MySQL; what has no Unicode becomes a question mark.
             cursor.execute(
@@ -62,8 +54,8 @@ def server_texts(mysql: MySqlServer) -> dict[str, dict[bytes, str]]:
 
 
 @pytest.mark.in_turn
-def test_each_character_of_each_set_is_mysqls(server_texts: dict[str, dict[bytes, str]]) -> None:
-    wrong, unread = [], {}
+def test_each_character_of_each_set_is_mysqls(mysql: MySqlServer) -> None:
+    wrong, unread, server_texts = [], {}, _server_texts(mysql)
     for name, texts in server_texts.items():
         for b, expected in texts.items():
             try:

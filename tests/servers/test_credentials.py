@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import http.server
-import itertools
 import json
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from tests.servers.conftest import S3Server
 
 pytestmark = pytest.mark.server
 
-_USERS = itertools.count(1)
 READER_SECRET = "reader-secret-5d1c"
 
 
@@ -46,15 +43,14 @@ def bucket(s3: S3Server) -> S3Bucket:
 @pytest.fixture
 def reader(s3: S3Server, bucket: S3Bucket) -> str:
     """Someone who may list and read the bucket, and no more."""
-    name = f"reader{next(_USERS)}"
-    s3.add_user(name, READER_SECRET)
-    bucket.allow_reading(name)
+    name = s3.new_user(READER_SECRET)
+    bucket.allow(name)
     return name
 
 
 def s3_config(bucket: S3Bucket, **settings: Any) -> StorageConfig:
-    common = {"endpoint": bucket.endpoint, "path_style": True, "region": "us-east-1"}
-    return StorageConfig.model_validate({"s3": {**common, **settings}})
+    own = {"access_key_id": None, "secret_access_key": None, **settings}
+    return StorageConfig.model_validate({"s3": {**bucket.storage["s3"], **own}})
 
 
 def check(bucket: S3Bucket, storage: StorageConfig) -> None:
@@ -124,29 +120,26 @@ def test_wrong_credentials_are_reported_without_them(bucket: S3Bucket, settings:
 
 
 @pytest.fixture
-def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, str]]]]:
+def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, str]]]:
     """A token service for tests; gives the requests that it was asked. A role called `refused` is refused."""
     asked: list[dict[str, str]] = []
+    refusal = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             asked.append(dict(urllib.parse.parse_qsl(body)))
             refused = asked[-1]["RoleArn"].endswith("refused")
-            expires = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
             action = asked[-1]["Action"]
-            answer = (
-                "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
-                if refused
-                else f"<{action}Response xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><{action}Result><Credentials>"
+            granted = (
+                f"<{action}Response xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><{action}Result><Credentials>"
                 f"<AccessKeyId>{S3Bucket.ACCESS}</AccessKeyId><SecretAccessKey>{S3Bucket.SECRET}</SecretAccessKey>"
-                f"<SessionToken></SessionToken><Expiration>{expires}</Expiration>"
+                "<SessionToken></SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration>"
                 f"</Credentials></{action}Result></{action}Response>"
             )
             self.send_response(403 if refused else 200)
-            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(answer.encode())
+            self.wfile.write((refusal if refused else granted).encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -154,30 +147,24 @@ def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str,
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{server.server_address[1]}")
-    yield lambda: asked
+    yield asked
     server.shutdown()
     server.server_close()
 
 
 @pytest.mark.parametrize("kind", ["source_profile", "web_identity"])
-def test_profile_with_role_assumes_it(
-    kind: str, bucket: S3Bucket, sts: Callable[[], list[dict[str, str]]], tmp_path: Path
-) -> None:
+def test_profile_with_role_assumes_it(kind: str, bucket: S3Bucket, sts: list[dict[str, str]], tmp_path: Path) -> None:
     (tmp_path / "token").write_text("the-token")
     (tmp_path / "credentials").write_text("[who]\naws_access_key_id=who\naws_secret_access_key=ever\n")
-    by = (
-        "source_profile=who\nexternal_id=ext"
-        if kind == "source_profile"
-        else f"web_identity_token_file={tmp_path}/token"
-    )
+    by, told = {
+        "source_profile": ("source_profile=who\nexternal_id=ext", ("ext", None)),
+        "web_identity": (f"web_identity_token_file={tmp_path}/token", (None, "the-token")),
+    }[kind]
     roles = "".join(f"[profile {name}]\nrole_arn=arn:aws:iam::1:role/{name}\n{by}\n" for name in ("reader", "refused"))
     (tmp_path / "config").write_text(roles)
     check(bucket, s3_config(bucket, profile="reader"))
-    (asked,) = {(each["RoleArn"], each.get("ExternalId"), each.get("WebIdentityToken")) for each in sts()}
-    assert asked == (
-        "arn:aws:iam::1:role/reader",
-        *(("ext", None) if kind == "source_profile" else (None, "the-token")),
-    )
+    (asked,) = {(each["RoleArn"], each.get("ExternalId"), each.get("WebIdentityToken")) for each in sts}
+    assert asked == ("arn:aws:iam::1:role/reader", *told)
     with pytest.raises(SourceError, match=r"credentials for S3 are refused: AccessDenied.*profile"):
         open_store(bucket.uri, s3_config(bucket, profile="refused")).check()
 

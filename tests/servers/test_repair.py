@@ -10,10 +10,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.lake.files import live_files
@@ -50,20 +49,18 @@ class RepairedFeed(VerifiedSource):
 
     def set_tables(self, tables: dict[str, Any]) -> None:
         self.lake.configure(tables=tables)
-        self.configure(self.lake)
+        self.configure()
 
     def insert(self, id: int, v: int) -> None:
-        self.execute(
-            f"INSERT INTO t VALUES ({id}, '2026-01-01 12:00:00.250', {v}, 's{id}', '2026-01-01 12:00:00', 0x00ff, 'b', "
-            "1.5)"
-        )
+        more = f"{v}, 's{id}', '2026-01-01 12:00:00', 0x00ff, 'b', 1.5"
+        self.execute(f"INSERT INTO t VALUES ({id}, '2026-01-01 12:00:00.250', {more})")
 
     def log(self, index: int, upto: int, *changes: str) -> None:
         self.sink.rows("d/t", 0, *changes, index=index)
         self.sink.checkpoint(upto)
 
     def verify(self, *options: str, code: int, answer: str = "") -> Result:
-        result = CliRunner().invoke(main, ["verify", "--pause", "0", *options], input=answer)
+        result = self.call(*options, answer=answer)
         assert result.exit_code == code, result.output
         return result
 

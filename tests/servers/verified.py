@@ -3,6 +3,7 @@ values."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from pydantic import TypeAdapter
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
@@ -20,14 +21,13 @@ from pymysql.converters import conversions
 
 from cdc_lakehouse.changelog.ddl.statements import parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
+from cdc_lakehouse.changelog.schema import SourceColumn, TableName, quoted
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from tests.kit import scripted_lake as script
 from tests.kit.lakes import TestLake
-from tests.lake import CREATE, NOON, make_current_table
 from tests.pipeline import T0, lake_in
 from tests.servers.mysql import MySqlServer
 
@@ -38,7 +38,9 @@ Row = dict[str, Any]
 
 
 class VerifiedSource:
-    """Database `d` of a server, empty, with a user who may read it."""
+    """Database `d` of a server, empty, with a user who may read it, for a feed of `lake`."""
+
+    lake: TestLake
 
     def __init__(self, server: MySqlServer, **connection: Any) -> None:
         self.connection = server.connect(autocommit=True, **connection)
@@ -71,11 +73,17 @@ class VerifiedSource:
             for name, declared, nullable, key, extra in found
         )
 
-    def configure(self, lake: TestLake) -> None:
-        """A feed is verified against it, with the password of the environment's SOURCE_PASSWORD."""
-        document = json.loads(lake.config_path.read_text())
+    def configure(self) -> None:
+        """The feed is verified against it, with the password of the environment's SOURCE_PASSWORD."""
+        document = json.loads(self.lake.config_path.read_text())
         document["feeds"][0]["verify"] = {"url": f"mysql://{USER}:${{SOURCE_PASSWORD}}@{self.address}"}
-        lake.config_path.write_text(json.dumps(document))
+        self.lake.config_path.write_text(json.dumps(document))
+
+    def call(self, *options: str, password: str = PASSWORD, answer: str = "") -> Result:
+        """`verify`, with what it reads from its input."""
+        environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "SOURCE_PASSWORD": password}
+        arguments = ["verify", "--pause", "0", *options]
+        return CliRunner().invoke(main, arguments, env=environment, input=answer, catch_exceptions=False)
 
 
 class VerifiedFeed(VerifiedSource):
@@ -83,23 +91,18 @@ class VerifiedFeed(VerifiedSource):
 
     def __init__(self, server: MySqlServer, directory: Path, **feed: Any) -> None:
         super().__init__(server, conv=_CONVERSIONS)
-        self.lake: TestLake = lake_in(directory, **feed)
-        self.configure(self.lake)
+        self.lake = lake_in(directory, **feed)
+        self.configure()
         self._cut: dict[str, tuple[int | None, int]] = {}
         self.checkpoint_ts = T0
 
     def copy(self, table: str, change: Callable[[list[Row]], None] = lambda rows: None) -> None:
         """The table's rows into the lake, after `change`; and a cut that has them."""
-        columns = self.columns(table)
-        run = self.lake.run()
+        columns, where = (
+            self.columns(table),
+            CurrentTables(self.lake.lake, self.lake.feed).identifier(TableName("d", table)),
+        )
         self.checkpoint_ts += 10
-        if not any(version.name.table == table for version in run.history.history.versions):
-            create = SchemaChange(
-                self.checkpoint_ts, "d", table, CREATE, f"CREATE TABLE {quoted(table)} (x INT)", columns, table
-            )
-            run.history.record([create], NOON)
-        life = next(life for life in run.history.history.incarnations().values() if life.last.name.table == table)
-        where = CurrentTables(self.lake.lake, self.lake.feed).identifier(TableName("d", table))
         carried = [column for column in columns if column.virtual is None]
         zero_dates = self.lake.feed.zero_dates_of("d", table)
         types = {
@@ -117,7 +120,10 @@ class VerifiedFeed(VerifiedSource):
             for column in carried:
                 row[column.name] = _value(row[column.name], column.type, types[column.name])
         change(rows)
-        found = self.lake.lake.load(where) or make_current_table(self.lake, life, where, arrow)
+        found = self.lake.lake.load(where)
+        if found is None:
+            script.create(self.lake, table, at=self.checkpoint_ts, columns=columns)
+            found = script.current_table(self.lake, table, arrow)
         # A table that has no row yet warns that nothing was deleted.
         (found.overwrite if found.current_snapshot() else found.append)(
             pa.Table.from_pylist([{"_commit_ts": T0, **row} for row in rows], arrow)
@@ -153,13 +159,6 @@ class VerifiedFeed(VerifiedSource):
     def url(self) -> str:
         return f"mysql://{USER}:{PASSWORD}@{self.address}"
 
-    def call(self, *options: str, password: str = PASSWORD) -> Any:
-        environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "SOURCE_PASSWORD": password}
-        done = CliRunner(env=environment).invoke(main, ["verify", "--pause", "0", *options])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return done
-
 
 _ZONED = frozenset({"date", "datetime", "timestamp"})
 # Dates and times as they are sent: some are none.
@@ -176,30 +175,18 @@ def _value(value: Any, type: ColumnType, iceberg: str) -> Any:
     if value is None:
         return None
     match iceberg.partition("(")[0]:
-        case "date":
-            return _date(value, datetime.date.fromisoformat)
-        case "timestamp":
-            return _date(value, datetime.datetime.fromisoformat)
-        case "timestamptz":
-            return _date(value + "+00:00", datetime.datetime.fromisoformat)
+        case "date" | "timestamp" | "timestamptz" as kind:
+            read = datetime.date.fromisoformat if kind == "date" else datetime.datetime.fromisoformat
+            with contextlib.suppress(ValueError):
+                return read(value + "+00:00" if kind == "timestamptz" else value)
+            return None
         case "decimal":
             return Decimal(value)
         case "int" | "long":
             return int(value)
-        case "string":
-            return (
-                f"{value:f}"
-                if isinstance(value, Decimal)
-                else value.decode("latin-1")
-                if isinstance(value, bytes)
-                else value
-            )
+        case "string" if isinstance(value, Decimal):
+            return f"{value:f}"
+        case "string" if isinstance(value, bytes):
+            return value.decode("latin-1")
         case _:
             return value
-
-
-def _date(text: str, read: Callable[[str], Any]) -> Any:
-    try:
-        return read(text)
-    except ValueError:
-        return None

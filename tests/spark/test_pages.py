@@ -22,8 +22,7 @@ from cdc_lakehouse.cli import main
 from cdc_lakehouse.definitions import build_definitions
 from tests.boundaries.change_log import commit_time
 from tests.kit.clock import clock_at
-from tests.kit.definitions import described, logged
-from tests.kit.golden_pages import FOLDER, as_json, compare, normalized
+from tests.kit.golden_pages import FOLDER, as_json, compare, described, logged, normalized
 from tests.kit.hand_sinks import ADD_COLUMN, CREATE, CSV, DROP, ID, MODIFY, T0, HandSink, integer, row, text
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, http_receiver
