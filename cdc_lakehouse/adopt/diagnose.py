@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
@@ -121,30 +121,23 @@ def _nothing_left(config: LakehouseConfig) -> Iterator[None]:
 
 def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], _Shown]]]:
     parts: list[tuple[str, Callable[[], _Shown]]] = [
-        ("python", _python),
-        ("java", _java),
-        ("jars", lambda: _jars(config)),
-        ("memory", lambda: _memory(config)),
-        ("disk", lambda: _disk(config)),
-        ("catalog", lambda: _catalog(lake)),
-        ("warehouse", lambda: _warehouse(lake)),
-    ]
+        ("python", _python), ("java", _java), ("jars", partial(_jars, config)), ("memory", partial(_memory, config)),
+        ("disk", partial(_disk, config)), ("catalog", partial(_catalog, lake)),
+        ("warehouse", partial(_warehouse, lake)),
+    ]  # fmt: skip
     for feed in config.feeds:
         source = FeedRun(feed, lake).source
         # The source is queried once, when the first part needs it.
-        status = functools.cache(source.status)
-        parts += [
-            (f"{feed.name}: source", lambda source=source, status=status: _source(source, status())),
-            (f"{feed.name}: clock", lambda status=status: _clock(status())),
-            (f"{feed.name}: tables", lambda feed=feed: _tables(FeedRun(feed, lake))),
-        ]
+        status = cache(source.status)
+        own = [("source", partial(_source, source, status)), ("clock", partial(_clock, status)),
+               ("tables", partial(_tables, feed, lake))]  # fmt: skip
         if source.has_files:
-            expiration = functools.partial(_expiration, source)
-            parts.append((f"{feed.name}: expiration", lambda tell=expiration, status=status: tell(status())))
+            own.append(("expiration", partial(_expiration, source, status)))
         if feed.initial is not None:
-            parts.append((f"{feed.name}: dump", lambda feed=feed: _dump(lake, feed)))
+            own.append(("dump", partial(_dump, lake, feed)))
         if feed.verify is not None:
-            parts.append((f"{feed.name}: database", lambda feed=feed: _database(feed)))
+            own.append(("database", partial(_database, feed)))
+        parts += [(f"{feed.name}: {name}", part) for name, part in own]
     return parts
 
 
@@ -252,8 +245,8 @@ def _warehouse(lake: Lake) -> _Shown:
     return "a file was written to the warehouse, read, and removed", None
 
 
-def _source(source: LogSource, status: SourceStatus) -> _Shown:
-    if status.error is not None:
+def _source(source: LogSource, ask: Callable[[], SourceStatus]) -> _Shown:
+    if (status := ask()).error is not None:
         raise status.error
     dates = source.new_dates()
     seen = ["it can be read"]
@@ -266,8 +259,8 @@ def _source(source: LogSource, status: SourceStatus) -> _Shown:
     return ", ".join([*seen, *source.sample()]), None
 
 
-def _clock(status: SourceStatus) -> _Shown:
-    if status.error is not None:
+def _clock(ask: Callable[[], SourceStatus]) -> _Shown:
+    if (status := ask()).error is not None:
         raise status.error
     shown = status.checkpoint_ts
     if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
@@ -277,12 +270,12 @@ def _clock(status: SourceStatus) -> _Shown:
     return said, "set this machine's clock: lag and partitions follow it"
 
 
-def _tables(run: FeedRun) -> _Shown:
+def _tables(feed: FeedConfig, lake: Lake) -> _Shown:
     """Tables that are known before a run: those of a sink's schema files and of a dump, and those that have landed."""
-    tables = source_tables(run)
+    tables = source_tables(FeedRun(feed, lake))
     if not tables:
         return "the source shows no table yet", None
-    patterns = run.feed.tables
+    patterns = feed.tables
     names = [str(version.name) for version in tables]
     taken = [version for version in tables if patterns.takes(version.name.database, version.name.table)]
     idle = [each for each in patterns.include if not any(fnmatchcase(name, each) for name in names)]
@@ -290,15 +283,15 @@ def _tables(run: FeedRun) -> _Shown:
     if idle:
         said = f"{said}; tables.include has {', '.join(idle)}, which matches none: the source has {some(names)}"
         return said, "correct the pattern (case counts), or wait until the table exists"
-    keyless = [str(version.name) for version in taken if not key_columns(run.feed, version)]
+    keyless = [str(version.name) for version in taken if not key_columns(feed, version)]
     if keyless:
         said = f"{said}; without a key, so held: {some(keyless)}"
         return said, f'set tables.settings."{keyless[0]}".primary_key, or exclude the table'
     return said, None
 
 
-def _expiration(source: LogSource, status: SourceStatus) -> _Shown:
-    said, warning = source.expiration(status.checkpoint_ts)
+def _expiration(source: LogSource, ask: Callable[[], SourceStatus]) -> _Shown:
+    said, warning = source.expiration(ask().checkpoint_ts)
     if warning is None:
         return said, None
     advice = "run the feed: it holds the tables that files may be missing from; let it run more often than files expire"

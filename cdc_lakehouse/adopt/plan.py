@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
 from cdc_lakehouse.errors import UnreadableTableError
-from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
@@ -20,40 +21,17 @@ from cdc_lakehouse.pipeline.run import FeedRun
 
 
 @dataclass(frozen=True)
-class PendingStatement:
-    """A statement that is not recorded yet. `waits` says that it is above the checkpoint; `columns` is its difference
-    in columns, as lines; `hold` says why its table is held."""
-
-    commit_ts: int
-    database: str
-    table: str
-    kind: str
-    effect: str
-    statement: str
-    waits: bool
-    columns: tuple[str, ...]
-    note: str | None
-    hold: str | None
-
-
-@dataclass(frozen=True)
-class TablePlan:
-    """The pending changes of a current-state table. `rewritten` is the number of rows that are rewritten."""
-
-    table: str
-    iceberg_table: str
-    rows: int
-    rewritten: int
-    statements: tuple[str, ...]
-    hold: str | None
-
-
-@dataclass(frozen=True)
 class FeedPlan:
+    """What is pending, as the command prints it in JSON.
+
+    statements: those that are not recorded yet. `waits` says that one is above the checkpoint; `columns` is its
+      difference in columns, as lines; `hold` says why its table is held.
+    tables: current-state tables that they change; `rewritten` is the number of rows that are rewritten."""
+
     feed: str
     checkpoint_ts: int
-    statements: tuple[PendingStatement, ...]
-    tables: tuple[TablePlan, ...]
+    statements: list[dict[str, Any]]
+    tables: list[dict[str, Any]]
     initial: PendingLoad | None = None
 
 
@@ -65,17 +43,16 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     recorded, takes = run.history.changes, run.feed.tables.takes
     pending = [version for version in history.versions if version.origin not in recorded]
     pending = [v for v in pending if not v.incarnation or takes(v.name.database, v.name.table)]
-    statements: list[PendingStatement] = []
+    statements: list[dict[str, Any]] = []
     for version in pending:
         life = lives.get(version.incarnation)
         before = None if life is None else life.before(version)
-        statements.append(
-            PendingStatement(
-                version.commit_ts, version.name.database, version.name.table, version.kind, version.effect,
-                version.query, version.commit_ts > checkpoint,
-                () if before is None else tuple(column_diff(before, version)), version.note, version.hold,
-            )
-        )  # fmt: skip
+        statements.append({
+            "commit_ts": version.commit_ts, "database": version.name.database, "table": version.name.table,
+            "kind": version.kind, "effect": version.effect, "statement": version.query,
+            "waits": version.commit_ts > checkpoint, "columns": [] if before is None else column_diff(before, version),
+            "note": version.note, "hold": version.hold,
+        })  # fmt: skip
     concerned = {version.incarnation for version in pending if version.incarnation and version.commit_ts <= checkpoint}
     concerned |= set(run.last_cut.held_incarnations)
     tables = CurrentTables(run.lake, run.feed)
@@ -94,7 +71,7 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
         if id in concerned and (life := whole.upto(checkpoint)) is not None
     ]
     initial = None if run.feed.initial is None else DumpSource(run, run.feed.initial).pending()
-    return FeedPlan(run.feed.name, checkpoint, tuple(statements), tuple(plans), initial)
+    return FeedPlan(run.feed.name, checkpoint, statements, plans, initial)
 
 
 def source_tables(run: FeedRun) -> list[TableVersion]:
@@ -123,12 +100,18 @@ def _foreseen(run: FeedRun) -> tuple[int, History]:
     return run.source.checkpoint_ts(), history
 
 
-def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
+def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, Any]:
     wanted = tables.identifier(life.last.name)
+
+    def plan_of(state: TableState | None, rewritten: int, statements: list[str], hold: str | None) -> dict[str, Any]:
+        place, rows = (wanted, 0) if state is None else (state.identifier, state.row_count)
+        return {"table": str(life.last.name), "iceberg_table": str(place), "rows": rows, "rewritten": rewritten,
+                "statements": statements, "hold": hold}  # fmt: skip
+
     try:
         state = tables.find(life)
     except UnreadableTableError as error:
-        return TablePlan(str(life.last.name), str(wanted), 0, 0, (), str(error))
+        return plan_of(None, 0, [], str(error))
     applied = life.upto(run.last_cut.checkpoint_ts)
     new = [version for version in life.versions if version.commit_ts > run.last_cut.checkpoint_ts]
     way_out = ddl_advice(life.last.name)
@@ -139,8 +122,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     lake = lake_columns(life.last.carried, table.values)
     if state is None:
         columns = ", ".join(f"{quote(column.name)} {column.type}" for column in lake)
-        create = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
-        return TablePlan(str(life.last.name), str(wanted), 0, 0, create, hold)
+        return plan_of(None, 0, [] if life.dropped_ts is not None else [f"CREATE TABLE {wanted.sql} ({columns})"], hold)
     hold = hold or format_refusal(run.feed, life, state)
     version = _format_version(run, life)
     converted = table.converted_since(life.versions[0] if applied is None else applied.last)
@@ -163,7 +145,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     elif wanted != state.identifier:
         statements.append(f"ALTER TABLE {name} RENAME TO {wanted.sql}")
     rewritten = state.row_count if plan.rewritten and life.dropped_ts is None else 0
-    return TablePlan(str(life.last.name), str(state.identifier), state.row_count, rewritten, tuple(statements), hold)
+    return plan_of(state, rewritten, statements, hold)
 
 
 def _words(operation: SchemaOperation) -> str:

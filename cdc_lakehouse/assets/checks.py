@@ -31,16 +31,9 @@ from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
+from cdc_lakehouse.operate import state as of_lake
 from cdc_lakehouse.operate.signals import find_problems
-from cdc_lakehouse.operate.state import (
-    FeedState,
-    conservation,
-    cut_tables,
-    duplicate_keys,
-    duplicate_keys_written,
-    event_counts,
-    uncounted_lines,
-)
+from cdc_lakehouse.operate.state import FeedState
 from cdc_lakehouse.operate.verify import VerifyOptions, verify_feed
 from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -146,20 +139,20 @@ def _quarantined(state: FeedState, concerns: Callable[[Quarantined], bool]) -> F
 
 def _event_counts(state: FeedState) -> Found:
     """The table holds as many events as its segments gave, but for those that later ones have superseded."""
-    of_segments, in_table, superseded = event_counts(state)
+    of_segments, in_table, superseded = of_lake.event_counts(state)
     numbers = {"events_of_segments": of_segments, "events_in_table": in_table, "superseded_events_removed": superseded}
     return of_segments == in_table + superseded, numbers
 
 
 def _lines(state: FeedState) -> Found:
     """Every line of a decoded file and every record is an event, in the quarantine, or without a row for the feed."""
-    wrong = uncounted_lines(state.lake, state.feed.name)
+    wrong = of_lake.uncounted_lines(state.lake, state.feed.name)
     return not wrong, {"segments": len(wrong), "where": _where(wrong)}
 
 
 def _cut_rows(state: FeedState) -> Found:
     """Every table of the cut has the snapshot that the cut names, with as many rows as it says."""
-    tables = cut_tables(state.lake, state.feed)
+    tables = of_lake.cut_tables(state.lake, state.feed)
     wrong = [
         f"{row.database}.{row.table}: {plural(row.row_count, 'row')} in the cut, "
         + ("its snapshot is gone" if there is None else f"{there} in the snapshot")
@@ -317,8 +310,8 @@ def table_evaluations(
     """Evaluate the checks of the rows of a current-state table. With `of_batch` only keys that the last batch wrote are
     searched for duplicates, so that a large table is not read completely."""
     asset = keys.current_key(feed.name, name)
-    read, double, examples = duplicate_keys_written(table) if of_batch else duplicate_keys(table)
-    rows = conservation(table)
+    read, double, examples = of_lake.duplicate_keys_written(table) if of_batch else of_lake.duplicate_keys(table)
+    rows = of_lake.conservation(table)
     found = {"rows": read, "duplicate_keys": double, "examples": ", ".join(examples) or "none"}
     counted = {
         "rows_before": rows.before,

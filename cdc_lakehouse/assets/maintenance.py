@@ -18,7 +18,7 @@ from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.maintenance import RULES, Maintained, Maintenance
-from cdc_lakehouse.operate.state import TableHealth
+from cdc_lakehouse.operate.state import health_document
 
 _MAINTENANCE: Final = "Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs."
 _COMPACTION: Final = "Small files and deleted rows of current-state tables, rewritten where a table needs it."
@@ -56,11 +56,12 @@ def _on_schedule(
 
 def _metadata(done: Maintained) -> dict[str, Any]:
     """Return figures of each table before and after, and their sums."""
+    shown = ("files", "bytes", "delete_ratio", "snapshots")
     rows = [
         {
             "table": row.table,
-            **_numbers("before", row.before),
-            **_numbers("after", row.after or row.before),
+            **{f"{name}_before": health_document(row.before)[name] for name in shown},
+            **{f"{name}_after": health_document(row.after or row.before)[name] for name in shown},
             **{rule.name: row.counts[rule.name] for rule in RULES if rule.column is not None},
             "not_done": row.deferred or "",
         }
@@ -77,15 +78,6 @@ def _metadata(done: Maintained) -> dict[str, Any]:
     if rows:
         numbers["tables"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
     return numbers
-
-
-def _numbers(when: str, health: TableHealth) -> dict[str, Any]:
-    return {
-        f"files_{when}": health.files,
-        f"bytes_{when}": health.bytes,
-        f"delete_ratio_{when}": round(health.delete_ratio, 4),
-        f"snapshots_{when}": health.snapshots,
-    }
 
 
 # Delete old runs from the Dagster instance, with their events and their logs.

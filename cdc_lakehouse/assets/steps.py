@@ -60,15 +60,6 @@ def of_feed(feed: FeedConfig, part: str = "") -> Spec:
     return {"group_name": group, "owners": feed.owners, "tags": feed.tags}
 
 
-def _of_table(feed: FeedConfig, table: TableName) -> Spec:
-    database, name = table.database, table.table
-    return {
-        "group_name": feed.settings_of(database, name).group or of_feed(feed, _readable(database))["group_name"],
-        "owners": feed.owners_of(database, name),
-        "tags": feed.tags_of(database, name),
-    }
-
-
 def _readable(database: str) -> str:
     """Return a database's name without characters that a group's name cannot hold; so two can share a group."""
     return re.sub(r"\W", "_", database, flags=re.ASCII)
@@ -415,15 +406,18 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
             **of_feed(feed, _readable(database)),
         )
     for table in tables:
-        minutes = feed.settings_of(table.database, table.table).freshness_minutes
+        name = table.database, table.table
+        settings = feed.settings_of(*name)
         outputs[keys.output_name("current", table)] = dg.AssetOut(
             key=keys.current_key(feed.name, table),
             description=f"{as_markdown(str(table))}: one row a key, as of the published checkpoint.",
             kinds={"iceberg"},
             metadata=_stored(CurrentTables(lake, feed).identifier(table)),
-            freshness_policy=None if minutes is None else _within(minutes),
+            freshness_policy=None if settings.freshness_minutes is None else _within(settings.freshness_minutes),
             is_required=False,
-            **_of_table(feed, table),
+            group_name=settings.group or of_feed(feed, _readable(table.database))["group_name"],
+            owners=feed.owners_of(*name),
+            tags=feed.tags_of(*name),
         )
     outputs["checkpoint"] = dg.AssetOut(
         key=keys.checkpoint_key(feed.name),
@@ -494,14 +488,11 @@ def build_new_job(feed: FeedConfig, kind: Literal["new", "dates"] = "new") -> dg
     """Define the job that processes what is new, or as what a command's run of dates is recorded."""
     name = job_name(feed.name, kind)
 
-    def op_of(step: str, then: Any, **arguments: Any) -> Any:
-        return dg.op(name=f"{name}__{step}", pool=pool_of(feed), out=dg.Out(dg.Nothing), **arguments)(then)
+    def op_of(step: str, **arguments: Any) -> Any:
+        return dg.op(name=f"{name}__{step}", pool=pool_of(feed), out=dg.Out(dg.Nothing), **arguments)
 
-    def take(step: str) -> Any:
-        def log_results(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
-            log_step(context, lakehouse.steps(context, feed.name), step)
-
-        return log_results
+    def take(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
+        log_step(context, lakehouse.steps(context, feed.name), context.op_def.name.rpartition("__")[2])
 
     def apply(context: dg.OpExecutionContext, config: TableDecisions, lakehouse: Lakehouse) -> None:
         steps = lakehouse.steps(context, feed.name)
@@ -509,8 +500,8 @@ def build_new_job(feed: FeedConfig, kind: Literal["new", "dates"] = "new") -> dg
         log_step(context, steps, "apply")
 
     after = {"before": dg.In(dg.Nothing)}
-    land, decode = op_of("land", take("land")), op_of("decode", take("decode"), ins=after)
-    apply_op = op_of("apply", apply, ins=after)
+    land, decode = op_of("land")(take), op_of("decode", ins=after)(take)
+    apply_op = op_of("apply", ins=after)(apply)
 
     @dg.job(
         name=name,

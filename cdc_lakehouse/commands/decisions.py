@@ -19,14 +19,7 @@ import click
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.common import DONE, HELD, Asked, of_feeds, os_user, printable, say
 from cdc_lakehouse.config.reporting import plural
-from cdc_lakehouse.decoders.problems import (
-    BAD_SCHEMA_FILE,
-    BAD_TABLE_OF_DUMP,
-    EXPIRED_FILES,
-    MISSING_FILE,
-    UNREADABLE_DIRECTORY,
-    UNREADABLE_INDEX,
-)
+from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, State
@@ -38,12 +31,12 @@ _UNTIL_READ: Final = "its rows are missing from the tables until it can be decod
 _MISSING_INPUT: Final = {
     UNREADABLE_SEGMENT: _UNTIL_READ,
     UNKNOWN_COLUMNS: _UNTIL_READ,
-    UNREADABLE_INDEX: "rows may be missing from the tables: whether the last data file is there is not known",
-    MISSING_FILE: "its rows are missing from the tables until the file is there",
-    EXPIRED_FILES: "what the table's files of that time held, if there were any, is missing from it",
-    UNREADABLE_DIRECTORY: "the rows of all its files are missing from the tables until it can be listed",
-    BAD_SCHEMA_FILE: "its statement is not carried out, and a table with files of its version stays held",
-    BAD_TABLE_OF_DUMP: "rows of the dump are missing from the table",
+    problems.UNREADABLE_INDEX: "rows may be missing from the tables: whether the last data file is there is not known",
+    problems.MISSING_FILE: "its rows are missing from the tables until the file is there",
+    problems.EXPIRED_FILES: "what the table's files of that time held, if there were any, is missing from it",
+    problems.UNREADABLE_DIRECTORY: "the rows of all its files are missing from the tables until it can be listed",
+    problems.BAD_SCHEMA_FILE: "its statement is not carried out, and a table with files of its version stays held",
+    problems.BAD_TABLE_OF_DUMP: "rows of the dump are missing from the table",
 }
 """What it means to discard a row that stands for missing input, by error class."""
 

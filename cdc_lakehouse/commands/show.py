@@ -252,17 +252,17 @@ def _plan_text(plan: FeedPlan) -> str:
     if not plan.statements and not plan.tables:
         return "\n".join([*lines, "  no DDL is pending"])
     for pending in plan.statements:
-        waits = ", above the checkpoint" if pending.waits else ""
-        table = f"{pending.database}.{pending.table}" if pending.table else pending.database
-        when = f"{commit_time(pending.commit_ts):%Y-%m-%d %H:%M:%S}"
-        lines += ["", f"  {table}  {pending.effect}  {when}{waits}"]
-        lines.append(f"    {pending.statement or '(columns observed)'}")
-        lines += [f"      {line}" for line in pending.columns]
-        lines += [f"    note: {pending.note}"] if pending.note else []
-        lines += [f"    holds the table: {pending.hold}"] if pending.hold else []
+        waits = ", above the checkpoint" if pending["waits"] else ""
+        table = f"{pending['database']}.{pending['table']}" if pending["table"] else pending["database"]
+        when = f"{commit_time(pending['commit_ts']):%Y-%m-%d %H:%M:%S}"
+        lines += ["", f"  {table}  {pending['effect']}  {when}{waits}"]
+        lines.append(f"    {pending['statement'] or '(columns observed)'}")
+        lines += [f"      {line}" for line in pending["columns"]]
+        lines += [f"    note: {pending['note']}"] if pending["note"] else []
+        lines += [f"    holds the table: {pending['hold']}"] if pending["hold"] else []
     for each in plan.tables:
-        numbers = f"{plural(each.rows, 'row')}, {each.rewritten:,} to rewrite"
-        lines += ["", f"  {each.table} ({each.iceberg_table}): {numbers}"]
-        lines += [f"    {statement}" for statement in each.statements or ("nothing changes but rows",)]
-        lines += [] if each.hold is None else [f"    held: {each.hold}"]
+        numbers = f"{plural(each['rows'], 'row')}, {each['rewritten']:,} to rewrite"
+        lines += ["", f"  {each['table']} ({each['iceberg_table']}): {numbers}"]
+        lines += [f"    {statement}" for statement in each["statements"] or ["nothing changes but rows"]]
+        lines += [] if each["hold"] is None else [f"    held: {each['hold']}"]
     return "\n".join(lines)

@@ -10,22 +10,8 @@ from typing import Any, Final
 import click
 
 from cdc_lakehouse.changelog.positions import lag_seconds, utc_now
-from cdc_lakehouse.commands.common import (
-    DONE,
-    HELD,
-    UNREACHABLE,
-    Asked,
-    bad,
-    doubtful,
-    existing_home,
-    good,
-    grid,
-    may_have_pending_runs,
-    of_feeds,
-    problem_lines,
-    say,
-    short,
-)
+from cdc_lakehouse.commands import common
+from cdc_lakehouse.commands.common import DONE, HELD, UNREACHABLE, Asked, bad, of_feeds, say, short
 from cdc_lakehouse.config import ProblemKind
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
@@ -174,8 +160,8 @@ def _briefs(state: FeedState, *kinds: ProblemKind) -> list[str]:
 def failed_runs(feeds: Sequence[str]) -> FailedRuns:
     """Return the failed runs by feed. An unreadable instance is reported on stderr, and does not prevent the status of
     the lake."""
-    home = existing_home()
-    if home is None or not may_have_pending_runs(home):
+    home = common.existing_home()
+    if home is None or not common.may_have_pending_runs(home):
         return {}
     import dagster as dg  # noqa: PLC0415
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
@@ -236,7 +222,7 @@ def _attention(status: dict[str, Any]) -> list[str]:
 
 def _text(status: dict[str, Any], *, files: bool) -> str:
     lines = [
-        *(_attention(status) or [good(f"feed {status['feed']}: all is well")]),
+        *(_attention(status) or [common.good(f"feed {status['feed']}: all is well")]),
         f"  source     {_source(status)}",
         f"  published  {_moment(status['published_checkpoint_ts'], status['published_lag_seconds'])}",
     ]
@@ -269,11 +255,11 @@ def _text(status: dict[str, Any], *, files: bool) -> str:
         lines.append(f"             {OPTION_CONFLICT_ADVICE}")
     if status["tables"]:
         header = ["table", "rows", "behind", *(["files", "KiB a file", "deleted", "compacted"] if files else [])]
-        rows = grid(header, [_table_row(table)[: len(header)] for table in status["tables"]])
+        rows = common.grid(header, [_table_row(table)[: len(header)] for table in status["tables"]])
         lines += ["", *rows[:2]]
         for line, table in zip(rows[2:], status["tables"], strict=True):
-            lines.append(bad(line) if table["held"] is not None else doubtful(line) if table["late"] else line)
-    problems = problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
+            lines.append(bad(line) if table["held"] is not None else common.doubtful(line) if table["late"] else line)
+    problems = common.problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
     return "\n".join([*lines, *problems])
 
 

@@ -5,25 +5,12 @@ from __future__ import annotations
 import functools
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.commands.common import (
-    BAD_INPUT,
-    DONE,
-    HELD,
-    Asked,
-    ProgressLine,
-    Shown,
-    grid,
-    of_feeds,
-    os_user,
-    print_json,
-    progress_options,
-    say,
-)
+from cdc_lakehouse.commands import common
+from cdc_lakehouse.commands.common import BAD_INPUT, DONE, HELD, Asked, Shown, grid, of_feeds, os_user, say
 from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConfigurationError
@@ -31,6 +18,8 @@ from cdc_lakehouse.operate import verify
 from cdc_lakehouse.operate.verify import Values, VerifyOptions, VerifyResult
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 
+_Repair = tuple[Sequence[TableRepair], dict[str, str], bool]
+"""What was repaired, why other tables were not, and whether no table is left that differs or could not be checked."""
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
 _WIDTH: Final = 60
 _FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "different_buckets", "missing", "extra",
@@ -51,7 +40,7 @@ _FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "di
 @click.option("--rows", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Keys shown of each table.")
 @click.option("--repair", "repairs", is_flag=True, help="Repair differing rows, and make a pass.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
-@progress_options
+@common.progress_options
 @of_feeds()
 def command(
     asked: Asked, tables: tuple[str, ...], attempts: int, pause: float, rows: int, repairs: bool, yes: bool,
@@ -70,7 +59,7 @@ def command(
     if yes and not repairs:
         raise click.UsageError("--yes goes with --repair")
     options = VerifyOptions(attempts, pause, verify.MOST_KEYS if repairs else rows)
-    with ProgressLine(progress):
+    with common.ProgressLine(progress):
         results = [
             verify.verify_feed(functools.partial(FeedRun, feed, asked.lake), feed.verify, tables, options)
             for feed in asked.feeds
@@ -87,61 +76,45 @@ def command(
         say("\n\n".join(_text(result, rows) for result in results))
     repaired = {result.feed: _repair(asked, result, ask=not yes, progress=progress) for result in results if repairs}
     if asked.as_json:
-        print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
+        common.print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
     else:
-        for name, repair in repaired.items():
+        for name, (done, refused, _) in repaired.items():
             counts = {"I": "inserted", "U": "updated", "D": "deleted"}
             lines = [
                 f"  repaired {each.name} at {each.checkpoint_ts}: "
                 + ", ".join(f"{each.count(op)} {word}" for op, word in counts.items())
-                for each in repair.tables
+                for each in done
             ]
-            lines += [f"  not repaired: {table}: {why}" for table, why in repair.refused.items()]
+            lines += [f"  not repaired: {table}: {why}" for table, why in refused.items()]
             say("\n".join(["", f"feed {name}:", *(lines or ["  nothing to repair"])]))
-    found = {
-        "equal" if result.feed in repaired and repaired[result.feed].is_whole else result.result for result in results
-    }
+    found = {"equal" if result.feed in repaired and repaired[result.feed][2] else result.result for result in results}
     return next(_CODES[each] for each in ("different", "unchecked", "equal") if each in found)
-
-
-@dataclass
-class _Repair:
-    """The repair of one feed: the repaired tables, the tables that were not repaired, with the reasons, and whether no
-    table is left that differs or could not be checked."""
-
-    tables: Sequence[TableRepair] = ()
-    refused: dict[str, str] = field(default_factory=dict[str, str])
-    is_whole: bool = False
 
 
 def _repair(asked: Asked, result: VerifyResult, *, ask: bool, progress: Shown) -> _Repair:
     """Repair the differing tables of a feed, as far as possible."""
-    feed, done = asked.config.feed(result.feed), _Repair()
+    feed, run = asked.config.feed(result.feed), FeedRun(asked.config.feed(result.feed), asked.lake)
     planned: list[TableRepair] = []
-    run = FeedRun(feed, asked.lake)
+    refused: dict[str, str] = {}
     for table in result.tables:
         if table.result == "different":
             try:
                 planned.append(verify.plan_repair(run, table, f"{os_user()}@{socket.gethostname()}"))
             except CdcError as error:
-                done.refused[str(table.name)] = str(error)
+                refused[str(table.name)] = str(error)
     if not planned:
-        return done
+        return (), refused, False
     keys = sum(len(each.rows) for each in planned)
     question = f"Write {plural(keys, 'row')} of the source into {', '.join(str(each.name) for each in planned)}?"
     if ask and not click.confirm(question, err=True):
-        done.refused |= {str(each.name): "not confirmed" for each in planned}
-        return done
+        return (), refused | {str(each.name): "not confirmed" for each in planned}, False
     made = repair(asked.config, feed, planned, progress=progress)
     if made.error is not None:
-        done.refused |= {str(each.name): made.error for each in planned}
-        return done
+        return (), refused | {str(each.name): made.error for each in planned}, False
     held = FeedRun(feed, asked.lake).last_cut.held_incarnations
-    done.refused |= {str(e.name): "written, and the table is held" for e in planned if e.incarnation in held}
-    done.tables = planned
+    refused |= {str(e.name): "written, and the table is held" for e in planned if e.incarnation in held}
     left = any(table.result == "unchecked" for table in result.tables)
-    done.is_whole = not (done.refused or left or result.held or result.error)
-    return done
+    return planned, refused, not (refused or left or result.held or result.error)
 
 
 def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
@@ -155,9 +128,9 @@ def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[s
                     "database": each.name.database, "table": each.name.table, "checkpoint_ts": each.checkpoint_ts,
                     "inserted": each.count("I"), "updated": each.count("U"), "deleted": each.count("D"),
                 }
-                for each in repair.tables
+                for each in repair[0]
             ],
-            "not_repaired": repair.refused,
+            "not_repaired": repair[1],
         }  # fmt: skip
     return {
         **document,
