@@ -7,6 +7,7 @@ do.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar, Final
 
 _PLACES: Final = ("feed", "table", "segment", "line")
@@ -24,21 +25,11 @@ class CdcError(Exception):
     """Stays the same when the text changes. docs/reference/errors.md has an anchor for each."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        feed: str | None = None,
-        table: str | None = None,
-        segment: str | None = None,
-        line: int | None = None,
-        advice: str | None = None,
-    ) -> None:
+        self, message: str, *, feed: str | None = None, table: str | None = None, segment: str | None = None,
+        line: int | None = None, advice: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(message)
-        self.message = message
-        self.feed = feed
-        self.table = table
-        self.segment = segment
-        self.line = line
+        self.message, self.feed, self.table, self.segment, self.line = message, feed, table, segment, line
         self.advice = self.default_advice if advice is None else advice
 
     def __str__(self) -> str:
@@ -61,11 +52,7 @@ class CdcError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process boundaries (Spark's Python workers, Dagster's steps): keyword arguments must survive.
         places = {name: value for name, value in vars(self).items() if name not in ("message", "__notes__")}
-        return _rebuild, (type(self), self.message, places)
-
-
-def _rebuild(kind: type[CdcError], message: str, places: dict[str, Any]) -> CdcError:
-    return kind(message, **places)
+        return functools.partial(type(self), self.message, **places), ()
 
 
 def in_one_line(error: Exception) -> str:

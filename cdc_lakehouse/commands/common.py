@@ -53,8 +53,6 @@ _CODES: Final = {
 }  # fmt: skip
 _Options = ParamSpec("_Options")
 
-feed_option = click.option("--feed", "feed_name", help="Only this feed.")
-
 
 def exit_code(error: CdcError) -> int:
     """Return the exit code of a command that ended with the error."""
@@ -90,9 +88,9 @@ def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -
 class Asked:
     """What a command is asked for: all feeds of a configuration, or the one of `--feed`, and JSON or text."""
 
-    def __init__(self, config: LakehouseConfig, feed_name: str | None, *, as_json: bool) -> None:
+    def __init__(self, config: LakehouseConfig, feed_name: str | None, *, as_json: bool = False) -> None:
         self.config, self.as_json = config, as_json
-        self.feeds = chosen(config, feed_name)
+        self.feeds: Sequence[FeedConfig] = config.feeds if feed_name is None else [config.feed(feed_name)]
 
     @functools.cached_property
     def lake(self) -> Lake:
@@ -115,20 +113,19 @@ class Asked:
 
 
 def of_feeds(
-    json_help: str = "Print the result as JSON.",
+    json_help: str | None = "Print the result as JSON.",
 ) -> Callable[[Callable[Concatenate[Asked, ...], int]], Callable[..., NoReturn]]:
-    """Like `configured`, for a command about feeds: it has the options --feed and --json, and its first parameter is
-    what is asked for."""
+    """Like `configured`, for a command about feeds: it has the options --feed and --json (but for a help of None), and
+    its first parameter is what is asked for."""
 
     def decorate(command: Callable[Concatenate[Asked, ...], int]) -> Callable[..., NoReturn]:
-        @feed_option
-        @click.option("--json", "as_json", is_flag=True, help=json_help)
         @configured
         @functools.wraps(command)
-        def run(config: LakehouseConfig, feed_name: str | None, as_json: bool, **options: Any) -> int:
+        def run(config: LakehouseConfig, feed_name: str | None, as_json: bool = False, **options: Any) -> int:
             return command(Asked(config, feed_name, as_json=as_json), **options)
 
-        return run
+        with_json = run if json_help is None else click.option("--json", "as_json", is_flag=True, help=json_help)(run)
+        return click.option("--feed", "feed_name", help="Only this feed.")(with_json)
 
     return decorate
 
@@ -181,11 +178,6 @@ def os_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # The user of a container may have no name.
         return f"uid {os.getuid()}"
-
-
-def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
-    """Return all feeds, or the one with that name. Raises `ConfigurationError` when there is none."""
-    return config.feeds if name is None else [config.feed(name)]
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -15,8 +15,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
-from cdc_lakehouse.commands.common import DONE, chosen, configured, existing_home, feed_option, say
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.commands.common import DONE, Asked, existing_home, of_feeds, say
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.signals import SIGNALS
@@ -45,11 +45,10 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 
 
 @click.command()
-@feed_option
+@of_feeds(None)
 @click.option("--listen", metavar="HOST:PORT", help="Serve /metrics there until interrupted, such as 127.0.0.1:9464.")
 @click.option("--source/--no-source", "asks_source", default=True, help="Whether to ask the sources. [default: yes]")
-@configured
-def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, asks_source: bool) -> int:
+def command(asked: Asked, listen: str | None, asks_source: bool) -> int:
     """Print the state of the feeds for Prometheus, or serve it.
 
     Without --listen it is printed once, for the textfile collector of the node exporter. A source that does not answer
@@ -61,7 +60,6 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
       cdc-lakehouse metrics --feed shop
       cdc-lakehouse metrics --listen 127.0.0.1:9464
     """
-    feeds = chosen(config, feed_name)
     host, _, port = (listen or "").rpartition(":")
     if listen is not None and not (host and port.isdecimal() and int(port) <= 65535):
         raise click.BadParameter("is not of the form HOST:PORT, such as 127.0.0.1:9464", param_hint="--listen")
@@ -74,8 +72,7 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
             from cdc_lakehouse.assets.runs import last_runs  # noqa: PLC0415
 
             runs = functools.partial(last_runs, stack.enter_context(DagsterInstance.get()))
-        lake = Lake(config.lake, config.storage)
-        registry.register(_Feeds(lake, feeds, runs, asks_source=asks_source))
+        registry.register(_Feeds(asked.lake, asked.feeds, runs, asks_source=asks_source))
         if listen is None:
             click.echo(generate_latest(registry), nl=False)
             return DONE

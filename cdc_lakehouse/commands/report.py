@@ -25,14 +25,12 @@ import numpy as np
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.common import DONE, Asked, chosen, configured, feed_option, of_feeds, printable, say, short
+from cdc_lakehouse.commands.common import DONE, Asked, of_feeds, printable, say, short
 from cdc_lakehouse.commands.decisions import groups, place_of, resolution, since, table_of
 from cdc_lakehouse.commands.status import FailedRuns, failed_or_killed, failed_runs, last_run, of_job
-from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import CdcError, ConfigurationError
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, totals
@@ -121,9 +119,8 @@ def command(asked: Asked, out: Path) -> int:
     "--port", type=click.IntRange(0, 65535), default=3070, show_default=True, help="The port; 0: any free one."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on. There is no password.")
-@feed_option
-@configured
-def ui(config: LakehouseConfig, port: int, host: str, feed_name: str | None) -> int:
+@of_feeds(None)
+def ui(asked: Asked, port: int, host: str) -> int:
     """Serve the report as a status page, until it is interrupted. It refreshes every 30 seconds.
 
     \b
@@ -131,7 +128,7 @@ def ui(config: LakehouseConfig, port: int, host: str, feed_name: str | None) -> 
       cdc-lakehouse ui --port 3070
     """
     try:
-        server = ThreadingHTTPServer((host, port), page_handler(config, feed_name))
+        server = ThreadingHTTPServer((host, port), page_handler(asked))
     except OSError as error:
         raise ConfigurationError(
             f"cannot listen at {host}:{port}: {error.strerror}", advice="give another --host or --port"
@@ -143,18 +140,17 @@ def ui(config: LakehouseConfig, port: int, host: str, feed_name: str | None) -> 
     return DONE
 
 
-def page_handler(config: LakehouseConfig, feed_name: str | None) -> type[BaseHTTPRequestHandler]:
-    """Return the handler of a server that serves the page of all feeds, or of one. A page is kept for some seconds."""
-    feeds, lock, lake = chosen(config, feed_name), threading.Lock(), Lake(config.lake, config.storage)
-    made, known = list[tuple[float, int, bytes]](), KnownHealth()
+def page_handler(asked: Asked) -> type[BaseHTTPRequestHandler]:
+    """Return the handler of a server that serves the page of the feeds. A page is kept for some seconds."""
+    made, known, lock = list[tuple[float, int, bytes]](), KnownHealth(), threading.Lock()
 
     def current() -> tuple[int, bytes]:
         with lock:
             if not made or time.monotonic() - made[0][0] > _REFRESH_SECONDS / 2:
                 now = utc_now()
                 try:
-                    states = [FeedState(lake, feed, now, known_health=known) for feed in feeds]
-                    failed = failed_runs([feed.name for feed in feeds])
+                    states = [FeedState(asked.lake, feed, now, known_health=known) for feed in asked.feeds]
+                    failed = failed_runs([feed.name for feed in asked.feeds])
                     status, text = 200, page(states, failed, now, refreshes=True)
                 except CdcError as error:
                     status, text = 503, f"<!doctype html><meta charset=utf-8><p>{_text(error.coded)}</p>"

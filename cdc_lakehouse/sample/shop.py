@@ -235,7 +235,11 @@ class Shop:
         elif not rows or chance < 0.5:
             self._insert(name, rng, moment)
         elif name == CUSTOMERS and chance < 0.55:
-            self._renumber(rng.choice(rows))
+            # DELETE and INSERT with one commit-ts, in several tables.
+            customer, number = rng.choice(rows), self._next_id(CUSTOMERS)
+            for child, row in self._belonging(CUSTOMERS, customer):
+                self._replace(child, row, customer_id=number)
+            self._replace(CUSTOMERS, customer, id=number)
         else:
             columns = [each for each in self.definitions[name].columns if each.name in _VALUES and not each.primary_key]
             chosen = rng.sample(columns, min(2, len(columns)))
@@ -259,13 +263,6 @@ class Shop:
         for child, each in self._belonging(name, row):
             self._delete(child, each)
         del self.content[name][self._key(name, row)]
-
-    def _renumber(self, customer: Row) -> None:
-        """Give a customer another key: DELETE and INSERT with one commit-ts, in several tables."""
-        number = self._next_id(CUSTOMERS)
-        for child, row in self._belonging(CUSTOMERS, customer):
-            self._replace(child, row, customer_id=number)
-        self._replace(CUSTOMERS, customer, id=number)
 
     def _replace(self, name: str, row: Row, /, **values: str | None) -> None:
         """Change columns of a row. With another key it is deleted and inserted."""

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from cdc_lakehouse.changelog.positions import utc_now
+from cdc_lakehouse.commands.common import Asked
 from cdc_lakehouse.commands.report import page_handler
 from tests.kit.lakes import TestLake
 from tests.kit.scripted_lake import Rejected, before, create, drop, land, publish, quarantine, rename, segment
@@ -36,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def served(lake: TestLake) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), page_handler(lake.config, None)) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), page_handler(Asked(lake.config, None))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
