@@ -237,18 +237,9 @@ SHELL = ("", "bash")
 
 def blocks(page: Path, *languages: str) -> list[str]:
     """The contents of the fenced blocks of a page in these languages; "" is none."""
-    return [text for _, text in blocks_after(page, *languages)]
-
-
-def blocks_after(page: Path, *languages: str) -> list[tuple[str, str]]:
-    """The same, with the paragraph before each."""
     text = page.read_text(encoding="utf-8")
     found = re.finditer(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
-    return [
-        (text[: each.start()].rstrip().rpartition("\n\n")[2], textwrap.dedent(each[3]))
-        for each in found
-        if each[2] in languages
-    ]
+    return [textwrap.dedent(each[3]) for each in found if each[2] in languages]
 
 
 def test_every_package_that_is_declared_has_a_reason() -> None:

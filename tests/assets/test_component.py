@@ -22,13 +22,10 @@ from tests.kit.dagster_feed import keys
 from tests.kit.scripted_lake import create_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "dagster-project.md"
-FEED = {
-    "name": "shop",
-    "source": {
-        "type": "storage_sink", "uri": "./sink", "protocol": "canal-json", "date_separator": "day", "time_zone": "UTC",
-    },
-    "start_date": "2026-11-01",
+SOURCE = {
+    "type": "storage_sink", "uri": "./sink", "protocol": "canal-json", "date_separator": "day", "time_zone": "UTC",
 }  # fmt: skip
+FEED = {"name": "shop", "source": SOURCE, "start_date": "2026-11-01"}
 LAKE = {"warehouse": "./lake", "catalog": {"type": "sql", "uri": "sqlite:///./catalog.db"}}
 
 
@@ -132,14 +129,8 @@ SCHEMA: Any = jsonschema.Draft202012Validator(Component.model().model_json_schem
         ({"lake": LAKE}, ["'feed' is a dependency of 'lake'"]),
         ({"configs": "x"}, ["'configs' was unexpected"]),
         ({"lake": LAKE, "feed": {**FEED, "freshness": 5}}, ["'freshness' was unexpected"]),
-        (
-            {"lake": LAKE, "feed": {**FEED, "source": {**FEED["source"], "protokol": "csv"}}},
-            ["'protokol' was unexpected"],
-        ),
-        (
-            {"lake": LAKE, "feed": {**FEED, "source": {"type": "kafka"}}},
-            ["'bootstrap_servers' is", "'format' is"],
-        ),
+        ({"lake": LAKE, "feed": {**FEED, "source": {**SOURCE, "protokol": "csv"}}}, ["'protokol' was unexpected"]),
+        ({"lake": LAKE, "feed": {**FEED, "source": {"type": "kafka"}}}, ["'bootstrap_servers' is", "'format' is"]),
     ],
 )
 def test_schema_of_the_component_says_each_fault(attributes: dict[str, Any], faults: list[str]) -> None:

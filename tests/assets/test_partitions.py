@@ -26,25 +26,15 @@ def feed(separator: str, start: str = "2026-05-17", zone: str = "UTC") -> FeedCo
     return FeedConfig.model_validate({"name": "f", "source": source, "start_date": start})
 
 
-def dates_of(feed: FeedConfig) -> list[str]:
-    definition = partitions_of(feed)
-    assert definition is not None
-    return list(definition.get_partition_keys(current_time=NOW))
-
-
-def test_source_without_dates_has_no_partitions() -> None:
-    assert partitions_of(feed("none")) is None
-    assert run_partitions(feed("none"), [], NOW) == []
-
-
 @pytest.mark.parametrize(
     ("separator", "first", "last"),
     [("year", "2026", "2026"), ("month", "2026-05", "2026-06"), ("day", "2026-05-17", "2026-06-30")],
 )
 def test_partitions_are_those_since_the_start_date(separator: str, first: str, last: str) -> None:
-    found = dates_of(feed(separator))
-    assert (found[0], found[-1]) == (first, last)
-    assert found == sorted(set(found))
+    definition = partitions_of(feed(separator))
+    assert definition is not None
+    found = list(definition.get_partition_keys(current_time=NOW))
+    assert (found[0], found[-1]) == (first, last) and found == sorted(set(found))
 
 
 SHANGHAI = "Asia/Shanghai"
@@ -70,7 +60,8 @@ def test_partitions_of_a_run_are_its_dates_or_the_current_one(
     assert run_partitions(feed(separator, zone=zone), dates, NOW) == wanted
 
 
-def test_start_date_in_the_future_is_refused() -> None:
+def test_source_without_dates_or_with_a_later_start_has_none() -> None:
+    assert partitions_of(feed("none")) is None and run_partitions(feed("none"), [], NOW) == []
     with pytest.raises(ConfigurationError, match="start_date of the feed f is in the future"):
         run_partitions(feed("day", "2999-01-01"), ["2026-06-01"], NOW)
 

@@ -4,6 +4,7 @@ own rows of them is in `tests/spark/test_dagster.py`."""
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -36,28 +37,14 @@ def schema_documents(sink: Path) -> list[dict[str, Any]]:
     return sorted(documents, key=lambda document: document["TableVersion"])
 
 
-class Clock:
-    """Each look at it is five seconds later; a pause lasts no time."""
-
-    def __init__(self, now: datetime.datetime = LATER) -> None:
-        self.now = now
-        self.pauses: list[float] = []
-
-    def __call__(self) -> datetime.datetime:
-        self.now += datetime.timedelta(seconds=5)
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-
-
 def write(sink: Path, transactions: int = 60, seed: int = 1) -> int:
     return write_history(sink, start=START, end=END, transactions=transactions, seed=seed)
 
 
-def go_on(sink: Path, batches: int, clock: Clock | None = None) -> list[int]:
-    clock = clock or Clock()
-    return list(follow(sink, pause_seconds=5, batches=batches, clock=clock, sleep=clock.sleep))
+def go_on(sink: Path, batches: int, after: int = 0) -> list[int]:
+    """Each look at the clock is five seconds later; a pause lasts no time."""
+    moments = (LATER + datetime.timedelta(seconds=5 * n) for n in itertools.count(after))
+    return list(follow(sink, pause_seconds=5, batches=batches, clock=lambda: next(moments), sleep=lambda _: None))
 
 
 def dates(sink: Path) -> Counter[str]:
@@ -83,15 +70,6 @@ def test_every_date_has_files(days: int, hours: float, tmp_path: Path) -> None:
     assert set(dates(tmp_path / "sink")) == {f"{start + datetime.timedelta(days=day):%Y-%m-%d}" for day in range(days)}
 
 
-def test_following_writes_the_sink_and_a_state_beside_it(tmp_path: Path) -> None:
-    sink = tmp_path / "sink"
-    write(sink)
-    go_on(sink, 2)
-    assert state_path(sink) == tmp_path / "sink.state.json"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["sink", "sink.state.json"]
-    assert sorted(path.name for path in sink.iterdir()) == ["metadata", "shop"]
-
-
 def test_everything_happens(sink: Path) -> None:
     types = Counter(document["Type"] for document in schema_documents(sink))
     assert types == {1: 1, 3: 4, 5: 2, 7: 1, 12: 2, 11: 1, 6: 1, 14: 1}
@@ -106,20 +84,16 @@ def test_everything_happens(sink: Path) -> None:
     assert any({("customers", "DELETE"), ("customers", "INSERT")} <= parts for parts in transactions.values())
 
 
-def test_the_seed_decides_everything(tmp_path: Path) -> None:
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        write(tmp_path / name, seed=seed)
-    a, b, c = (contents(tmp_path / name) for name in "abc")
-    assert a == b and a != c
-
-
-def test_another_process_goes_on(tmp_path: Path) -> None:
-    once, twice = tmp_path / "once", tmp_path / "twice"
-    for sink in (once, twice):
-        write(sink)
-    clock = Clock()
-    assert go_on(once, 6) == go_on(twice, 2, clock) + go_on(twice, 4, clock)
-    assert contents(once) == contents(twice)
+def test_seed_decides_all_and_another_process_goes_on(tmp_path: Path) -> None:
+    once, twice, other = (tmp_path / name for name in ("once", "twice", "other"))
+    for sink, seed in ((once, 1), (twice, 1), (other, 2)):
+        write(sink, seed=seed)
+    assert go_on(once, 6) == go_on(twice, 2) + go_on(twice, 4, after=2)
+    go_on(other, 6)
+    assert contents(once) == contents(twice) != contents(other)
+    names = {"once", "twice", "other"}
+    assert {path.name for path in tmp_path.iterdir()} == names | {f"{name}.state.json" for name in names}
+    assert sorted(path.name for path in once.iterdir()) == ["metadata", "shop"]
 
 
 def test_a_shop_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +106,7 @@ def test_a_shop_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> No
     assert sizes["customers"] > 20 and max(sizes.values()) <= 31
 
 
-def test_a_history_needs_an_empty_directory_without_a_state_of_another_and_time(tmp_path: Path) -> None:
+def test_history_needs_an_empty_place_and_time_and_is_followed(tmp_path: Path) -> None:
     (tmp_path / "metadata").touch()
     with pytest.raises(SourceError, match="not empty"):
         write(tmp_path)
@@ -141,8 +115,5 @@ def test_a_history_needs_an_empty_directory_without_a_state_of_another_and_time(
         write(tmp_path / "sink")
     with pytest.raises(ConfigurationError, match="not before"):
         write_history(Path("nowhere"), start=END, end=START, transactions=1)
-
-
-def test_following_needs_a_history(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="write its history first"):
         next(follow(tmp_path, pause_seconds=1))
