@@ -56,8 +56,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
         _STEPS.pop(context.run.run_id if context.run else "", None)
 
     def steps(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: str) -> Steps:
-        """Return the run's steps: one object for all ops of a run, which share a process. Raises
-        `ConcurrentRunError`."""
+        """Return the steps of a run, whose ops share a process. Raises `ConcurrentRunError`."""
         run_id = context.run.run_id
         if run_id not in _STEPS:
             config = configuration_of(feed)

@@ -77,8 +77,7 @@ class LoadedTables:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision of a tick: a run with `run_key`, or none, with a reason. `attempt` counts earlier runs that
-    failed."""
+    """The decision of a tick: a run with `run_key`, or none, and why. `attempt` counts earlier runs that failed."""
 
     run_key: str | None
     reason: str

@@ -138,9 +138,8 @@ _COMMAND: Final = re.compile(r"DELIMITER[ \t]++(\S++)[^\n]*+(?:\n|\Z)", re.IGNOR
 
 
 def _split(script: str) -> Iterator[tuple[str, int, int]]:
-    """Yield all statements in order, without their delimiters, empty ones and comments between them, each with its line
-    and column from 1. Text that is not closed extends to the end of the script: the parser says what is wrong with
-    it."""
+    """Yield all statements in order, without delimiters, empty ones and comments between them, each with its line and
+    column from 1. Text that is not closed extends to the end of the script: the parser says what is wrong with it."""
     scan, delimiter, opened = SCANNERS[True].match, ";", 0
     position, start, end, line, counted = 0, -1, 0, 1, 0
     while position < len(script):

@@ -27,7 +27,7 @@ from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import DONE, Asked, of_feeds, printable, say, short
 from cdc_lakehouse.commands.decisions import groups, place_of, resolution, since, table_of
-from cdc_lakehouse.commands.status import FailedRuns, failed_or_killed, failed_runs, last_run, of_job
+from cdc_lakehouse.commands.status import failed_or_killed, failed_runs, last_run, of_job
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import CdcError, ConfigurationError
@@ -105,12 +105,10 @@ def command(asked: Asked, out: Path) -> int:
     Example:
       cdc-lakehouse report --feed shop --out report.html
     """
-    now, names = utc_now(), [feed.name for feed in asked.feeds]
-    states = [FeedState(asked.lake, feed, now) for feed in asked.feeds]
-    failed = failed_runs(names)
+    document = _page(asked)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(states, failed, now), encoding="utf-8")
-    asked.answer({"wrote": str(out), "feeds": names}, f"wrote {out}")
+    out.write_text(document, encoding="utf-8")
+    asked.answer({"wrote": str(out), "feeds": [feed.name for feed in asked.feeds]}, f"wrote {out}")
     return DONE
 
 
@@ -147,11 +145,8 @@ def page_handler(asked: Asked) -> type[BaseHTTPRequestHandler]:
     def current() -> tuple[int, bytes]:
         with lock:
             if not made or time.monotonic() - made[0][0] > _REFRESH_SECONDS / 2:
-                now = utc_now()
                 try:
-                    states = [FeedState(asked.lake, feed, now, known_health=known) for feed in asked.feeds]
-                    failed = failed_runs([feed.name for feed in asked.feeds])
-                    status, text = 200, page(states, failed, now, refreshes=True)
+                    status, text = 200, _page(asked, known, refreshes=True)
                 except CdcError as error:
                     status, text = 503, f"<!doctype html><meta charset=utf-8><p>{_text(error.coded)}</p>"
                 made[:] = [(time.monotonic(), status, text.encode())]
@@ -171,8 +166,11 @@ def page_handler(asked: Asked) -> type[BaseHTTPRequestHandler]:
     return Page
 
 
-def page(states: Sequence[FeedState], failed: FailedRuns, now: datetime.datetime, *, refreshes: bool = False) -> str:
+def _page(asked: Asked, known: KnownHealth | None = None, *, refreshes: bool = False) -> str:
     """Return the document; one that `refreshes` is loaded again by the browser."""
+    now = utc_now()
+    states = [FeedState(asked.lake, feed, now, known_health=known) for feed in asked.feeds]
+    failed = failed_runs([feed.name for feed in asked.feeds])
     refresh = f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">' if refreshes else ""
     links = " · ".join(f'<a href="#feed-{n}">{_text(state.feed.name)}</a>' for n, state in enumerate(states))
     body = "".join(_feed(state, failed.get(state.feed.name, []), number) for number, state in enumerate(states))

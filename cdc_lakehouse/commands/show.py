@@ -108,8 +108,7 @@ def command(
 
 
 def find_tables(asked: Asked, table: str | None, as_of: AsOf, *, last_good: bool = False) -> list[ReadableTable]:
-    """Return the published tables of the feeds, or those of that name. Raises `ConfigurationError` when there are
-    none."""
+    """Return the published tables of the feeds, or those of that name. Raises `ConfigurationError` without any."""
     found = [each for run in asked.runs for each in readable_tables(run, as_of, last_good=last_good)]
     wanted = [each for each in found if table in (None, str(each.name))]
     if not wanted:

@@ -23,7 +23,6 @@ from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, health_document
 from cdc_lakehouse.pipeline.progress import ReadingProgress, reading_of, time_span
 
-FailedRuns = dict[str, list[dict[str, Any]]]
 _LONGEST_BEAT_SECONDS: Final = 300
 """How old the heartbeat of Dagster's daemon is at most while it runs."""
 
@@ -157,9 +156,8 @@ def _briefs(state: FeedState, *kinds: ProblemKind) -> list[str]:
     return list(dict.fromkeys(problem.brief for problem in find_problems(state, *kinds)))
 
 
-def failed_runs(feeds: Sequence[str]) -> FailedRuns:
-    """Return the failed runs by feed. An unreadable instance is reported on stderr, and does not prevent the status of
-    the lake."""
+def failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the failed runs by feed. An unreadable instance is reported on stderr, beside the status of the lake."""
     home = common.existing_home()
     if home is None or not common.may_have_pending_runs(home):
         return {}
@@ -167,6 +165,9 @@ def failed_runs(feeds: Sequence[str]) -> FailedRuns:
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
     from cdc_lakehouse.assets.runs import last_runs  # noqa: PLC0415
+
+    def iso(seconds: float) -> str:
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
     try:
         with dg.DagsterInstance.get() as instance:
@@ -177,9 +178,9 @@ def failed_runs(feeds: Sequence[str]) -> FailedRuns:
                     {
                         "run": run.run_id,
                         "job": run.job or None,
-                        "ended_at": _iso(run.ended_at),
+                        "ended_at": iso(run.ended_at),
                         "error": run.error,
-                        "next_try_at": _iso(run.next_try_at) if has_sensor and run.next_try_at else None,
+                        "next_try_at": iso(run.next_try_at) if has_sensor and run.next_try_at else None,
                     }
                     for run in last_runs(instance, feed)
                     if run.error is not None
@@ -190,10 +191,6 @@ def failed_runs(feeds: Sequence[str]) -> FailedRuns:
         reason = str(error).strip().partition("\n")[0]
         say(f"cdc-lakehouse: the Dagster instance of {home} cannot be read: {reason}", err=True)
         return {}
-
-
-def _iso(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
 def last_run(state: FeedState, failed: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

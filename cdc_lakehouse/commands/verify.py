@@ -118,8 +118,7 @@ def _repair(asked: Asked, result: VerifyResult, *, ask: bool, progress: Shown) -
 
 
 def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
-    """Return a result as JSON. Binary values are hexadecimal digits, all others texts. `repair` is present with
-    --repair."""
+    """Return a result as JSON, with `repair` where there was one. Binary values are hexadecimal, others are texts."""
     document: dict[str, Any] = {}
     if repair is not None:
         document["repair"] = {
