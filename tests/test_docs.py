@@ -29,7 +29,7 @@ PATH = re.compile(rf"(?<![\w/.<:*-])((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:{ENDINGS}))
 PACKAGES = {path.name for path in (ROOT / "cdc_lakehouse").iterdir() if path.is_dir()}
 
 
-def pages() -> list[pytest.param]:
+def pages() -> list[Any]:
     return [pytest.param(page.read_text(encoding="utf-8"), id=name(page)) for page in PAGES]
 
 
@@ -176,7 +176,8 @@ def test_every_block_says_what_it_is_and_stands_where_every_reader_of_markdown_s
 
 
 LAKE = {"warehouse": "./lake", "catalog": {"type": "sql", "uri": "sqlite:///lake.db"}}
-FEED = {"name": "shop", "start_date": "2026-11-01", "source": {"type": "storage_sink", "uri": "/d", "protocol": "csv"}}
+SINK = {"type": "storage_sink", "uri": "/d", "protocol": "csv"}
+FEED: dict[str, Any] = {"name": "shop", "start_date": "2026-11-01", "source": SINK}
 CSV = {"include-commit-ts": True}
 
 

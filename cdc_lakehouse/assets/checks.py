@@ -216,7 +216,7 @@ def _labels(state: FeedState) -> Found:
 def _cascades(state: FeedState) -> Found:
     """No table has a foreign key whose actions change its rows, which MySQL before 9.6 and MariaDB do not log."""
     tables = sorted(
-        f"{life.last.name}: {key.name.removeprefix('_')} {key.actions}"
+        f"{life.last.name}: {(key.name or '').removeprefix('_')} {key.actions}"
         for life in state.history.incarnations().values()
         for key in life.last.foreign_keys
         if key.actions is not None and life.dropped_ts is None and is_taken(state.feed.tables, life)
