@@ -184,7 +184,7 @@ CSV = {"include-commit-ts": True}
 def configuration(block: str) -> dict[str, Any] | None:
     """What a block shows of lakehouse.yaml, with what it leaves out put in; None where it shows something else."""
     # All as text: YAML of old reads the key `on` as true.
-    shown = yaml.load(textwrap.dedent(block), Loader=yaml.BaseLoader)
+    shown: Any = yaml.load(textwrap.dedent(block), Loader=yaml.BaseLoader)
     if not isinstance(shown, dict):
         return None
     shown = {"source": {**FEED["source"], **shown}} if "initial" in shown else shown
@@ -193,7 +193,7 @@ def configuration(block: str) -> dict[str, Any] | None:
         return None
     if not shown.keys() <= LakehouseConfig.model_fields.keys():
         shown = {"feeds": [shown]}
-    feeds = [{**FEED, **feed} for feed in shown.get("feeds", [{}])]
+    feeds: list[Any] = [{**FEED, **feed} for feed in shown.get("feeds", [{}])]
     for feed in feeds:
         feed["source"] = {"csv": CSV, **feed["source"]} if feed["source"].get("protocol") == "csv" else feed["source"]
     return {**shown, "lake": {**LAKE, **shown.get("lake", {})}, "feeds": feeds}
