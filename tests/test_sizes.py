@@ -13,19 +13,19 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (960, 5),
-    "cdc_lakehouse/assets": (2_337, 11),
+    "cdc_lakehouse/adopt": (935, 5),
+    "cdc_lakehouse/assets": (2_311, 11),
     "cdc_lakehouse/changelog": (5_192, 16),
-    "cdc_lakehouse/commands": (3_578, 14),
+    "cdc_lakehouse/commands": (3_507, 14),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (5_829, 20),
     "cdc_lakehouse/lake": (11_009, 31),
     "cdc_lakehouse/operate": (2_393, 8),
     "cdc_lakehouse/pipeline": (5_877, 17),
-    "cdc_lakehouse/sample": (666, 3),
+    "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_858, 28),
-    "cdc_lakehouse/*.py": (904, 5),
-    "tests": (34_191, 239),
+    "cdc_lakehouse/*.py": (891, 5),
+    "tests": (34_120, 239),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
