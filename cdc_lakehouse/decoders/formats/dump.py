@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,17 +137,26 @@ class DumpColumn:
 
     @classmethod
     def of(cls, name: str, of: ColumnType, context: DumpContext) -> Self:
-        numbered = of.name in LABELS and not context.labels
-        own_charset = of.charset if context.notation.own_charsets else None
+        numbered, notation = of.name in LABELS and not context.labels, context.notation
+        is_bytes = of.name in BLOBS or of.name in GEOMETRIES or of.name == "bit"
+        kind: Kind = "text"
+        if is_bytes:
+            kind = context.binary if of.name in BLOBS else "characters" if of.name in GEOMETRIES else "bit"
+        elif numbered:
+            kind = "enum" if of.name == "enum" else "set"
+        encoding: BinaryNotation = "raw"
+        if not isinstance(notation, InsertNotation):
+            encoded: dict[str, BinaryNotation] = {column.lower(): each for column, each in notation.encoded.items()}
+            encoding = encoded.get(name.lower(), notation.binary if is_bytes else "raw")
         return cls(
             name,
-            _kind(of, context),
-            _encoding(name, of, context),
+            kind,
+            encoding,
             of.name in _NUMBERS or of.name in TEMPORALS,
             # Of equal labels, which a server accepts with a warning, use the first.
             {label: place for place, label in reversed([*enumerate(of.elements)])} if numbered else {},
             (context.zone, context.feed_zone) if of.name == "timestamp" and context.zone != context.feed_zone else None,
-            own_charset or "utf8mb4",
+            (of.charset if notation.own_charsets else None) or "utf8mb4",
         )
 
     @property
@@ -160,7 +170,16 @@ class DumpColumn:
             raise CellError(problems.NOT_A_VALUE)
         if self.kind == "bit" and isinstance(cell, SqlNumber):
             return cell.decode()
-        value = self._decoded(cell)
+        value = cell
+        if self.encoding != "raw":
+            # MySQL's TO_BASE64 breaks lines.
+            digits = cell if self.encoding == "hex" else cell.translate(None, b" \t\r\n")
+            if self.encoding == "base64" and not _BASE64.fullmatch(digits):
+                raise CellError(problems.NOT_A_VALUE)
+            try:
+                value = binascii.unhexlify(digits) if self.encoding == "hex" else binascii.a2b_base64(digits)
+            except binascii.Error:
+                raise CellError(problems.NOT_A_VALUE) from None
         match self.kind:
             case "characters":
                 return value.decode("latin-1")
@@ -180,7 +199,18 @@ class DumpColumn:
         except mysql_types.CharsetError:
             kind = problems.NOT_UTF8 if self.charset in mysql_types.UTF8 else problems.NOT_IN_CHARSET
             raise CellError(kind) from None
-        return text if self.kind == "text" else self._label_number(text)
+        if self.kind == "text":
+            return text
+        if self.kind == "enum":
+            # The empty text is an ENUM's error value where no label is empty.
+            place = self.labels.get(text, -1 if text == "" else None)
+            if place is not None:
+                return str(place + 1)
+        else:
+            places = {self.labels.get(label) for label in text.split(",")} if text else set[int | None]()
+            if None not in places:
+                return str(sum(1 << place for place in places if place is not None))
+        raise CellError(problems.NOT_A_VALUE)
 
     def texts(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None = None) -> pa.Array:
         """Convert an array of bytes to texts; `cell`, if given, converts each value to a cell first. Raises CellError
@@ -207,55 +237,6 @@ class DumpColumn:
         if cell is not None:
             values = [None if value is None else cell(value) for value in values]
         return pa.array([None if value is None else self.text(value) for value in values], pa.string())
-
-    def _decoded(self, cell: bytes) -> bytes:
-        if self.encoding == "raw":
-            return cell
-        try:
-            if self.encoding == "hex":
-                return binascii.unhexlify(cell)
-            # MySQL's TO_BASE64 breaks lines.
-            digits = cell.translate(None, b" \t\r\n")
-            if _BASE64.fullmatch(digits):
-                return binascii.a2b_base64(digits)
-        except binascii.Error:
-            pass
-        raise CellError(problems.NOT_A_VALUE)
-
-    def _label_number(self, text: str) -> str:
-        if self.kind == "enum":
-            # The empty text is an ENUM's error value where no label is empty.
-            place = self.labels.get(text, -1 if text == "" else None)
-            if place is not None:
-                return str(place + 1)
-        elif text == "":
-            return "0"
-        else:
-            places = {self.labels.get(label) for label in text.split(",")}
-            if None not in places:
-                return str(sum(1 << place for place in places if place is not None))
-        raise CellError(problems.NOT_A_VALUE)
-
-
-def _kind(of: ColumnType, context: DumpContext) -> Kind:
-    if of.name in BLOBS:
-        return context.binary
-    if of.name in GEOMETRIES:
-        return "characters"
-    if of.name == "bit":
-        return "bit"
-    if context.labels:
-        return "text"
-    return "enum" if of.name == "enum" else "set" if of.name == "set" else "text"
-
-
-def _encoding(name: str, of: ColumnType, context: DumpContext) -> BinaryNotation:
-    notation = context.notation
-    if isinstance(notation, InsertNotation):
-        return "raw"
-    encoded: dict[str, BinaryNotation] = {column.lower(): each for column, each in notation.encoded.items()}
-    binary = of.name in BLOBS or of.name in GEOMETRIES or of.name == "bit"
-    return encoded.get(name.lower(), notation.binary if binary else "raw")
 
 
 class DumpTable:
@@ -437,7 +418,17 @@ class InsertRecordReader:
         if found := _NULL.match(content, at):
             return None, found.end()
         if found := _DIGITS.match(content, at):
-            return _octets(found, content)
+            quoted, bare, digits = found.groups()
+            end, size = found.end(), len(digits)
+            is_bits = (quoted or bare) in (b"b", b"B")
+            is_whole = not digits.strip(b"01") if is_bits else not (quoted and size % 2)
+            if not (quoted or digits) or (quoted and not content.startswith(b"'", end)) or not is_whole:
+                raise NotSoundError(end)
+            if is_bits:
+                octets = int(digits or b"0", 2).to_bytes((size + 7) // 8, "big")
+            else:
+                octets = binascii.unhexlify(b"0" * (size % 2) + digits)
+            return Octets(octets), end + bool(quoted)
         if found := _BINARY.match(content, at):
             return self._text(content, found.end())
         if found := _CONVERT.match(content, at):
@@ -465,21 +456,6 @@ class InsertRecordReader:
 def behind_space(content: bytes, at: int) -> int:
     found = _SPACE.match(content, at)
     return found.end() if found else at
-
-
-def _octets(found: re.Match[bytes], content: bytes) -> tuple[bytes, int]:
-    """Return the value of a literal, which was matched up to its last quote, and the position after it."""
-    quoted, bare, digits = found.groups()
-    end = found.end()
-    if quoted and not content.startswith(b"'", end):
-        raise NotSoundError(end)
-    if (quoted or bare) in (b"b", b"B"):
-        if digits.strip(b"01") or not (quoted or digits):
-            raise NotSoundError(end)
-        return Octets(int(digits or b"0", 2).to_bytes((len(digits) + 7) // 8, "big")), end + bool(quoted)
-    if (quoted and len(digits) % 2) or not (quoted or digits):
-        raise NotSoundError(end)
-    return Octets(binascii.unhexlify(b"0" * (len(digits) % 2) + digits)), end + bool(quoted)
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
@@ -578,7 +554,11 @@ def _cells(text: bytes, joint: bytes, width: int, backslash_escapes: bool) -> tu
         if BACKSLASH in text:
             raise NotUsualError
     array: Bytes = np.frombuffer(text, np.uint8).copy()
-    places = _outside(array)
+    quotes = np.flatnonzero(array == _QUOTE)
+    if len(quotes) % 2:
+        raise NotUsualError
+    # Outside strings, including their quotes; of a doubled quote, both.
+    places = _ranges(np.append(0, quotes[1::2]), np.append(quotes[0::2] + 1, len(array)))
     outside = array[places]
     if joints:
         between = outside == stand_in[0]
@@ -616,27 +596,15 @@ def _column(column: DumpColumn, cells: Any, literal: bytes) -> Any:
 
     def octets(cell: bytes) -> bytes:
         if literal and cell.startswith(literal):
-            return Octets(_digits(cell[1:]))
+            # A comma, which is no digit, may have ended the cell.
+            if len(cell) < 3 or not cell.endswith(b"'"):
+                raise NotUsualError
+            return Octets(binascii.unhexlify(cell[2:-1]))
         if column.kind == "bit":  # It may be a number, or text.
             raise NotUsualError
         return cell
 
     return column.texts(cells, octets)
-
-
-def _digits(quoted: bytes) -> bytes:
-    # A comma, which is no digit, may have ended the cell.
-    if len(quoted) < 2 or not quoted.endswith(b"'"):
-        raise NotUsualError
-    return binascii.unhexlify(quoted[1:-1])
-
-
-def _outside(text: Bytes) -> Positions:
-    """Return the positions outside strings, including their quotes. For a doubled quote, both quotes are included."""
-    quotes = np.flatnonzero(text == _QUOTE)
-    if len(quotes) % 2:
-        raise NotUsualError
-    return _ranges(np.append(0, quotes[1::2]), np.append(quotes[0::2] + 1, len(text)))
 
 
 def _ranges(starts: Positions, ends: Positions) -> Positions:
@@ -660,16 +628,13 @@ def _require_tuples(outside: bytes, gap: bytes) -> None:
         or not outside.count(b"NULL") * 2 == outside.count(b"N") * 2 == outside.count(b"L")
     ):
         raise NotUsualError
-    _require_numbers(np.frombuffer(outside, np.uint8))
-
-
-def _require_numbers(outside: Bytes) -> None:
-    """Check that a number has at most one point and one exponent, in this order; else raise NotUsualError."""
-    parts = np.flatnonzero((outside == ord(".")) | ((outside | _LOWER) == ord("e")))
+    # A number has at most one point and one exponent, in this order.
+    text: Bytes = np.frombuffer(outside, np.uint8)
+    parts = np.flatnonzero((text == ord(".")) | ((text | _LOWER) == ord("e")))
     if len(parts):
-        number = np.searchsorted(np.flatnonzero(outside == ord(",")), parts)
+        number = np.searchsorted(np.flatnonzero(text == ord(",")), parts)
         same = np.flatnonzero(number[1:] == number[:-1])
-        points = outside[parts] == ord(".")
+        points = text[parts] == ord(".")
         if not (points[same].all() and not points[same + 1].any()):
             raise NotUsualError
 
@@ -839,22 +804,6 @@ class InsertReader:
 
 # Both kinds of files.
 
-
-def _text_reader(context: DumpContext, notation: TextNotation) -> TextReader:
-    """Return the reader of delimited text. It raises SourceError for a header with other columns than the
-    notation's."""
-
-    def check_header(cells: Cells | None) -> None:
-        names = [(cell or b"").decode(errors="replace") for cell in cells or []]
-        if [name.lower() for name in names] != [name.lower() for name in notation.columns]:
-            raise context.other_columns("a file's header says", names, "the rows of the dump have", notation.columns)
-
-    table = DumpTable(context.own_names(notation.columns), context)
-    # A table without dumped columns has no header.
-    header = check_header if notation.header and notation.columns else None
-    return TextReader(Dialect.of_dump(notation), table, problems.NOT_A_DUMP_ROW, header)
-
-
 _PIECE: Final = 4 * 1024 * 1024
 """Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 
@@ -866,70 +815,53 @@ def decode_rows(
     `duckdb_sql.database`.
 
     `pieces` are the content's parts in order, cut anywhere. A few of them are held, or a record that is longer. `piece`
-    is the number of bytes that are read at a time. Raises SourceError for a file with other columns.
+    is the number of bytes that are read at a time. Raises SourceError for a file with other columns, or with a header
+    of other columns than the notation's.
     """
     notation = context.notation
-    is_text = isinstance(notation, TextNotation)
-    reader = _text_reader(context, notation) if is_text else InsertReader(context, notation)
-    events = _EventBuilder(connection, context, piece // 2)
-    for rows in read_rows(reader, pieces, piece):
-        yield from events.events(rows)
-    yield from events.rest()
+
+    def check_header(cells: Cells | None) -> None:
+        names = [(cell or b"").decode(errors="replace") for cell in cells or []]
+        if [name.lower() for name in names] != [name.lower() for name in notation.columns]:
+            raise context.other_columns("a file's header says", names, "the rows of the dump have", notation.columns)
+
+    if isinstance(notation, TextNotation):
+        table = DumpTable(context.own_names(notation.columns), context)
+        # A table without dumped columns has no header.
+        header = check_header if notation.header and notation.columns else None
+        reader = TextReader(Dialect.of_dump(notation), table, problems.NOT_A_DUMP_ROW, header)
+    else:
+        reader = InsertReader(context, notation)
+    columns: Sequence[DumpColumn] = ()
+    waiting, size, line = list[pa.RecordBatch](), 0, 1
+    for rows in itertools.chain(read_rows(reader, pieces, piece), [None]):
+        # Rows wait for more, as a statement may have few.
+        if waiting and (rows is None or rows.table.dump_columns != columns or size >= piece // 2):
+            batch, limit = pa.concat_batches(waiting), most_rows([column.name for column in columns])
+            for at in range(0, batch.num_rows, limit):
+                yield _events(connection, context.commit_ts, columns, batch.slice(at, limit), line + at)
+            waiting, size, line = [], 0, line + batch.num_rows
+        if rows is not None:
+            columns = rows.table.dump_columns
+            waiting.append(rows.batch)
+            size += rows.batch.nbytes
 
 
-class _EventBuilder:
-    def __init__(self, connection: Any, context: DumpContext, least: int) -> None:
-        """`least` is the number of bytes of rows that are collected before they become events."""
-        self._connection = connection
-        self._commit_ts = context.commit_ts
-        self._least = least
-        self._line = 1
-        self._columns: Sequence[DumpColumn] = ()
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-
-    def events(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Yield the events of the rows. Some wait for more rows, as a statement may have few."""
-        if rows.table.dump_columns != self._columns:
-            yield from self.rest()
-            self._columns = rows.table.dump_columns
-        self._waiting.append(rows.batch)
-        self._waiting_bytes += rows.batch.nbytes
-        if self._waiting_bytes >= self._least:
-            yield from self.rest()
-
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield the events of the rows that wait."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        if not waiting:
-            return
-        rows = pa.concat_batches(waiting)
-        limit = most_rows([column.name for column in self._columns])
-        for at in range(0, rows.num_rows, limit):
-            yield self._batch(rows.slice(at, limit))
-
-    def _batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        count = batch.num_rows
-        line = pa.array(np.arange(self._line, self._line + count))
-        self._line += count
-        problem, value = batch.column("problem"), batch.column("value")
-        events = [pa.repeat("R", count), pa.repeat(pa.scalar(self._commit_ts, pa.int64()), count)]
-        events += [pa.nulls(count, pa.string()), self._images(batch)]
-        if problem.null_count < count:
-            sound = problem.is_null()
-            events = [pc.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
-        columns = [line, *events, problem, value, batch.column("strict")]
-        return pa.RecordBatch.from_arrays(columns, schema=DECODED)
-
-    def _images(self, batch: pa.RecordBatch) -> pa.Array:
-        texts = [
-            batch.column(number) if column.zones is None else self._in_feed_zone(column, batch.column(number))
-            for number, column in enumerate(self._columns)
-        ]
-        return row_images([column.name for column in self._columns], texts, batch.num_rows)
-
-    def _in_feed_zone(self, column: DumpColumn, texts: pa.Array) -> pa.Array:
-        found = duckdb_sql.query(
-            self._connection, f"SELECT {column.expression('text')} FROM texts", texts=pa.table({"text": texts})
-        )
-        return found.column(0).combine_chunks()
+def _events(
+    connection: Any, commit_ts: int, columns: Sequence[DumpColumn], batch: pa.RecordBatch, line: int
+) -> pa.RecordBatch:
+    """Return the events of rows with these columns, the first of which is the one of that number in the file."""
+    count, texts = batch.num_rows, list[pa.Array]()
+    for column, of_rows in zip(columns, batch.columns, strict=False):
+        if column.zones is not None:
+            select, table = f"SELECT {column.expression('text')} FROM texts", pa.table({"text": of_rows})
+            of_rows = duckdb_sql.query(connection, select, texts=table).column(0).combine_chunks()
+        texts.append(of_rows)
+    problem, value = batch.column("problem"), batch.column("value")
+    events = [pa.repeat("R", count), pa.repeat(pa.scalar(commit_ts, pa.int64()), count), pa.nulls(count, pa.string())]
+    events.append(row_images([column.name for column in columns], texts, count))
+    if problem.null_count < count:
+        sound = problem.is_null()
+        events = [pc.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
+    lines = pa.array(np.arange(line, line + count))
+    return pa.RecordBatch.from_arrays([lines, *events, problem, value, batch.column("strict")], schema=DECODED)
