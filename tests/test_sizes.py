@@ -18,7 +18,7 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_192, 16),
     "cdc_lakehouse/commands": (3_507, 14),
     "cdc_lakehouse/config": (1_947, 7),
-    "cdc_lakehouse/decoders": (5_829, 20),
+    "cdc_lakehouse/decoders": (5_761, 20),
     "cdc_lakehouse/lake": (11_009, 31),
     "cdc_lakehouse/operate": (2_393, 8),
     "cdc_lakehouse/pipeline": (5_877, 17),
