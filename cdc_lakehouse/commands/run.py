@@ -443,10 +443,9 @@ class _Runner:
             steps = Steps(FeedRun(feed, self.lake, would_write, log=_RunLog(feed.name)))
             if may_have_pending_runs(self._home) or (last and not last.released):
                 return None
-            if steps.run.source.look_takes:
-                return None
-            if steps.run.source.poll(None).waiting:
-                self._start(feed, session=False)
+            if (source := steps.run.source).look_takes or source.poll(None).waiting:
+                if not source.look_takes and source.new_dates():
+                    self._start(feed, session=False)
                 return None
             _describe(result, steps)
             # An error of one table holds it, and comes no further. Another run may have begun meanwhile.

@@ -299,7 +299,7 @@ def test_a_run_whose_first_writes_are_of_threads_is_recorded_once(
     lake = lake_in(tmp_path, source={"archive": True})
     sink, runner = Sink(lake.sink, "t", checkpoint=10), _Runner(lake.config, progress="nothing")
     files = [sink.file("t", at=at) for at in range(1, 9)]
-    monkeypatch.setattr(_Runner, "_start_engine", lambda *_, **__: None)
+    monkeypatch.setattr(_Runner, "_start", lambda *_, **__: None)
     monkeypatch.setattr(Events, "ensure", lambda _: None)
     monkeypatch.setattr(Events, "writer", away)
     with monkeypatch.context() as patch:
