@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (935, 5),
     "cdc_lakehouse/assets": (2_311, 11),
     "cdc_lakehouse/changelog": (5_192, 16),
-    "cdc_lakehouse/commands": (3_507, 14),
+    "cdc_lakehouse/commands": (3_506, 14),
     "cdc_lakehouse/config": (1_947, 7),
     "cdc_lakehouse/decoders": (5_761, 20),
     "cdc_lakehouse/lake": (11_009, 31),
