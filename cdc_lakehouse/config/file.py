@@ -11,7 +11,7 @@ import ast
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
 
@@ -79,9 +79,16 @@ def read_mapping(path: Path, advice: str) -> dict[str, Any]:
         line = content.count(b"\n", 0, error.start) + 1
         problem = f"its bytes are not UTF-8, at line {line}"
     except ReaderError as error:
-        problem = _of_character(content.decode("utf-8-sig"), error)
+        text, place = content.decode("utf-8-sig"), error.position
+        line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
+        problem = f"the character U+{ord(text[place]):04X} is not allowed, at line {line}, column {column}"
     except yaml.MarkedYAMLError as error:
-        problem = _of_syntax(error)
+        # What was expected and found, where, and in which construct. The file's own text may be a secret.
+        problem = _in_words(error.problem or "it cannot be read")
+        if error.problem_mark is not None:
+            problem += f", at {_place(error.problem_mark)}"
+        if error.context is not None and error.context.startswith("while") and error.context_mark is not None:
+            problem += f", {_in_words(error.context)} that begins at {_place(error.context_mark)}"
     except yaml.YAMLError as error:
         problem = type(error).__name__
     else:
@@ -89,23 +96,6 @@ def read_mapping(path: Path, advice: str) -> dict[str, Any]:
             raise ConfigurationError(f"{path} holds no mapping", advice="it needs the keys lake and feeds")
         return cast("dict[str, Any]", document)
     raise ConfigurationError(f"{path} is not YAML: {problem}", advice="correct it there")
-
-
-def _of_character(text: str, error: ReaderError) -> str:
-    line = text.count("\n", 0, error.position) + 1
-    column = error.position - text.rfind("\n", 0, error.position)
-    return f"the character U+{ord(text[error.position]):04X} is not allowed, at line {line}, column {column}"
-
-
-def _of_syntax(error: yaml.MarkedYAMLError) -> str:
-    """Return what was expected and found, where, and in which construct. The file's own text is not shown: it may be a
-    secret."""
-    said = _in_words(error.problem or "it cannot be read")
-    if error.problem_mark is not None:
-        said += f", at {_place(error.problem_mark)}"
-    if error.context is not None and error.context.startswith("while") and error.context_mark is not None:
-        said += f", {_in_words(error.context)} that begins at {_place(error.context_mark)}"
-    return said
 
 
 def _place(mark: yaml.Mark) -> str:
@@ -256,7 +246,12 @@ def validate(
     environment = os.environ if environment is None else environment
     unset: list[Fault] = []
     resolved = _resolve(raw, (), unset, lambda found: resolve(found, environment, base))
-    faults, found = [*plain_secrets(raw), *unset], list(correct_types(resolved, raw, _typed_sections(resolved)))
+    faults = [*plain_secrets(raw), *unset]
+    found: list[Fault] = []
+    for key, below, union in (("feeds", ("source",), Source), ("alerts", (), AlertReceiver)):
+        listed = resolved.get(key)
+        count = len(cast("list[Any]", listed)) if isinstance(listed, list) else 0
+        found += correct_types(resolved, raw, (((key, number, *below), union) for number in range(count)))
     try:
         config = LakehouseConfig.model_validate(resolved, context=base)
     except ValidationError as error:
@@ -264,7 +259,10 @@ def validate(
     else:
         if not faults and not found:
             return config
-    faults += _not_about(faults, found)
+    for fault in found:
+        # None that can contain a secret in plain text, or that results from a variable that is not set.
+        if not fault.tells_value or all(each.place[: len(fault.place)] != fault.place for each in faults):
+            faults.append(fault)
     raise ConfigurationError("\n".join([f"{place} is not valid:", *(f"  {fault}" for fault in faults)]))
 
 
@@ -288,22 +286,6 @@ def _resolve(value: Any, place: Place, unset: list[Fault], stands_for: Callable[
             return match[0]
 
     return REFERENCE.sub(replace, value)
-
-
-def _typed_sections(document: dict[str, Any]) -> Iterator[tuple[Place, Any]]:
-    """Yield the places of sources and receivers with the union that each is of."""
-    for key, below, union in (("feeds", ("source",), Source), ("alerts", (), AlertReceiver)):
-        listed = document.get(key)
-        count = len(cast("list[Any]", listed)) if isinstance(listed, list) else 0
-        yield from (((key, number, *below), union) for number in range(count))
-
-
-def _not_about(known: list[Fault], faults: list[Fault]) -> Iterator[Fault]:
-    """Yield the faults that may be shown together with the known ones: none that can contain a secret in plain text, or
-    that results from a variable that is not set."""
-    for fault in faults:
-        if not fault.tells_value or all(each.place[: len(fault.place)] != fault.place for each in known):
-            yield fault
 
 
 # The JSON Schema of `lakehouse.yaml`, for completion and validation in editors.

@@ -82,25 +82,32 @@ def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mappi
     for error in errors:
         if error["type"].startswith("union_tag") or (error["type"] == "too_short" and error["loc"] in inner):
             continue  # The latter only because those that are there are not valid.
-        place = _place(error["loc"])
+        place = error["loc"]
+        # Without the kind of source or receiver that pydantic puts into it.
+        match place:
+            case ("alerts", number, _, *rest):
+                place = ("alerts", number, *rest)
+            case ("feeds", number, "source", _, *rest):
+                place = ("feeds", number, "source", *rest)
+            case _:
+                pass
         if error["type"] == "extra_forbidden":
-            known: Iterable[str] = _schema_at(model.model_json_schema(), error["loc"][:-1]).get("properties", {})
+            schema = model.model_json_schema()
+            node = _whole(schema, schema)
+            for step in error["loc"][:-1]:
+                if "discriminator" in node:
+                    below: Any = {"$ref": node["discriminator"]["mapping"][step]}
+                elif isinstance(step, int):
+                    below = node.get("items")
+                else:
+                    below = node.get("properties", {}).get(step) or node.get("additionalProperties")
+                node = _whole(schema, cast("dict[str, Any]", below) if isinstance(below, dict) else {})
+            known: Iterable[str] = node.get("properties", {})
             yield Fault(place, f"is not a key that is known here{guess(place[-1], known)}")
         elif error["type"] == "missing":
             yield Fault(place, "is missing")
         else:
             yield Fault(place, f"{_reason(error, _at(raw, place))}{_shown(raw, place)}", tells_value=True)
-
-
-def _place(location: Place) -> Place:
-    """Return the path of a key in the file, without the kind of source or receiver that pydantic puts into it."""
-    match location:
-        case ("alerts", number, _, *rest):
-            return ("alerts", number, *rest)
-        case ("feeds", number, "source", _, *rest):
-            return ("feeds", number, "source", *rest)
-        case _:
-            return location
 
 
 def _reason(error: ErrorDetails, given: object) -> str:
@@ -169,21 +176,6 @@ def _spelling(word: object) -> str:
     return str(word).lower().replace("-", "_")
 
 
-def _schema_at(schema: dict[str, Any], place: Place) -> dict[str, Any]:
-    """Return the JSON schema of a place. A place within a source includes the kind of source, as pydantic's places
-    do."""
-    node = _whole(schema, schema)
-    for step in place:
-        if "discriminator" in node:
-            below: Any = {"$ref": node["discriminator"]["mapping"][step]}
-        elif isinstance(step, int):
-            below = node.get("items")
-        else:
-            below = node.get("properties", {}).get(step) or node.get("additionalProperties")
-        node = _whole(schema, cast("dict[str, Any]", below) if isinstance(below, dict) else {})
-    return node
-
-
 def _whole(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
     """Resolve a section that is a reference, or a choice between a reference and null, to the schema it refers to."""
     for choice in node.get("anyOf", [node]):
@@ -203,11 +195,6 @@ _FILE_LIMIT: Final = 64 * 1024
 
 class UnresolvedReferenceError(Exception):
     """A reference names something that does not exist. The error's text says so, and contains no secret."""
-
-
-def without_references(text: str) -> str:
-    """Replace the references in a text by nothing, or by their defaults."""
-    return REFERENCE.sub(lambda found: found["default"] or "", text)
 
 
 def resolve(reference: re.Match[str], environment: Mapping[str, str], base: Path) -> str:
@@ -257,8 +244,16 @@ def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
     """Yield a fault for each secret in plain text at any depth of a document. The faults contain no secret."""
     if isinstance(value, dict):
         for key, item in cast("dict[Any, Any]", value).items():
-            below = (*place, str(key))
-            if _is_plain_secret(str(key), item):
+            key, below = str(key), (*place, str(key))
+            is_secret = False
+            if isinstance(item, str):
+                # A boolean setting about secrets is no secret.
+                reference = REFERENCE.fullmatch(item)
+                is_plain = item not in ("true", "false") and (reference is None or bool(reference["default"]))
+                is_secret = is_plain and _SECRET_KEY.search(key) is not None
+            elif isinstance(item, int | float) and not isinstance(item, bool):
+                is_secret = _SECRET_AT_END.search(key) is not None
+            if is_secret and not _NAMES_A_FILE.search(key):
                 advice = "write ${NAME} and set NAME in the environment"
                 yield Fault(below, f"holds a secret in plain text: {advice}")
             else:
@@ -267,7 +262,18 @@ def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
         for position, item in enumerate(cast("list[Any]", value)):
             yield from plain_secrets(item, (*place, position))
     elif isinstance(value, str):
-        yield from _in_text(value, place)
+        # Without references, but for their defaults.
+        plain = REFERENCE.sub(lambda found: found["default"] or "", value)
+        in_plain = any(pattern.search(plain) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
+        of_receiver = place[:1] == ("alerts",) and place[2:] == ("url",)
+        if of_receiver and all(found["default"] for found in REFERENCE.finditer(value)):
+            advice = "whoever knows it can post to it. Write ${NAME} and set NAME in the environment"
+            yield Fault(place, f"holds a secret in plain text: {advice}")
+        elif place[-2:] in (("source", "uri"), ("initial", "uri")) and (misplaced := misplaced_options(value)):
+            yield Fault(place, f"holds a secret in plain text, and {misplaced}" if in_plain else misplaced)
+        elif in_plain:
+            advice = "write ${NAME} in its place and set NAME in the environment"
+            yield Fault(place, f"holds a password in plain text: {advice}")
 
 
 def without_secrets(section: BaseModel) -> dict[str, Any]:
@@ -294,31 +300,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in cast("tuple[Any, ...]", value)]
     return value.isoformat() if isinstance(value, datetime.date) else value
-
-
-def _in_text(value: str, place: Place) -> Iterator[Fault]:
-    if (
-        place[:1] == ("alerts",)
-        and place[2:] == ("url",)
-        and all(found["default"] for found in REFERENCE.finditer(value))
-    ):
-        advice = "whoever knows it can post to it. Write ${NAME} and set NAME in the environment"
-        yield Fault(place, f"holds a secret in plain text: {advice}")
-        return
-    in_plain = any(pattern.search(without_references(value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
-    if place[-2:] in (("source", "uri"), ("initial", "uri")) and (misplaced := misplaced_options(value)) is not None:
-        yield Fault(place, f"holds a secret in plain text, and {misplaced}" if in_plain else misplaced)
-    elif in_plain:
-        advice = "write ${NAME} in its place and set NAME in the environment"
-        yield Fault(place, f"holds a password in plain text: {advice}")
-
-
-def _is_plain_secret(key: str, value: Any) -> bool:
-    if _NAMES_A_FILE.search(key):
-        return False
-    if isinstance(value, str):
-        # A boolean setting about secrets is no secret.
-        reference = REFERENCE.fullmatch(value)
-        is_plain = value not in ("true", "false") and (reference is None or bool(reference["default"]))
-        return is_plain and _SECRET_KEY.search(key) is not None
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))
