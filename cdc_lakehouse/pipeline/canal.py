@@ -15,7 +15,7 @@ from cdc_lakehouse.lake.tables.canal_records import EntryRecords, find_binlog_po
 from cdc_lakehouse.lake.tables.records import LandedBatch
 from cdc_lakehouse.pipeline.source import JoinPoint, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.pipeline.topics import RecordSource
-from cdc_lakehouse.sources.canal.client import BatchRounds, CanalClient
+from cdc_lakehouse.sources.canal.client import CanalClient, rounds
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, contradiction
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 
@@ -45,11 +45,9 @@ class CanalServer(RecordSource):
         records = EntryRecords(run.lake, run.feed, batch)
         try:
             with CanalClient(run.feed.canal, patience_seconds=_PATIENCE_SECONDS) as client:
-                taking = BatchRounds(client, run.feed.canal)
-                for taken in taking.rounds():
+                for taken in rounds(client, run.feed.canal):
                     new = records.append(taken)
                     run.log.info("landed %d entries of %d that came", new, len(taken.entries))
-                    taking.acknowledge(taken)
         except (SourceError, SourceUnreachableError) as error:
             if not records.batch.segments:
                 raise

@@ -34,7 +34,7 @@ class Landed:
         last = 0
         for number, start in enumerate(range(0, count, size), start=1):
             batch = self.entries[start : start + size]
-            EntryRecords(self.lake, FEED, number).append(Round(1, tuple(map(placed, batch)), (), drained=True))
+            EntryRecords(self.lake, FEED, number).append(Round(1, tuple(map(placed, batch)), ()))
             self.seeds[number] = last
             found = [list(commit_ts_of(batch[: end + 1], last)) for end in range(len(batch))]
             for before, after in itertools.pairwise([[], *found]):
@@ -102,5 +102,5 @@ def test_entry_without_a_time_is_sought_in_no_file_of_others(tmp_path: Path) -> 
         file.unlink()
     untimed = wire.Entry.FromString(landed.entries[60])
     untimed.header.ClearField("execute_time")
-    again = Round(1, (placed(untimed.SerializeToString()),), (), drained=True)
+    again = Round(1, (placed(untimed.SerializeToString()),), ())
     assert [EntryRecords(landed.lake, FEED, number).append(again) for number in (4, 5)] == [1, 0]

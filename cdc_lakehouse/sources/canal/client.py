@@ -506,67 +506,31 @@ class Round:
     connection: int
     entries: tuple[PlacedEntry, ...]
     batches: tuple[Batch, ...]
-    drained: bool
-    """Whether the server had no more entries when the round ended."""
 
 
-class BatchRounds:
-    """The rounds of a run. It ends when everything that existed at its start is read, or a limit of the source is
-    reached."""
+def rounds(client: CanalClient, source: CanalSource) -> Iterator[Round]:
+    """Yield the rounds of a run, in order, up to everything that existed at its start or a limit of the source. A round
+    is acknowledged when the next one is asked for: store it before.
 
-    def __init__(self, client: CanalClient, source: CanalSource) -> None:
-        self._client = client
-        self._entries = source.max_entries
-        self._bytes = source.max_bytes
-        self._deadline = time.monotonic() + source.max_seconds
-        self._began_ms = time.time() * 1000
-        self._batches_together = _MOST_BATCHES
-        """The maximum number of batches in a round. Where connections do not last it is one: an acknowledged batch need
-        not be sent again."""
-
-    def rounds(self) -> Iterator[Round]:
-        """Yield the rounds in order; acknowledge each one before requesting the next.
-
-        Raises `SourceUnreachableError`, `CanalRefusedError` and `CanalProtocolError`, as `CanalClient.get` does.
-        """
-        while self._entries > 0 and self._bytes > 0 and time.monotonic() < self._deadline:
-            found = self._next()
-            if not found.entries and not found.batches:
-                if found.drained:
-                    return
-                continue
-            self._entries -= len(found.entries)
-            self._bytes -= sum(len(entry.value) for entry in found.entries)
-            yield found
-            # A source that is always busy is read up to the start of the run.
-            newest_ms = max((entry.time_ms or 0 for entry in found.entries), default=0)
-            if found.drained and newest_ms >= self._began_ms:
-                return
-
-    def acknowledge(self, taken: Round) -> None:
-        """Acknowledge the batches of a round, in order. Entries whose batch cannot be acknowledged come in a later
-        round."""
-        try:
-            for batch in taken.batches:
-                self._client.ack(batch)
-        except CanalRedeliveryError as error:
-            self._note_lost_connection(error)
-        else:
-            self._batches_together = min(2 * self._batches_together, _MOST_BATCHES)
-
-    def _next(self) -> Round:
+    Raises `SourceUnreachableError`, `CanalRefusedError` and `CanalProtocolError`, as `CanalClient.get` does.
+    """
+    entries_left, bytes_left = source.max_entries, source.max_bytes
+    deadline, began_ms = time.monotonic() + source.max_seconds, time.time() * 1000
+    # In a round. Where connections do not last it is one: an acknowledged batch need not be sent again.
+    most_batches = _MOST_BATCHES
+    while entries_left > 0 and bytes_left > 0 and time.monotonic() < deadline:
         batches: list[Batch] = []
         entries: list[PlacedEntry] = []
-        entries_left, bytes_left = self._entries, min(self._bytes, _ROUND_BYTES)
+        bytes_after = max(0, bytes_left - _ROUND_BYTES)
         drained, connected = False, True
-        while entries_left > 0 and bytes_left > 0 and len(batches) < self._batches_together:
-            if time.monotonic() >= self._deadline:
+        while entries_left > 0 and bytes_left > bytes_after and len(batches) < most_batches:
+            if time.monotonic() >= deadline:
                 break
             try:
-                batch = self._client.get(wait_seconds=0 if batches else _WAIT_SECONDS)
+                batch = client.get(wait_seconds=0 if batches else _WAIT_SECONDS)
             except CanalRedeliveryError as error:
-                self._note_lost_connection(error)
-                connected = False
+                _LOG.warning("%s", error)
+                most_batches, connected = 1, False
                 break
             if batch is None:
                 drained = True
@@ -575,9 +539,21 @@ class BatchRounds:
             entries += map(placed, batch.entries)
             entries_left -= len(batch.entries)
             bytes_left -= sum(map(len, batch.entries))
-        connection = batches[0].connection if batches else 0
-        return Round(connection, tuple(entries), tuple(batches) if connected else (), drained)
-
-    def _note_lost_connection(self, error: CanalRedeliveryError) -> None:
-        _LOG.warning("%s", error)
-        self._batches_together = 1
+        taken = Round(batches[0].connection if batches else 0, tuple(entries), tuple(batches) if connected else ())
+        if not taken.entries and not taken.batches:
+            if drained:
+                return
+            continue
+        yield taken
+        try:
+            for batch in taken.batches:
+                client.ack(batch)
+        except CanalRedeliveryError as error:
+            # Entries whose batch cannot be acknowledged come in a later round.
+            _LOG.warning("%s", error)
+            most_batches = 1
+        else:
+            most_batches = min(2 * most_batches, _MOST_BATCHES)
+        # A source that is always busy is read up to the start of the run.
+        if drained and max((entry.time_ms or 0 for entry in entries), default=0) >= began_ms:
+            return
