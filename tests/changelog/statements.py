@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
+from cdc_lakehouse.changelog.ddl.apply import columns_of
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, PartitionBy, Partitioning
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.history import History
@@ -85,14 +86,6 @@ def partitioned_by(clause: str) -> Partitioning:
     return partitioned.partitioning
 
 
-def shown_columns(version: TableVersion) -> tuple[SourceColumn, ...]:
-    """The columns as a schema file lists them."""
-    return tuple(
-        SourceColumn(column.name, column.type, column.nullable, column.id in version.primary_key, column.default)
-        for column in version.columns
-    )
-
-
 def files_of(told: Sequence[TableVersion]) -> Iterator[SchemaChange]:
     """What a sink writes of the same statements: a file for each table, under the name that it has then, or one of the
     database. The other table of an EXCHANGE has one without a statement."""
@@ -100,7 +93,7 @@ def files_of(told: Sequence[TableVersion]) -> Iterator[SchemaChange]:
     for version in {(each.commit_ts, each.incarnation, each.name): each for each in told}.values():
         if version.commit_ts in of_database:
             continue
-        database, table, shown = version.name.database, version.name.table, shown_columns(version)
+        database, table, shown = version.name.database, version.name.table, columns_of(version)
         if not version.incarnation:
             table = "" if version.kind.endswith("_database") else "t"
         file = SchemaChange(version.commit_ts, database, table, None, version.query, shown, "f", backslash_escapes=True)

@@ -1,11 +1,12 @@
-"""Examples of a target, by hypothesis: it makes what fails smaller."""
+"""Examples of every decoder for as long as one likes: `python -m tests.fuzz --minutes 10 --seed 1`."""
 
 from __future__ import annotations
 
+import argparse
+import multiprocessing
 import random
-import signal
 import sys
-import threading
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -19,21 +20,62 @@ from tests.fuzz.targets import TARGETS, WAITING, survive
 _ROUND = 50
 
 
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="of CPU for each decoder, of the clock for Canal server"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="of the first examples")
+    parser.add_argument("--target", action="append", choices=list(TARGETS), help="only this one; may be repeated")
+    options = parser.parse_args()
+    first = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory() as place:
+        last = Path(place) / "last"
+        for name in options.target or TARGETS:
+            # In a process of its own, which may die.
+            process = multiprocessing.get_context("spawn").Process(
+                target=_go_on, args=(name, first, options.minutes, last)
+            )
+            process.start()
+            process.join()
+            if process.exitcode:
+                wrong.append(name)
+            if (process.exitcode or 0) < 0:
+                _say(f"{name}: the process died by signal {-(process.exitcode or 0)} of {last.read_bytes()!r}")
+    _say(f"wrong: {wrong}")
+    return 1 if wrong else 0
+
+
+def _go_on(name: str, first: int, minutes: float, last: Path) -> None:
+    """Try examples for so many minutes of CPU, or of the clock where a target waits. It ends the process with 1 where
+    one is wrong."""
+    clock = time.monotonic if name in WAITING else time.process_time
+    began, number = clock(), first
+    while clock() < began + minutes * 60:
+        try:
+            try_examples(name, number, _ROUND, last)
+        except Exception:  # noqa: BLE001 - Whatever it is, it is wrong.
+            _say(f"{name}, seed {number}:\n{traceback.format_exc()}")
+            sys.exit(1)
+        number += 1
+    _say(
+        f"{name}: {(number - first) * _ROUND} examples in {(clock() - began) / 60:.1f} minutes"
+        f" of {'the clock' if name in WAITING else 'CPU'}, seeds {first} to {number - 1}"
+    )
+
+
 def try_examples(name: str, first: int, count: int, last: Path | None = None) -> None:
-    """So many examples of a seed. `last` has the bytes that are read, in case the process dies of them. Raises what the
-    decoder raises and must not."""
+    """So many examples of a seed; hypothesis makes what fails smaller. `last` has the bytes that are read, in case the
+    process dies of them. Raises what the decoder raises and must not."""
     variants = TARGETS[name]()
 
     @seed(first)
     @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        derandomize=False,
-        suppress_health_check=list(HealthCheck),
+        max_examples=count, deadline=None, database=None, derandomize=False, print_blob=False,
+        suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
         phases=(Phase.generate, Phase.shrink),
-        print_blob=False,
-    )
+    )  # fmt: skip
     @given(st.integers(0, len(variants) - 1), st.randoms(use_true_random=False))
     def one(number: int, chance: random.Random) -> None:
         value = mutated(chance, variants[number].samples)
@@ -48,27 +90,5 @@ def try_examples(name: str, first: int, count: int, last: Path | None = None) ->
     one()
 
 
-def go_on(name: str, first: int, minutes: float, last: Path) -> None:
-    """Examples for so many minutes of CPU, or of the clock where a target waits, or until SIGTERM.
-
-    It ends the process with 1 where one is wrong.
-    """
-    clock = time.monotonic if name in WAITING else time.process_time
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    began, number = clock(), first
-    while clock() < began + minutes * 60 and not stopped.is_set():
-        try:
-            try_examples(name, number, _ROUND, last)
-        except Exception:  # noqa: BLE001 - Whatever it is, it is wrong.
-            say(f"{name}, seed {number}:\n{traceback.format_exc()}")
-            sys.exit(1)
-        number += 1
-    say(
-        f"{name}: {(number - first) * _ROUND} examples in {(clock() - began) / 60:.1f} minutes"
-        f" of {'the clock' if name in WAITING else 'CPU'}, seeds {first} to {number - 1}"
-    )
-
-
-def say(line: str) -> None:
+def _say(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - For the terminal.
