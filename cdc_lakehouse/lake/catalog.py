@@ -87,10 +87,13 @@ class Lake:
     def load(self, identifier: Identifier) -> Table | None:
         """Load a table; return None when it does not exist. Loading does not create a lake that nobody has written
         to."""
-        if self._catalog is None:
-            if self._is_unmade():
-                return None
-            if (self.config.catalog.uri or "").startswith("sqlite:///") and self.config.warehouse.startswith("file:"):
+        uri = self.config.catalog.uri or ""
+        if self._catalog is None and uri.startswith("sqlite:///"):
+            path = Path(uri.removeprefix("sqlite:///"))
+            nearest = next((each for each in path.parents if each.exists()), path)
+            if not path.exists() and nearest.is_dir():
+                return None  # A directory that cannot be read is not taken for one without a lake.
+            if self.config.warehouse.startswith("file:"):
                 # What is wrong, such as a lock, the catalog itself reports.
                 with contextlib.suppress(sqlite3.Error, OSError):
                     return self._read_table(identifier)
@@ -132,13 +135,6 @@ class Lake:
     def metadata_file(self, identifier: Identifier) -> str | None:
         """Return the location of the metadata file that was read last, or could not be, of a table of a SQL catalog."""
         return self._locations.get(identifier.parts)
-
-    def _is_unmade(self) -> bool:
-        """Whether the catalog is a file that does not exist yet, in a directory that can be read."""
-        uri = self.config.catalog.properties.get("uri", "")
-        path = Path(uri.removeprefix("sqlite:///"))
-        nearest = next((each for each in path.parents if each.exists()), path)
-        return uri.startswith("sqlite:///") and not path.exists() and nearest.is_dir()
 
     def ensure_namespace(self, namespace: str) -> None:
         with self._lock:
@@ -203,7 +199,7 @@ class _Unopened:
         return getattr(self._lake.catalog, name)
 
 
-# PyIceberg resolves the schema of each manifest anew, which is two thirds of the time of a small table's write.
+# PyIceberg resolves the schema of each manifest anew, which costs each write of a small table 7 ms of CPU.
 
 
 @functools.lru_cache(_KEPT)

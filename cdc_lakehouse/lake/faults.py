@@ -110,8 +110,19 @@ def engine_fault(error: Exception) -> CdcError | None:
     if isinstance(error, _CATALOG_AWAY):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
-        return _of_system(error)
-    if _has_run_out(error):
+        fault = _of_warehouse(error)
+        if isinstance(fault, TransientError) or _AWS.search(str(error)):
+            return fault
+        if fault is not None or isinstance(error, _OF_A_FILE):
+            return None
+        if isinstance(error, ConnectionError):  # A call to a JVM that has ended raises it.
+            return EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE)
+        return WarehouseUnreachableError(
+            f"the warehouse cannot be read or written: {in_one_line(error)}", advice="see whether its store answers"
+        )
+    import duckdb  # noqa: PLC0415
+
+    if isinstance(error, MemoryError | duckdb.OutOfMemoryException | duckdb.IOException):
         return EngineError(f"memory or disk ran out: {in_one_line(error)}", advice=_SEE_ENGINE)
     return None
 
@@ -139,25 +150,6 @@ def _is_of_spark(error: Exception) -> bool:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     return isinstance(error, PySparkException)
-
-
-def _has_run_out(error: Exception) -> bool:
-    import duckdb  # noqa: PLC0415
-
-    return isinstance(error, MemoryError | duckdb.OutOfMemoryException | duckdb.IOException)
-
-
-def _of_system(error: OSError) -> CdcError | None:
-    fault = _of_warehouse(error)
-    if isinstance(fault, TransientError) or _AWS.search(str(error)):
-        return fault
-    if fault is not None or isinstance(error, _OF_A_FILE):
-        return None
-    if isinstance(error, ConnectionError):  # A call to a JVM that has ended raises it.
-        return EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE)
-    return WarehouseUnreachableError(
-        f"the warehouse cannot be read or written: {in_one_line(error)}", advice="see whether its store answers"
-    )
 
 
 def _of_java(error: Py4JJavaError) -> CdcError | None:
@@ -259,7 +251,9 @@ def run_isolated(
         try:
             job([items[index] for index in indexes])
         except Exception as error:
-            if not _may_be_of_an_item(error) or not _answers(spark()):
+            fault = engine_fault(error)
+            of_an_item = isinstance(fault, EngineError) or (fault is None and isinstance(error, spark_errors()))
+            if not of_an_item or not _answers(spark()):
                 raise
             if len(indexes) > 1:
                 middle = len(indexes) // 2
@@ -274,11 +268,6 @@ def run_isolated(
 
     run(range(len(items)), tries=2)
     return failed
-
-
-def _may_be_of_an_item(error: Exception) -> bool:
-    fault = engine_fault(error)
-    return isinstance(fault, EngineError) or (fault is None and isinstance(error, spark_errors()))
 
 
 def _answers(spark: SparkSession) -> bool:

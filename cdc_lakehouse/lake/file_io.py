@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Final
 
-from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
+from cdc_lakehouse.config import AzureStorage, GcsStorage, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources.object_store import Location
 
@@ -57,11 +57,49 @@ def packages(warehouse: str) -> tuple[str, ...]:
 def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
     match _scheme(warehouse):
         case "s3":
-            return _pyiceberg_s3(storage.s3.of(Location.of(warehouse).bucket))
+            settings = storage.s3.of(Location.of(warehouse).bucket)
+            region, expires_at, keys = settings.region, None, dict[str, str]()
+            # PyArrow's own chain reads the environment, the default profile and the instance, and renews credentials
+            # from these.
+            if any(getattr(settings, key) is not None for key in settings.CREDENTIALS):
+                # The import loads boto3, which is slow.
+                from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
+
+                if (provide := s3_credentials(settings)) is not None:
+                    region, credential = region or provide.region, provide()
+                    expires_at = credential["expires_at"]
+                    keys = _given(**{
+                        "s3.access-key-id": credential["access_key_id"],
+                        "s3.secret-access-key": credential["secret_access_key"],
+                        "s3.session-token": credential.get("token"),
+                    })  # fmt: skip
+            if region is None and settings.endpoint is not None:
+                region = _DEFAULT_REGION
+            properties = {
+                "s3.force-virtual-addressing": str(not settings.path_style and settings.endpoint is not None),
+                "s3.endpoint": settings.endpoint,
+                "s3.anonymous": "true" if settings.anonymous else None,
+                "s3.region": region,
+            }
+            return FileIO(_given(**properties, **keys), expires_at)
         case "gs":
-            return _pyiceberg_gs(_gs(Location.of(warehouse), storage))
+            settings = _gs(warehouse, storage)
+            properties = _given(**{"gcs.service.host": settings.endpoint})
+            if settings.anonymous:
+                # PyArrow always sends a token; an emulator accepts any.
+                properties |= {"gcs.oauth2.token": "anonymous", "gcs.oauth2.token-expires-at": "4102444800000"}
+            return FileIO(properties)
         case "abfss":
-            return _pyiceberg_azure(*_azure(Location.of(warehouse), storage))
+            location, settings = _azure(warehouse, storage)
+            named = {
+                "adls.account-name": location.account,
+                "adls.account-key": settings.account_key,
+                "adls.sas-token": settings.sas_token,
+                "adls.tenant-id": settings.tenant_id if settings.client_secret is not None else None,
+                "adls.client-id": settings.client_id,
+                "adls.client-secret": settings.client_secret,
+            }
+            return FileIO(_given(**named))
         case _:
             return FileIO()
 
@@ -69,11 +107,52 @@ def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
 def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
     match _scheme(warehouse):
         case "s3":
-            return _spark_s3(storage.s3.of(Location.of(warehouse).bucket))
+            settings = storage.s3.of(Location.of(warehouse).bucket)
+            has_keys = settings.access_key_id is not None and settings.secret_access_key is not None
+            provider, system = None, dict[str, str]()
+            if settings.anonymous:
+                provider = f"{_AWS_PROVIDERS}.AnonymousCredentialsProvider"
+            elif settings.profile is not None and not has_keys:
+                provider = f"{_AWS_PROVIDERS}.ProfileCredentialsProvider"
+                system = {"aws.profile": settings.profile}
+            named = {
+                "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+                "s3.path-style-access": str(settings.path_style).lower(),
+                "s3.endpoint": settings.endpoint,
+                "client.region": settings.region or (None if settings.endpoint is None else _DEFAULT_REGION),
+                "client.credentials-provider": provider,
+            }
+            if has_keys and not settings.anonymous:
+                named |= {
+                    "s3.access-key-id": settings.access_key_id,
+                    "s3.secret-access-key": settings.secret_access_key,
+                    "s3.session-token": settings.session_token,
+                }
+            return SparkFileIO(_given(**named), system)
         case "gs":
-            return _spark_gs(_gs(Location.of(warehouse), storage))
+            settings = _gs(warehouse, storage)
+            named = {
+                "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO",
+                "gcs.service.host": settings.endpoint,
+                "gcs.no-auth": "true" if settings.anonymous else None,
+            }
+            return SparkFileIO(_given(**named))
         case "abfss":
-            return _spark_azure(*_azure(Location.of(warehouse), storage))
+            location, settings = _azure(warehouse, storage)
+            host = location.uri.partition("@")[2].partition("/")[0]
+            has_key = settings.account_key is not None and location.account is not None
+            named = {
+                "io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+                f"adls.sas-token.{host}": settings.sas_token,
+                "adls.auth.shared-key.account.name": location.account if has_key else None,
+                "adls.auth.shared-key.account.key": settings.account_key if has_key else None,
+            }
+            system = {
+                "AZURE_TENANT_ID": settings.tenant_id,
+                "AZURE_CLIENT_ID": settings.client_id,
+                "AZURE_CLIENT_SECRET": settings.client_secret,
+            }
+            return SparkFileIO(_given(**named), _given(**system))
         case "file":
             return SparkFileIO(local_files=_LOCAL_FILE_SYSTEM)
         case _:
@@ -94,77 +173,16 @@ def _given(**properties: str | None) -> dict[str, str]:
     return {name: value for name, value in properties.items() if value is not None}
 
 
-def _pyiceberg_s3(settings: S3Storage) -> FileIO:
-    properties = {"s3.force-virtual-addressing": str(not settings.path_style and settings.endpoint is not None)}
-    if settings.endpoint is not None:
-        properties["s3.endpoint"] = settings.endpoint
-    if settings.anonymous:
-        properties["s3.anonymous"] = "true"
-    region, expires_at = settings.region, None
-    # PyArrow's own chain reads the environment, the default profile and the instance, and renews credentials from
-    # these.
-    if any(getattr(settings, key) is not None for key in settings.CREDENTIALS):
-        # The import loads boto3, which is slow.
-        from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
-
-        provide = s3_credentials(settings)
-        if provide is not None:
-            region, credential = region or provide.region, provide()
-            expires_at = credential["expires_at"]
-            properties["s3.access-key-id"] = credential["access_key_id"]
-            properties["s3.secret-access-key"] = credential["secret_access_key"]
-            if (token := credential.get("token")) is not None:
-                properties["s3.session-token"] = token
-    if region is None and settings.endpoint is not None:
-        region = _DEFAULT_REGION
-    return FileIO(properties if region is None else {**properties, "s3.region": region}, expires_at)
-
-
-def _spark_s3(settings: S3Storage) -> SparkFileIO:
-    style = str(settings.path_style).lower()
-    catalog = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.path-style-access": style}
-    if settings.endpoint is not None:
-        catalog["s3.endpoint"] = settings.endpoint
-    region = settings.region or (None if settings.endpoint is None else _DEFAULT_REGION)
-    if region is not None:
-        catalog["client.region"] = region
-    if settings.anonymous:
-        return SparkFileIO({**catalog, "client.credentials-provider": f"{_AWS_PROVIDERS}.AnonymousCredentialsProvider"})
-    if settings.access_key_id is not None and settings.secret_access_key is not None:
-        catalog |= {"s3.access-key-id": settings.access_key_id, "s3.secret-access-key": settings.secret_access_key}
-        if settings.session_token is not None:
-            catalog["s3.session-token"] = settings.session_token
-        return SparkFileIO(catalog)
-    if settings.profile is not None:
-        provider = f"{_AWS_PROVIDERS}.ProfileCredentialsProvider"
-        return SparkFileIO({**catalog, "client.credentials-provider": provider}, {"aws.profile": settings.profile})
-    return SparkFileIO(catalog)
-
-
-def _gs(location: Location, storage: StorageConfig) -> GcsStorage:
-    settings = storage.gs.of(location.bucket)
+def _gs(warehouse: str, storage: StorageConfig) -> GcsStorage:
+    settings = storage.gs.of(Location.of(warehouse).bucket)
     if settings.service_account_file is not None:
         # PyArrow and Iceberg take a key file only from there, as Google's libraries do.
         os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = settings.service_account_file
     return settings
 
 
-def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
-    properties = _given(**{"gcs.service.host": settings.endpoint})
-    if settings.anonymous:
-        # PyArrow always sends a token; an emulator accepts any.
-        properties |= {"gcs.oauth2.token": "anonymous", "gcs.oauth2.token-expires-at": "4102444800000"}
-    return FileIO(properties)
-
-
-def _spark_gs(settings: GcsStorage) -> SparkFileIO:
-    properties = _given(**{"io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO", "gcs.service.host": settings.endpoint})
-    if settings.anonymous:
-        properties["gcs.no-auth"] = "true"
-    return SparkFileIO(properties)
-
-
-def _azure(location: Location, storage: StorageConfig) -> tuple[Location, AzureStorage]:
+def _azure(warehouse: str, storage: StorageConfig) -> tuple[Location, AzureStorage]:
+    location = Location.of(warehouse)
     settings = storage.azure.of(location.bucket)
     if settings.endpoint is not None or settings.anonymous:
         raise ConfigurationError(
@@ -172,31 +190,3 @@ def _azure(location: Location, storage: StorageConfig) -> tuple[Location, AzureS
             advice=f"set storage.azure.buckets.{location.bucket} without endpoint and anonymous",
         )
     return location, settings
-
-
-def _pyiceberg_azure(location: Location, settings: AzureStorage) -> FileIO:
-    named = {
-        "adls.account-name": location.account,
-        "adls.account-key": settings.account_key,
-        "adls.sas-token": settings.sas_token,
-        "adls.tenant-id": settings.tenant_id if settings.client_secret is not None else None,
-        "adls.client-id": settings.client_id,
-        "adls.client-secret": settings.client_secret,
-    }
-    return FileIO(_given(**named))
-
-
-def _spark_azure(location: Location, settings: AzureStorage) -> SparkFileIO:
-    host = location.uri.partition("@")[2].partition("/")[0]
-    catalog = {"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO"}
-    if settings.sas_token is not None:
-        catalog[f"adls.sas-token.{host}"] = settings.sas_token
-    if settings.account_key is not None and location.account is not None:
-        catalog["adls.auth.shared-key.account.name"] = location.account
-        catalog["adls.auth.shared-key.account.key"] = settings.account_key
-    named = {
-        "AZURE_TENANT_ID": settings.tenant_id,
-        "AZURE_CLIENT_ID": settings.client_id,
-        "AZURE_CLIENT_SECRET": settings.client_secret,
-    }
-    return SparkFileIO(catalog, _given(**named))

@@ -807,20 +807,6 @@ class TableFiles:
         return load_file_io({**self.io, **now}, self.location)
 
 
-def stored_data_file(file: StoredFile) -> DataFile:
-    """Return a data file of a table for a commit without a JVM that removes it."""
-    found = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=file.path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(*file.partition),
-        record_count=file.record_count,
-        file_size_in_bytes=file.size,
-    )
-    found.spec_id = FIRST_SPEC
-    return found
-
-
 def as_data_file(text: str) -> DataFile:
     """Return the data file of the JSON that `DataFileWriter.close` returns, for a commit without a JVM."""
     file: dict[str, Any] = json.loads(text)

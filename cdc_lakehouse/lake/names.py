@@ -7,9 +7,8 @@ Names from the source go into SQL through `quote` and into paths through `path_p
     >>> quote("a`b")
     '`a``b`'
 
-Names of the project's table properties and of its entries in snapshots' summaries; docs/tables.md documents them.
-
-They are stored in every lake: code that renames one must still read the earlier name.
+Names of the project's table properties and of its entries in snapshots' summaries; docs/tables.md documents them, and
+they are stored in every lake.
 """
 
 from __future__ import annotations

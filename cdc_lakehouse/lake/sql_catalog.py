@@ -104,13 +104,8 @@ _PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary",
 """The packages that install a driver, where they are not called like its module."""
 
 _UNUSABLE: Final = (
-    "SQLITE_CANTOPEN",
-    "SQLITE_READONLY",
-    "SQLITE_NOTADB",
-    "SQLITE_CORRUPT",
-    "SQLITE_PERM",
-    "SQLITE_AUTH",
-)
+    "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_PERM", "SQLITE_AUTH",
+)  # fmt: skip
 _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
 
 
@@ -120,7 +115,23 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
     Raises `ConfigurationError` for what no retry repairs, and `CatalogUnreachableError`."""
     implementation = {"type": kind}
     if kind == "sql":
-        _check_uri(properties.get("uri", ""))
+        try:
+            make_url(properties.get("uri", "")).get_dialect().import_dbapi()
+        except ModuleNotFoundError as error:
+            module = error.name or ""
+            raise _not_installed("lake.catalog.uri: its database", _PACKAGES.get(module, module)) from None
+        except exc.NoSuchModuleError:
+            raise ConfigurationError(
+                "lake.catalog.uri: its scheme is not the name of a database",
+                advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql://host/database",
+            ) from None
+        except (exc.ArgumentError, ValueError):
+            # The message of the error can hold a part of a password.
+            raise ConfigurationError(
+                "lake.catalog.uri: is not an SQLAlchemy URI",
+                advice="write driver://user:password@host:port/database, with @, :, / and % of a password "
+                "percent-encoded",
+            ) from None
         implementation = {PY_CATALOG_IMPL: f"{CachingSqlCatalog.__module__}.{CachingSqlCatalog.__name__}"}
     try:
         return load_catalog(name, **implementation, **properties)
@@ -133,25 +144,6 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
         ) from error
     except (OSError, RESTError) as error:
         raise _unreachable(type(error).__name__) from error
-
-
-def _check_uri(uri: str) -> None:
-    try:
-        make_url(uri).get_dialect().import_dbapi()
-    except ModuleNotFoundError as error:
-        module = error.name or ""
-        raise _not_installed("lake.catalog.uri: its database", _PACKAGES.get(module, module)) from None
-    except exc.NoSuchModuleError:
-        raise ConfigurationError(
-            "lake.catalog.uri: its scheme is not the name of a database",
-            advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql://host/database",
-        ) from None
-    except (exc.ArgumentError, ValueError):
-        # The message of the error can hold a part of a password.
-        raise ConfigurationError(
-            "lake.catalog.uri: is not an SQLAlchemy URI",
-            advice="write driver://user:password@host:port/database, with @, :, / and % of a password percent-encoded",
-        ) from None
 
 
 def _in_its_place(context: ExceptionContext) -> BaseException | None:

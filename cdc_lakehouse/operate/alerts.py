@@ -32,18 +32,15 @@ def receiver_label(receiver: AlertReceiver, position: int) -> str:
 def send(receiver: AlertReceiver, notifications: Sequence[Notification]) -> None:
     """Send a receiver all notices in one message. Raises `AlertNotSentError`."""
     documents = [notification.document() for notification in notifications]
-    _deliver(receiver, _subject(notifications), [_line(notification) for notification in notifications], documents)
+    first, others = notifications[0], len(notifications) - 1
+    about = " ".join(word for word in (first.problem.feed, first.problem.kind, first.problem.subject) if word)
+    subject = f"{_WORDS[first.event]}: {about}" + (f", and {others} more" if others else "")
+    _deliver(receiver, subject, [_line(notification) for notification in notifications], documents)
 
 
 def send_test(receiver: AlertReceiver) -> None:
     """Send a test message. Raises `AlertNotSentError`."""
     _deliver(receiver, "a test", ["This is a test: alerts of cdc_lakehouse reach you."], [])
-
-
-def _subject(notifications: Sequence[Notification]) -> str:
-    first, others = notifications[0], len(notifications) - 1
-    about = " ".join(word for word in (first.problem.feed, first.problem.kind, first.problem.subject) if word)
-    return f"{_WORDS[first.event]}: {about}" + (f", and {others} more" if others else "")
 
 
 def _line(notification: Notification) -> str:

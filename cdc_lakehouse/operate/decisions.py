@@ -22,7 +22,6 @@ from cdc_lakehouse.pipeline.dump import DumpSource
 from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.holds import unapproved
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import Source
 
 
 @dataclass(frozen=True)
@@ -95,20 +94,17 @@ def replay(run: FeedRun, rows: Sequence[Quarantined]) -> tuple[list[Segment], li
             wanted[segment.kind].append(segment)
     landed: list[Segment] = []
     for kind, segments in wanted.items():
-        landed += _source(run, kind).replay(segments)
+        if kind == run.source.kind:
+            landed += run.source.replay(segments)
+        elif kind == DUMP and run.feed.initial is not None:
+            landed += DumpSource(run, run.feed.initial).replay(segments)
+        else:
+            raise ConfigurationError(
+                f"the feed has no source of segments of kind {kind} any more",
+                feed=run.feed.name,
+                advice="set it back to what it was when they landed",
+            )
     # Last: where this ends before, the command can be repeated.
     run.quarantine.reopen({row.id for row in rows})
     names = {segment.segment for segment in landed}
     return landed, [row for row in rows if row.segment not in names]
-
-
-def _source(run: FeedRun, kind: Kind) -> Source:
-    if kind == run.source.kind:
-        return run.source
-    if kind == DUMP and run.feed.initial is not None:
-        return DumpSource(run, run.feed.initial)
-    raise ConfigurationError(
-        f"the feed has no source of segments of kind {kind} any more",
-        feed=run.feed.name,
-        advice="set it back to what it was when they landed",
-    )

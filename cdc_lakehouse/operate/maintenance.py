@@ -157,7 +157,7 @@ class Maintenance:
         removed = nothing_removed()
         if wanted is None:
             found = Retention(self._context())
-            if dry_run or not (any(found.outdated_rows().values()) or any(found.outdated().values())):
+            if dry_run or not (any(found.forget_rows(dry_run=True).values()) or any(found.outdated().values())):
                 removed = found.outdated()
             else:
                 with self._lease():

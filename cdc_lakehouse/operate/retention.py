@@ -103,7 +103,7 @@ class Retention:
         """Return the counts of what `remove` would remove, by the names of `REMOVED`."""
         files, copies = self._files, self._copies
         return {
-            **self.outdated_rows(),
+            **self.forget_rows(dry_run=True),
             "records": sum(file.record_count for file in files),
             "record_bytes": sum(file.size for file in files),
             "archived_files": len(copies),
@@ -112,21 +112,16 @@ class Retention:
             "positions": self._run.signals.outdated(self._first_batch),
         }
 
-    def outdated_rows(self) -> dict[str, int]:
-        """Return the counts of what goes first: it is found also where the archive cannot be listed."""
-        days = self._settings.keep_replayed_days
-        return {
-            "cut_rows": self._run.checkpoints.outdated(self.cuts_before),
-            "quarantine_rows": 0 if days is None else self._run.quarantine.replayed_before(self._before(days)),
-        }
+    def forget_rows(self, *, dry_run: bool) -> dict[str, int]:
+        """Remove what goes first, or only count it: it is found also where the archive cannot be listed."""
+        run, days = self._run, self._settings.keep_replayed_days
+        replayed = 0 if days is None else run.quarantine.forget_replayed(self._before(days), dry_run=dry_run)
+        return {"cut_rows": run.checkpoints.forget(self.cuts_before, dry_run=dry_run), "quarantine_rows": replayed}
 
     def remove(self) -> dict[str, int]:
         """Remove what is outdated; return its counts. Each part is one commit, or one removal of a file: when this ends
         early, the next call removes the rest."""
-        rows, days = self.outdated_rows(), self._settings.keep_replayed_days
-        self._run.checkpoints.forget(self.cuts_before)
-        if days is not None:
-            self._run.quarantine.forget_replayed(self._before(days))
+        rows = self.forget_rows(dry_run=False)
         removed = self.outdated() | rows
         if self._files and self._records is not None:
             remove_before(self._records, self._batch, self._files)
@@ -301,19 +296,19 @@ def find_superseded(
     hidden = hiding.where(F.col("number") > F.col("hiding")).groupBy("file", "position", "keys").count()
     # The events whose keys all have a later change that is whole.
     superseded = hidden.where(F.col("count") == F.col("keys")).select("file", "position")
+
     # All positions of a file are in one task.
-    files = superseded.repartition("file").mapInArrow(_by_file, spark_columns(_DELETED))
+    def by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: dict[str, BitMap64] = {}
+        for batch in batches:
+            for file in pc.unique(batch.column("file")).to_pylist():
+                positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
+                found.setdefault(file, BitMap64()).update(positions.to_pylist())
+        for file, positions in found.items():
+            yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, schema=_DELETED)
+
+    files = superseded.repartition("file").mapInArrow(by_file, spark_columns(_DELETED))
     return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
-
-
-def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    found: dict[str, BitMap64] = {}
-    for batch in batches:
-        for file in pc.unique(batch.column("file")).to_pylist():
-            positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
-            found.setdefault(file, BitMap64()).update(positions.to_pylist())
-    for file, positions in found.items():
-        yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, schema=_DELETED)
 
 
 class _Changes:

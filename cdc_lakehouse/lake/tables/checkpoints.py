@@ -131,16 +131,13 @@ class Checkpoints:
         self.publish(cut, moved)
         return True
 
-    def outdated(self, before: datetime.datetime) -> int:
-        """Count the rows that `forget` would remove."""
-        return len(self._table.scan()) - len(self._kept(before))
-
-    def forget(self, before: datetime.datetime) -> int:
-        """Remove the rows of cuts that were published before a moment; return their number. The newest cut stays, and
-        the newest row of each table: a held table is shown by its last good cut."""
-        removed = self.outdated(before)
-        if removed:
-            self._table.write(self._kept(before), replacing=ALL)
+    def forget(self, before: datetime.datetime, *, dry_run: bool = False) -> int:
+        """Remove the rows of cuts that were published before a moment, or only count them; return their number. The
+        newest cut stays, and the newest row of each table: a held table is shown by its last good cut."""
+        kept = self._kept(before)
+        removed = len(self._table.scan()) - len(kept)
+        if removed and not dry_run:
+            self._table.write(kept, replacing=ALL)
         return removed
 
     def _kept(self, before: datetime.datetime) -> pa.Table:

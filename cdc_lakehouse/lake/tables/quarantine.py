@@ -144,15 +144,13 @@ class Quarantine:
         nothing = dict.fromkeys(("resolved_at", "discarded_by", "discard_reason"))
         return self._change("discarded", ids, lambda _: {"state": "open", **nothing})
 
-    def replayed_before(self, moment: datetime.datetime) -> int:
-        """Count the rows that `forget_replayed` would remove."""
-        return sum(_was_replayed(row, moment) for row in self.rows)
-
-    def forget_replayed(self, before: datetime.datetime) -> int:
-        """Remove the rows that became `replayed` before a moment; return their number."""
-        rows = [row for row in self.rows if not _was_replayed(row, before)]
+    def forget_replayed(self, before: datetime.datetime, *, dry_run: bool = False) -> int:
+        """Remove the rows that became `replayed` before a moment, or only count them; return their number."""
+        rows = [
+            row for row in self.rows if row.state != "replayed" or row.resolved_at is None or row.resolved_at >= before
+        ]
         removed = len(self.rows) - len(rows)
-        if removed:
+        if removed and not dry_run:
             self._table.write(rows, replacing=ALL)
             self._rows = rows
         return removed
@@ -181,10 +179,6 @@ def storable(rejected: Rejected) -> Rejected:
         name: None if text is None else text.encode(errors="backslashreplace").decode() for name, text in texts.items()
     }
     return changed(rejected, **escaped)
-
-
-def _was_replayed(row: Quarantined, before: datetime.datetime) -> bool:
-    return row.state == "replayed" and row.resolved_at is not None and row.resolved_at < before
 
 
 def _identity(row: Rejected | Quarantined) -> tuple[str, int, str, bytes | None, int]:

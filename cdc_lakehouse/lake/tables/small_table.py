@@ -20,19 +20,21 @@ import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ExpireSnapshots, _OverwriteFiles
+from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import ConcurrentRunError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake, load_current, system_table
 from cdc_lakehouse.lake.files import (
+    FIRST_SPEC,
     Range,
     StoredFile,
     as_data_file,
@@ -42,7 +44,6 @@ from cdc_lakehouse.lake.files import (
     new_path,
     read_avro,
     read_columns,
-    stored_data_file,
     write_file,
 )
 from cdc_lakehouse.lake.names import Identifier
@@ -112,7 +113,16 @@ def commit(
                     if removed:
                         snapshot.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
                     for file in removed:
-                        snapshot.delete_data_file(stored_data_file(file))
+                        gone = DataFile.from_args(
+                            content=DataFileContent.DATA,
+                            file_path=file.path,
+                            file_format=FileFormat.PARQUET,
+                            partition=Record(*file.partition),
+                            record_count=file.record_count,
+                            file_size_in_bytes=file.size,
+                        )
+                        gone.spec_id = FIRST_SPEC
+                        snapshot.delete_data_file(gone)
                     for file in added:
                         snapshot.append_data_file(as_data_file(file))
                 transaction.set_properties(dict(properties))
