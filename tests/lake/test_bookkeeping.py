@@ -127,7 +127,9 @@ def test_gaps_are_of_a_directory_and_dispatcher() -> None:
 
 def replayed(row: Segment, *batches: int) -> Segment:
     for batch in batches:
-        row = replayed_segment(replace(row, state="decoded"), batch, Appended(batch - 1, {}, 100 + batch), NOON)
+        row = replayed_segment(
+            replace(row, state="decoded"), batch, Appended(batch - 1, frozenset(), 100 + batch), NOON
+        )
     return row
 
 
@@ -136,8 +138,8 @@ def test_content_is_found_by_applied_batch() -> None:
     assert contents_of(twice.replaces) == [(3, 105), (5, 109)]
     assert [applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 105, 105, 109, 109]
     # What landed and is in no commit has left nothing; who applied a commit that is not marked is not known.
-    assert replaced_contents(replace(twice, state="landed"), Appended(8, {7: ""}, 90)) == twice.replaces
-    assert contents_of(replaced_contents(twice, Appended(9, {9: ""}, 90))) == [(3, 105), (5, 109), (9, 90)]
+    assert replaced_contents(replace(twice, state="landed"), Appended(8, frozenset({7}), 90)) == twice.replaces
+    assert contents_of(replaced_contents(twice, Appended(9, frozenset({9}), 90))) == [(3, 105), (5, 109), (9, 90)]
     assert replaced_contents(A, Appended()) == "[]"
     often = replayed(replace(A, batch=1), *range(2, 20))
     assert len(contents_of(often.replaces)) == 8, "the oldest are not kept"
