@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_834, 28),
     "cdc_lakehouse/*.py": (891, 5),
-    "tests": (34_094, 239),
+    "tests": (34_096, 239),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
