@@ -80,6 +80,8 @@ DECODED: Final = pa.schema([
     ("strict", pa.bool_()),
 ])  # fmt: skip
 """The columns that decoders of files return, as described in the module's docstring."""
+TEXT_OF: Final = "text of "
+"""Before a column's name: the texts of the column as a column of their own, which a decoder may add to `DECODED`."""
 
 
 def spark_columns(schema: pa.Schema) -> str:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -26,6 +27,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import CutsConfig, FeedConfig
 from cdc_lakehouse.config.reporting import plural
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
@@ -46,6 +48,7 @@ from cdc_lakehouse.lake.current.update_tasks import (
     StoredTable,
     TableUpdate,
     UpdatedTable,
+    typed_beforehand,
     update_in_job,
 )
 from cdc_lakehouse.lake.faults import engine_fault
@@ -54,6 +57,7 @@ from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, Tabl
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP
 from cdc_lakehouse.pipeline.changes import EventEstimates, News, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
 from cdc_lakehouse.pipeline.holds import Holds, find_unapproved, hold_reason
@@ -175,8 +179,7 @@ def plan_update(
         files = live_files(table, [fields[column.id] for column in source.key if column.id in fields])
         stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
     update = replace(
-        source.fold(changes.number, table.location(), schema, skips_rejected=skips_rejected),
-        properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
+        source.fold(changes.number, table.location(), schema, table.properties, skips_rejected=skips_rejected),
         stored=stored,
         emptied=source.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
         emptied_now=() if changes.replaces_all_rows else source.emptied(changes.applied_ts),
@@ -507,7 +510,10 @@ def _try(
         spans = [span for each in planned for span in each.table.spans]
         # In the current state, and from before segments were decoded again.
         reader = run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
-        found = update_in_job(lambda: run.spark, io, [each.table for each in planned], reader)
+        of_dump = _rows_of_dump(run.segments.rows) if run.typed else {}
+        typed, run.typed = typed_beforehand(io, run.typed, [each.update for each in planned], of_dump), []
+        rest = [each.table for each in planned if each.changes.number not in typed]
+        found = typed | update_in_job(lambda: run.spark, io, rest, reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
     updated = [turn for turn in turns if turn.goes_on]
@@ -523,6 +529,18 @@ def _try(
 
     _each(run.log, sound, one, _AT_ONCE)
     return turns
+
+
+def _rows_of_dump(segments: pa.Table) -> dict[TableName, int]:
+    """Return the number of rows of each table whose decoded events are all of the dump."""
+    decoded = segments.filter(pc.field("state") == DECODED).group_by(["database", "table", "kind"])
+    counted = [
+        (TableName(row["database"] or "", row["table"] or ""), row["kind"], row["events_sum"])
+        for row in decoded.aggregate([("events", "sum")]).to_pylist()
+    ]
+    # Segments without a table can hold events of any.
+    others = {name for name, kind, _ in counted if kind != DUMP}
+    return {name: count for name, _, count in counted if not others & {name, TableName("", "")}}
 
 
 def _again(tables: CurrentTables, turn: _Turn, tries: int) -> TableChanges | None:

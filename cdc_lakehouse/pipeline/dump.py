@@ -7,13 +7,15 @@ order they arrive.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cdc_lakehouse.changelog.ddl import apply
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
@@ -22,11 +24,13 @@ from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.formats.dump import DumpContext, decode_rows
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
-from cdc_lakehouse.errors import DdlError, DumpError, SourceError
+from cdc_lakehouse.errors import CdcError, DdlError, DumpError, SourceError
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.current.update_tasks import COMPARED_EVENTS, TableUpdate, TypingTask
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
-from cdc_lakehouse.pipeline.feed_tables import TakenNames, value_format
+from cdc_lakehouse.pipeline.feed_tables import FeedTable, TakenNames, value_format
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.run import FeedRun, append_files, load_changes, loads_of, require_no_gap
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, Source
@@ -237,7 +241,35 @@ class DumpSource(Source):
             return DecodedFiles()
         compressions: dict[str, Compression | None] = {file.path: file.compression for _, file in self._files.values()}
         read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
-        return decode_segments(lambda: self._run.spark, files, read, decode_rows, writer)
+        run, updates, typing = self._run, dict[int, TableUpdate](), None
+        # The hashes of the keys of all rows that were typed wait in memory.
+        is_first = run.last_cut.checkpoint_ts == BEGINNING
+        if is_first and sum(part.counts.rows for _, part in run.typed) <= COMPARED_EVENTS:
+            names = [*dict.fromkeys((file.context.database, file.context.table) for file in files)]
+            updates = {n: each for n, name in enumerate(names) if (each := self._expected(name, n))}
+            by_name = {names[n]: update for n, update in updates.items()}
+            typing = functools.partial(TypingTask, by_name, run.lake.catalog.properties)
+        decoded = decode_segments(lambda: run.spark, files, read, decode_rows, writer, typing)
+        return replace(decoded, typed=[(updates[part.table_no], part) for part in decoded.typed])
+
+    def _expected(self, name: tuple[str, str], number: int) -> TableUpdate | None:
+        """Return a new table of the dump as it will be made; None where a value of its key has several texts."""
+        life, tables = self._lives.get(name), CurrentTables(self._run.lake, self._run.feed)
+        if life is not None and len(life.versions) == 1:
+            with contextlib.suppress(CdcError):  # A table at which something is wrong is held later.
+                table = FeedTable.of(self._run.feed, life)
+                if table.key and not table.table_key.several:
+                    of_table = tables.location(life, life.last.name), table.schema, tables.first_properties(life)
+                    return table.fold(number, *of_table, skips_rejected=False)
+        return None
+
+    @functools.cached_property
+    def _lives(self) -> Mapping[tuple[str, str], Incarnation]:
+        """The tables that exist when the dump is loaded, by (database, table)."""
+        history = History(self._run.history.history.versions)
+        history.apply(self.schema_changes()[0])
+        lives = history.incarnations().values()
+        return {(life.last.name.database, life.last.name.table): life for life in lives if life.dropped_ts is None}
 
     def _file(self, segment: Segment) -> SegmentFile:
         table, file = self._files[segment.segment]

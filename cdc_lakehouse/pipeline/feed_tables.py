@@ -5,12 +5,13 @@ names belong to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Self
 
 from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
 
 from cdc_lakehouse.changelog.history import History, Incarnation, Span
 from cdc_lakehouse.changelog.mysql_types import converts, type_change
@@ -20,7 +21,7 @@ from cdc_lakehouse.config import FeedConfig, StorageSinkSource, TablesConfig
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, format_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, TableKey
-from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, PartitionRows, Target, lake_columns
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
@@ -190,6 +191,13 @@ class FeedTable:
     def table_key(self) -> TableKey:
         return TableKey.of(self.key, self.life.versions, self.values)
 
+    @property
+    def schema(self) -> Schema:
+        """The schema of its table where that is made now; the catalog gives elements of lists other ids."""
+        named = [(column.name, column.type) for column in lake_columns(self.life.last.carried, self.values)]
+        fields = [NestedField(n, name, _type(kind, len(named) + n + 1)) for n, (name, kind) in enumerate(named, 1)]
+        return Schema(*fields, NestedField(len(named) + 1, COMMIT_TS, LongType()))
+
     def spans(self, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
         """Return the spans of the events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
         version before it, synthetic ones to the version that it made."""
@@ -214,9 +222,11 @@ class FeedTable:
         return frozenset(id for id, each in types.items() if converts(each))
 
     def fold(
-        self, number: int, location: str, schema: Schema | None = None, *, skips_rejected: bool = True
-    ) -> TableUpdate:
-        """Return how all of its events become rows, for `folded_rows` and `folded_texts`."""
+        self, number: int, location: str, schema: Schema | None = None, properties: Mapping[str, str] | None = None,
+        *, skips_rejected: bool = True,
+    ) -> TableUpdate:  # fmt: skip
+        """Return how all of its events become rows; of the table's properties those count that say how files are
+        written."""
         return TableUpdate(
             table_no=number,
             name=str(self.life.last.name),
@@ -227,7 +237,15 @@ class FeedTable:
             location=location,
             emptied=self.emptied(BEGINNING),
             skips_rejected=skips_rejected,
+            properties={name: each for name, each in (properties or {}).items() if name.startswith("write.")},
         )
+
+
+def _type(name: str, element_id: int) -> PrimitiveType | ListType:
+    if name.startswith("list<"):
+        element = PrimitiveType.model_validate(name.removeprefix("list<").removesuffix(">"))
+        return ListType(element_id, element, element_required=False)
+    return PrimitiveType.model_validate(name)
 
 
 def keyed_span(

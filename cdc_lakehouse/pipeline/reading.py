@@ -8,15 +8,13 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
@@ -28,7 +26,6 @@ from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableT
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.keyed_events import all_keyed_events
 from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_tag, end_of_day, row_count, tags_of
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, LakeColumn, lake_columns
 from cdc_lakehouse.lake.current.update_tasks import folded_rows
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
@@ -268,26 +265,13 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
     with sql.database() as connection:
         events = all_keyed_events(reader, connection, source.spans(0, BEGINNING, synthetic_stage(commit_ts)))
-    schema = _schema(lake_columns(source.target.columns, source.values))
-    rows, rejected = folded_rows(source.fold(0, run.lake.config.warehouse, schema), run.lake.catalog.properties, events)
+    update, schema = source.fold(0, run.lake.config.warehouse, source.schema), source.schema
+    rows, rejected = folded_rows(update, run.lake.catalog.properties, events)
     skips = run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names)
     if rejected and not skips:
         why = f"events do not fit the table's columns ({rejected[0].segment} line {rejected[0].line})"
         raise NotReadableError(why, table=name, advice="read it as of a cut, or set policy.quarantine to skip")
     return rows.select(schema.column_names).cast(schema_to_pyarrow(schema, include_field_ids=False))
-
-
-def _schema(columns: Sequence[LakeColumn]) -> Schema:
-    named = [(column.name, column.type) for column in columns]
-    fields = [NestedField(n, name, _type(kind, len(named) + n + 1)) for n, (name, kind) in enumerate(named, start=1)]
-    return Schema(*fields, NestedField(len(named) + 1, COMMIT_TS, LongType()))
-
-
-def _type(name: str, element_id: int) -> PrimitiveType | ListType:
-    if name.startswith("list<"):
-        element = PrimitiveType.model_validate(name.removeprefix("list<").removesuffix(">"))
-        return ListType(element_id, element, element_required=False)
-    return PrimitiveType.model_validate(name)
 
 
 def _find(

@@ -13,8 +13,8 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import is_commit_ts, utc_now
@@ -25,6 +25,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatedTable
 from cdc_lakehouse.lake.faults import run_isolated
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
@@ -111,6 +112,8 @@ class FeedRun:
     log: logging.Logger = _LOG
     clock: Callable[[], datetime.datetime] = utc_now
     require_lease: Callable[[], None] = lambda: None
+    typed: list[tuple[TableUpdate, UpdatedTable]] = field(default_factory=list[Any])
+    """What was made of new tables while a dump was decoded, each with the update that was expected."""
 
     @functools.cached_property
     def source(self) -> LogSource:
@@ -277,6 +280,7 @@ def append_files(
                 return [], []
             decoded = _decode_isolated(lambda: run.spark, ready, functools.partial(decode, run.events.writer()))
             run.events.commit(decoded.data_files, ready)
+            run.typed += decoded.typed
             return decoded.counted(ready), decoded.rejected
         except SourceError as error:
             # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.

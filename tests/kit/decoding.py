@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_MS, END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.event_schema import DECODED
+from cdc_lakehouse.decoders.event_schema import DECODED, TEXT_OF
 from cdc_lakehouse.decoders.format import FileContext, Layout
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.dump import DumpContext, InsertReader, decode_rows
@@ -87,7 +87,7 @@ def _events(batches: Iterator[pa.RecordBatch]) -> Events:
     found: Events = []
     for batch in batches:
         batch.validate(full=True)
-        assert batch.schema == DECODED
+        assert batch.select(DECODED.names).schema == DECODED
         found += map(_parsed, batch.to_pylist())
     return found
 
@@ -95,6 +95,8 @@ def _events(batches: Iterator[pa.RecordBatch]) -> Events:
 def _parsed(event: dict[str, Any]) -> dict[str, Any]:
     parsed = event | {name: event[name] and json.loads(event[name]) for name in ("before", "after")}
     del parsed["strict"]  # It says who read it.
+    texts = {name.removeprefix(TEXT_OF): parsed.pop(name) for name in event if name.startswith(TEXT_OF)}
+    assert not texts or event["problem"] or texts == parsed["after"]
     if event["problem"] == problems.WRONG_TABLE and event["value"].startswith(b'{"before":'):
         parsed["value"] = json.loads(event["value"])
     return parsed

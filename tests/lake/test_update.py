@@ -14,6 +14,7 @@ Those of `cases/moved.txt` are the live rows' texts, as a statement moves them.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import pickle
 import re
@@ -39,6 +40,7 @@ from tests.boundaries.update import (
     EVENTS,
     SYNTHETIC,
     TASK_ROWS,
+    TEXT_OF,
     Column,
     EventReader,
     EventShuffle,
@@ -55,10 +57,12 @@ from tests.boundaries.update import (
     TableUpdate,
     TableVersion,
     Target,
+    TypingTask,
     UpdatedTable,
     ValueFormat,
     duckdb_sql,
     folded_texts,
+    image_of,
     image_text,
     lake_name,
     parts_apart,
@@ -291,6 +295,39 @@ def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update
     assert played("tasks", in_tasks=True) == found
     if not any(line.startswith("recompute") for line in case.own) and not case.settings.get("apart"):
         assert played("at-once", at_once=True) == [line for line in found if not line.startswith("counts")]
+
+
+_INSERT: Final = re.compile(r"table .*|\d+\*? [IR] .*")
+_FILE: Final[Any] = SimpleNamespace(context=SimpleNamespace(database="d", table="t"), segment="s")
+
+
+def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:
+    """The INSERTs that cases begin with, each as a row of a dump. What is unusual is not typed."""
+    typed = 0
+    for number, case in enumerate(read_cases(*sorted(Path(__file__).parent.glob("cases/update/*.txt")))):
+        lines = [*itertools.takewhile(_INSERT.fullmatch, case.own)]
+        if not any(line[0].isdigit() for line in lines):
+            continue
+        (directory := tmp_path / str(number)).mkdir()
+        play = Play(directory, case.settings | {"policy": "hold"})
+        play.steps(lines)
+        assert play.found is not None
+        if play.found.collides:
+            continue  # A new table takes both rows.
+        rows = play.rows
+        play.rows, play.stored_as = [], None
+        task = TypingTask({("d", "t"): replace(play.prepared()[0].update, tells_collisions=False)}, {}, 1)
+        for made in play.all_events:
+            image = image_of(made["after"])
+            texts = {f"{TEXT_OF}{name}": pa.array([text], pa.string()) for name, text in image.items()}
+            about = {name: pa.array([made[name]], pa.int64()) for name in ("line", "commit_ts")}
+            task.add(_FILE, pa.RecordBatch.from_pydict({**about, **texts}))
+        parts = task.parts()
+        if sum(part.counts.rows for part in parts) == len(play.all_events) and parts_apart({}, parts):
+            found = play.read([file for part in parts for file in part.files])
+            assert sorted(map(str, found)) == sorted(map(str, rows)), case
+            typed += 1
+    assert typed > 20
 
 
 class Moved(Play):

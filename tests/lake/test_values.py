@@ -28,9 +28,8 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType, type_change
 from cdc_lakehouse.duckdb_sql import cast, identifier, let, literal
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.conversions import conversions, convert_through
 from cdc_lakehouse.lake.current.typed_rows import any_of, partition_condition
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, conversions, convert_through
 from tests.changelog.server_tables import ProductTables
 from tests.changelog.statements import declared, partitioned_by
 from tests.kit import golden, truth

@@ -63,7 +63,7 @@ class Events:
 
     mark_decoded: Any = events.Events.mark_decoded
 
-    def decode(self, session: object, files: Sequence[SegmentFile], read: Any, rows: Any, writer: Any) -> DecodedFiles:
+    def decode(self, session: object, files: Sequence[SegmentFile], *_: object) -> DecodedFiles:
         names = [file.segment for file in files]
         self.read += names
         return DecodedFiles(names, [], dict.fromkeys(names, 1))

@@ -165,6 +165,20 @@ def test_file_of_dump_that_cannot_be_used_holds_its_table_alone(
     found.check(found.run())
 
 
+@pytest.mark.parametrize("repeats", [False, True])
+def test_rows_of_dump_are_typed_as_they_are_decoded(repeats: bool, load: Callable[..., Load]) -> None:
+    """Then their file is older than the table. A row that a second file repeats is found, and nothing unused stays."""
+    found, name = load("canal-json/random_6", rows_per_file=2), ("test", "Tab-1")
+    first, *_, last = sorted(found.directory.glob(f"{'.'.join(name)}.0*.csv"))
+    if repeats:
+        last.write_bytes(last.read_bytes() + first.read_bytes().splitlines(keepends=True)[1])
+    found.check(found.run(found.stage), found.stage)
+    directory = Path(found.lake.tables()[name].location().removeprefix("file://"))
+    (file,) = directory.glob("data/*.parquet")
+    created = min(each.stat().st_mtime_ns for each in directory.glob("metadata/*.json"))
+    assert (file.stat().st_mtime_ns > created) == repeats
+
+
 def test_load_killed_after_any_commit_changes_nothing(load: Callable[..., Load]) -> None:
     found = load("canal-json/rename_chain", rows_per_file=2)
     kill_everywhere(found.lake, found.run)

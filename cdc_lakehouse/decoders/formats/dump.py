@@ -43,7 +43,7 @@ from cdc_lakehouse.changelog import mysql_types
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, ColumnType
 from cdc_lakehouse.decoders import problems, text
 from cdc_lakehouse.decoders.arrow import Bytes, Positions, pc
-from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
+from cdc_lakehouse.decoders.event_schema import DECODED, TEXT_OF, most_rows, row_images
 from cdc_lakehouse.decoders.text import (
     BACKSLASH,
     MYSQL_ESCAPES,
@@ -811,8 +811,8 @@ _PIECE: Final = 4 * 1024 * 1024
 def decode_rows(
     connection: Any, pieces: Iterator[bytes], context: DumpContext, *, piece: int = _PIECE
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a file into events, in batches with the columns of `DECODED`, with a DuckDB connection of
-    `duckdb_sql.database`.
+    """Decode a file into events, in batches with the columns of `DECODED`, and of the same texts as in the image, each
+    named `TEXT_OF` and the table's column, with a DuckDB connection of `duckdb_sql.database`.
 
     `pieces` are the content's parts in order, cut anywhere. A few of them are held, or a record that is longer. `piece`
     is the number of bytes that are read at a time. Raises SourceError for a file with other columns, or with a header
@@ -859,9 +859,11 @@ def _events(
         texts.append(of_rows)
     problem, value = batch.column("problem"), batch.column("value")
     events = [pa.repeat("R", count), pa.repeat(pa.scalar(commit_ts, pa.int64()), count), pa.nulls(count, pa.string())]
-    events.append(row_images([column.name for column in columns], texts, count))
+    names = [column.name for column in columns]
+    events.append(row_images(names, texts, count))
     if problem.null_count < count:
         sound = problem.is_null()
         events = [pc.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
     lines = pa.array(np.arange(line, line + count))
-    return pa.RecordBatch.from_arrays([lines, *events, problem, value, batch.column("strict")], schema=DECODED)
+    found = [lines, *events, problem, value, batch.column("strict"), *texts]
+    return pa.RecordBatch.from_arrays(found, names=[*DECODED.names, *(f"{TEXT_OF}{name}" for name in names)])

@@ -37,7 +37,7 @@ from cdc_lakehouse.changelog.mysql_types import FLOATS, LABELS, TEXTS, ColumnTyp
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC, image_of, spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF, image_of, spark_columns
 from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
 from cdc_lakehouse.duckdb_sql import cast, in_zone, query, text_literal
 from cdc_lakehouse.errors import TableHeldError, TransientError
@@ -370,6 +370,18 @@ def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListAr
     row, part = np.nonzero(np.arange(len(columns)) < width[:, None])
     values = pa.concat_arrays(columns).take(pa.array(part * len(width) + row))
     return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(width)]), pa.int32()), values)
+
+
+def keyed_texts(decoded: pa.RecordBatch, segment: str, table_no: int, key_columns: Sequence[str]) -> pa.Table:
+    """Return rows of a dump as keyed events of a table's first version, with columns of `TEXT_OF` instead of images."""
+    given, count = dict(zip(decoded.schema.names, decoded.columns, strict=True)), decoded.num_rows
+    same = {"table_no": table_no, "upsert": True, "is_insert": True, "version_no": 0, "image": None, "segment": segment}
+    columns = {name: pa.repeat(pa.scalar(each, KEYED_EVENTS.field(name).type), count) for name, each in same.items()}
+    nothing = pa.nulls(count, pa.string())
+    key = pa.table({f"new{n}": given.get(f"{TEXT_OF}{name}", nothing) for n, name in enumerate(key_columns)})
+    columns |= {"key": _lists(key, "new", np.full(count, len(key_columns))), "line": given["line"]}
+    columns |= {"stage": pa.array(given["commit_ts"].to_numpy() * 2 + 1), "commit_ts": given["commit_ts"]}
+    return pa.table({**columns, **{name: each for name, each in given.items() if name.startswith(TEXT_OF)}})
 
 
 def key_deletes(keys: pa.Table) -> pa.Table:

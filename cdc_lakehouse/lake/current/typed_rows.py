@@ -53,13 +53,12 @@ from cdc_lakehouse.changelog.defaults import UTC
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, converts, promotable, type_text
 from cdc_lakehouse.changelog.schema import Column, InitialDefault, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
-from cdc_lakehouse.decoders.event_schema import image_of
+from cdc_lakehouse.decoders.event_schema import TEXT_OF, image_of
 from cdc_lakehouse.duckdb_sql import cast, text_literal, when
 from cdc_lakehouse.errors import DdlError, TableHeldError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.conversions import conversions, convert_through
 from cdc_lakehouse.lake.current.keyed_events import LARGE_IMAGE
-from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat
+from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat, conversions, convert_through
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 
 # The plan of a table's schema. Columns are matched by the source's column id, so renames, swaps of names, and a dropped
@@ -475,6 +474,10 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     # MySQL's own binlog has values of virtual generated columns, which other sources omit.
     known = {column.name for column in version.columns}
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
+    given = {name.removeprefix(TEXT_OF): each for name, each in sql.by_name(events).items() if name.startswith(TEXT_OF)}
+    if names and names <= given.keys() <= known:
+        no = pa.repeat(False, len(images))
+        return RowImages({text: given[name] for text, name in read.items()}, no, no)
     # DuckDB plans a member of a structure in the time that Python takes for hundreds, and its structures cannot have a
     # member without a name.
     by_columns = len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in names

@@ -32,7 +32,6 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.keyed_events import (
     BEFORE_ALL,
     KEYED_EVENTS,
@@ -43,6 +42,7 @@ from cdc_lakehouse.lake.current.keyed_events import (
     key_hashes,
     key_part,
     key_texts,
+    keyed_texts,
     latest_changes,
     read_keyed_events,
     shares_of,
@@ -66,7 +66,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     unusable_events,
     without_emptied,
 )
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, convert_through
 from cdc_lakehouse.lake.faults import described, engine_fault, run_isolated
 from cdc_lakehouse.lake.files import (
     POSITION,
@@ -83,6 +83,8 @@ from cdc_lakehouse.lake.tables.events import EventReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from cdc_lakehouse.lake.tables.decoding import SegmentFile
 
     _Spark = Callable[[], SparkSession]
 
@@ -303,6 +305,68 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
     apart = {number for number, own in keys.items() if all_differ(np.concatenate(own))}
     delete_unused(properties, [file for part in parts if part.table_no not in apart for file in part.files])
     return [part for part in parts if part.table_no in apart]
+
+
+def typed_beforehand(
+    properties: Mapping[str, str],
+    typed: Iterable[tuple[TableUpdate, UpdatedTable]],
+    updates: Sequence[TableUpdate],
+    rows: Mapping[TableName, int],
+) -> dict[int, UpdatedTable]:
+    """Return what came of tables by the parts that were typed before the `updates` were planned, each with the update
+    that was expected: of tables that are as they were expected and have so many `rows`, each of another key. The files
+    of others are deleted."""
+    made: dict[str, list[tuple[TableUpdate, UpdatedTable]]] = {}
+    for expected, part in typed:
+        made.setdefault(expected.location, []).append((expected, part))
+    whole: list[UpdatedTable] = []
+    for update in updates:
+        own = made.get(update.location, [])
+        as_planned = {"table_no": update.table_no, "skips_rejected": update.skips_rejected}
+        is_expected = all(replace(expected, **as_planned) == update for expected, _ in own)
+        if is_expected and rows.get(update.target.versions[0].name) == sum(part.counts.rows for _, part in own):
+            whole += [replace(part, table_no=update.table_no) for _, part in own]
+            made.pop(update.location, None)
+    delete_unused(properties, [file for own in made.values() for _, part in own for file in part.files])
+    found = {update.table_no: update.updated() for update in updates}
+    apart = parts_apart(properties, whole)
+    for part in apart:
+        found[part.table_no].add(part)
+    return {part.table_no: found[part.table_no] for part in apart}
+
+
+class TypingTask:
+    """Types the rows of new tables, `updates` by (database, table), in one of the `tasks` that decode a dump, from the
+    texts in hand: they need not be read again from `events`. What is unusual in a table leaves its parts with fewer
+    rows, as do more rows than the driver compares the keys of."""
+
+    def __init__(
+        self, updates: Mapping[tuple[str, str], TableUpdate], properties: Mapping[str, str], tasks: int
+    ) -> None:
+        self._updates, self._properties, self._room = updates, properties, COMPARED_EVENTS // tasks
+        self._waiting, self._bytes = list[tuple[TableUpdate, pa.Table]](), 0
+        self._parts: list[UpdatedTable] = []
+
+    def add(self, file: SegmentFile, decoded: pa.RecordBatch) -> None:
+        update = self._updates.get((file.context.database, file.context.table))
+        self._room -= decoded.num_rows
+        if update is not None and self._room >= 0:
+            rows = keyed_texts(decoded, file.segment, update.table_no, [column.name for column in update.key])
+            of, last = self._waiting[-1] if self._waiting else (update, rows)
+            if of is not update or last.schema != rows.schema or self._bytes >= 6 * ROW_GROUP_BYTES:
+                self.parts()
+            self._waiting.append((update, rows))
+            self._bytes += rows.nbytes
+
+    def parts(self) -> list[UpdatedTable]:
+        """Write the rows that wait; return all parts of tables."""
+        if self._waiting:
+            update, events = self._waiting[0][0], pa.concat_tables([rows for _, rows in self._waiting])
+            self._waiting, self._bytes = [], 0
+            with sql.database() as connection:
+                for part in update_tables(self._properties, [update], events):
+                    self._parts.append(replace(part, keys=different(key_hashes(connection, events))))
+        return self._parts
 
 
 def delete_unused(properties: Mapping[str, str], files: Iterable[str]) -> None:
@@ -761,7 +825,7 @@ _TASK_EVENTS: Final = 500_000
 """The approximate number of a table's events for one task."""
 _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer events is never split."""
-_COMPARED_EVENTS: Final = 25_000_000
+COMPARED_EVENTS: Final = 25_000_000
 """The number of events up to which the driver compares hashes of all their keys, which take 8 bytes each."""
 _TABLE_WEIGHT: Final = 2000
 """The cost of a table for a task, as a number of events."""
@@ -814,7 +878,7 @@ def _updated_in_job(
         table for table in tables
         if table.inserts and not table.update.recomputed and places[table.update.table_no][1] > 1
     ]  # fmt: skip
-    while sum(table.events for table in large) > _COMPARED_EVENTS:
+    while sum(table.events for table in large) > COMPARED_EVENTS:
         large.remove(max(large, key=lambda table: table.events))
     if large:
         work = functools.partial(update_by_share, properties, large)

@@ -53,12 +53,14 @@ class SegmentFile:
 @dataclass
 class DecodedFiles:
     """The result of decoding. `data_files` are JSON for Iceberg's `ContentFileParser`. `lines` is the number of lines
-    read by segment, events and rejected lines; `strict` of those that were read one by one."""
+    read by segment, events and rejected lines; `strict` of those that were read one by one. `typed` is what was made of
+    the rows beside events."""
 
     data_files: list[str] = field(default_factory=list[str])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
     lines: dict[str, int] = field(default_factory=dict[str, int])
     strict: dict[str, int] = field(default_factory=dict[str, int])
+    typed: list[Any] = field(default_factory=list[Any])
 
     def counted(self, segments: Sequence[Segment]) -> list[Segment]:
         """Return the segments with their line counts; None where a segment was not read."""
@@ -71,22 +73,25 @@ def decode_segments(
     read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
     decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
     writer: EventWriter,
+    typing: Callable[[int], Any] | None = None,
 ) -> DecodedFiles:
-    """Decode files.
+    """Decode files. `typing` begins what each of so many tasks makes of rows beside events (see
+    `update_tasks.TypingTask`).
 
     `read` yields segments with their contents in tasks; `decode` yields batches with the columns of
     `event_schema.DECODED` for a DuckDB connection, a content and a file's context."""
     by_path = {file.ref.path: file for file in files}
-    work = functools.partial(_decode, read, decode, by_path, writer)
     segments = [file.ref for file in files]
     is_small = fits_driver([segment.size for segment in segments])
     groups = [segments] if is_small else _groups(segments, spark().sparkContext.defaultParallelism)
-    found = DecodedFiles()
+    begun = None if typing is None else functools.partial(typing, len(groups))
+    work, found = functools.partial(_decode, read, decode, by_path, writer, begun), DecodedFiles()
     for each in run_tasks(None if is_small else spark(), groups, work):
         found.data_files += each.data_files
         found.rejected += each.rejected
         found.lines |= each.lines
         found.strict |= each.strict
+        found.typed += each.typed
     return found
 
 
@@ -95,10 +100,11 @@ def _decode(
     decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
     files: Mapping[str, SegmentFile],
     writer: EventWriter,
+    typing: Callable[[], Any] | None,
     segments: Sequence[SegmentRef],
 ) -> Iterator[DecodedFiles]:
     """Decode the segments of a task, one after the other."""
-    found = DecodedFiles()
+    found, typed = DecodedFiles(), None if typing is None else typing()
 
     def events() -> Iterator[pa.RecordBatch]:
         with database() as connection:
@@ -121,6 +127,8 @@ def _decode(
                         further += bad.num_rows - first.num_rows
                         sound = batch.filter(batch.column(_PROBLEM).is_null())
                     if sound.num_rows:
+                        if typed is not None:
+                            typed.add(file, sound)
                         yield _events(sound, file)
                 if further:
                     problem = listed[0].error_class
@@ -129,6 +137,7 @@ def _decode(
                 found.rejected += listed
 
     found.data_files += writer.write(events())
+    found.typed += [] if typed is None else typed.parts()
     yield found
 
 
