@@ -7,11 +7,9 @@ Events of one key can write it in several ways: a dump `1.00` and Canal `1.0`, o
 of an ENUM as two numbers. Then the key's text is made from the value, under the event's own version. Keys whose types
 have one text for each value keep the events' texts, which costs nothing. Collations are ignored here.
 
-Read the events of a job, each file once, and send them to the tasks that apply them.
-
-The events that a reader has for a task are a block: keyed events (`KEYED_EVENTS`) as an Arrow stream,
-which Spark moves unchanged. Spark would convert rows to its own form and back to columns, which takes longer than
-applying them.
+A job reads each file of events once. What a reader has for a task is a block: keyed events (`KEYED_EVENTS`) as an Arrow
+stream, which Spark moves unchanged. Spark would convert rows to its own form and back to columns, which takes longer
+than applying them.
 """
 
 from __future__ import annotations
@@ -131,16 +129,13 @@ def _text(own: ColumnType, now: ColumnType, value_format: ValueFormat) -> str | 
     value = cast(value_parsing.value(TEXT, own, value_format), target)
     if own.name in _MOMENTS:
         # A zero date has no value, but can still have a fraction.
-        return f"coalesce({_moment(value, own.name)}, regexp_replace({TEXT}, '\\.0+$', ''))"
+        shown = (
+            moment_text(value, 6) if own.name == "datetime" else f"{moment_text(in_zone(value, 'UTC'), 6)} || '+00:00'"
+        )
+        return f"coalesce({shown}, regexp_replace({TEXT}, '\\.0+$', ''))"
     if own.name in FLOATS:
         value = f"{value} + 0"  # One of the two zeros has a minus sign.
     return f"coalesce({value_parsing.text(value, now, value_format)}, {TEXT})"
-
-
-def _moment(value: str, name: str) -> str:
-    if name == "datetime":
-        return moment_text(value, 6)
-    return f"{moment_text(in_zone(value, 'UTC'), 6)} || '+00:00'"
 
 
 KEYED_EVENTS: Final = pa.schema([
@@ -481,6 +476,12 @@ def keys_changed_above(
     if reader is None:
         return
     wanted = set(names)
+    values = ", ".join(f"{value_parsing.value(f't{n}', part.type, value_format)} AS v{n}" for n, part in enumerate(key))
+    parts = [
+        in_row(value_text(f"v{n}", part.source_type, value_format.type_of(part.type), value_format), part.form)
+        for n, part in enumerate(key)
+    ]
+    query = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM key_texts)"
     for events in reader.read(wanted, commit_ts + 1, END_TS):
         columns = (events.column(name).to_pylist() for name in ("schema_name", "table_name", "commit_ts"))
         images = zip(events.column("before").to_pylist(), events.column("after").to_pylist(), strict=True)
@@ -492,19 +493,12 @@ def keys_changed_above(
             if image is not None
         ]
         if found:
-            yield from _digests(found, key, value_format)
-
-
-def _digests(images: Sequence[dict[str, str | None]], key: Sequence[KeyColumn], value_format: ValueFormat) -> list[str]:
-    texts = {f"t{n}": pa.array([image.get(part.name) for image in images], pa.string()) for n, part in enumerate(key)}
-    values = ", ".join(f"{value_parsing.value(f't{n}', part.type, value_format)} AS v{n}" for n, part in enumerate(key))
-    parts = [
-        in_row(value_text(f"v{n}", part.source_type, value_format.type_of(part.type), value_format), part.form)
-        for n, part in enumerate(key)
-    ]
-    query = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM key_texts)"
-    with sql.database() as connection:
-        return sql.query(connection, query, key_texts=pa.table(texts)).column("digest").to_pylist()
+            texts = {
+                f"t{n}": pa.array([image.get(part.name) for image in found], pa.string()) for n, part in enumerate(key)
+            }
+            with sql.database() as connection:
+                digests = sql.query(connection, query, key_texts=pa.table(texts)).column("digest").to_pylist()
+            yield from digests
 
 
 BLOCKS: Final = pa.schema(
@@ -591,25 +585,30 @@ class EventShuffle:
 
     def divided(self, connection: Any, keyed: pa.Table) -> pa.RecordBatch:
         """Split keyed events into blocks, with the columns of `BLOCKS`. Raises `TransientError`."""
-        tasks = self._tasks(connection, keyed)
+        numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
+        tasks, buckets = np.array([self.places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
+        if (buckets > 1).any():
+            tasks = tasks + (key_hashes(connection, keyed) % buckets.astype(np.uint64)).astype(np.int64)
         found, counts = np.unique(tasks, return_counts=True)
         if len(found) > 1:
             keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
         parts = [keyed.slice(stop - count, count) for stop, count in zip(np.cumsum(counts), counts, strict=True)]
+        blocks: list[dict[str, Any]] = []
         if self.directory is None:
-            blocks = [{"events": _written(part)} for part in parts]
+            for part in parts:
+                with pa.BufferOutputStream() as sink:
+                    _write(sink, part, _COMPRESSED)
+                    blocks.append({"events": sink.getvalue().to_pybytes()})
         else:
-            blocks = _written_to(str(Path(self.directory, uuid.uuid4().hex)), parts)
+            file = str(Path(self.directory, uuid.uuid4().hex))
+            with _local_disk(), pa.OSFile(file, "wb") as sink:
+                for part in parts:
+                    start = sink.tell()
+                    _write(sink, part, _PLAIN)
+                    blocks.append({"file": file, "start": start, "size": sink.tell() - start})
         return pa.RecordBatch.from_pylist(
             [{"task": task, **block} for task, block in zip(found.tolist(), blocks, strict=True)], BLOCKS
         )
-
-    def _tasks(self, connection: Any, keyed: pa.Table) -> np.ndarray[Any, Any]:
-        numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
-        first, buckets = np.array([self.places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
-        if (buckets == 1).all():
-            return first
-        return first + (key_hashes(connection, keyed) % buckets.astype(np.uint64)).astype(np.int64)
 
 
 def work_by_key(
@@ -669,23 +668,6 @@ def together(tables: Iterable[pa.Table], most: int = _BLOCK_BYTES) -> Iterator[p
             waiting, size = [], 0
     if waiting:
         yield pa.concat_tables(waiting)
-
-
-def _written(keyed: pa.Table) -> bytes:
-    with pa.BufferOutputStream() as sink:
-        _write(sink, keyed, _COMPRESSED)
-        return sink.getvalue().to_pybytes()
-
-
-def _written_to(file: str, parts: Iterable[pa.Table]) -> list[dict[str, Any]]:
-    """Write blocks to one file, one after the other."""
-    blocks: list[dict[str, Any]] = []
-    with _local_disk(), pa.OSFile(file, "wb") as sink:
-        for keyed in parts:
-            start = sink.tell()
-            _write(sink, keyed, _PLAIN)
-            blocks.append({"file": file, "start": start, "size": sink.tell() - start})
-    return blocks
 
 
 @contextlib.contextmanager

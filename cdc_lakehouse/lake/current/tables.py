@@ -152,7 +152,13 @@ class CurrentTables:
                     return _state_of(identifier, table)
             except UnreadableTableError as error:
                 if self._files_are_of(life, identifier) is not False:
-                    error.table, error.advice = str(life.last.name), self._way_out(life, identifier)
+                    advice = "restore it, or drop the table in the catalog: the source has dropped it"
+                    if life.dropped_ts is None:
+                        drop = "" if self._files_are_of(life, identifier) else "drop the table in the catalog and "
+                        advice = (
+                            f"restore it, or {drop}recreate the table with `cdc-lakehouse rebuild {life.last.name}`"
+                        )
+                    error.table, error.advice = str(life.last.name), advice
                     unreadable = unreadable or error
         if unreadable is not None:
             raise unreadable
@@ -208,12 +214,6 @@ class CurrentTables:
         found = _OWN_PLACE.search(self.lake.metadata_file(identifier) or "")
         return None if found is None else found[1] == self._place(life)
 
-    def _way_out(self, life: Incarnation, identifier: Identifier) -> str:
-        if life.dropped_ts is not None:
-            return "restore it, or drop the table in the catalog: the source has dropped it"
-        drop = "" if self._files_are_of(life, identifier) else "drop the table in the catalog and "
-        return f"restore it, or {drop}recreate the table with `cdc-lakehouse rebuild {life.last.name}`"
-
     def _place(self, life: Incarnation) -> str:
         return _digest(f"{self._feed.name}/{life.id}")
 
@@ -243,40 +243,36 @@ class CurrentTables:
 
 
 def _state_of(identifier: Identifier, table: Table) -> TableState:
+    properties = table.properties
+    dropped, key = properties.get(DROPPED_TS), properties.get(KEY)
     try:
-        return state_of(identifier, table)
+        fields, snapshot = table.schema().fields, table.current_snapshot()
+        ids = {name: id for id, name in json.loads(properties.get(COLUMNS, "[]"))}
+        return TableState(
+            identifier=identifier,
+            incarnation=properties[INCARNATION],
+            name=TableName(properties[DATABASE], properties[TABLE]),
+            applied_ts=int(properties[APPLIED_TS]),
+            applied_batch=int(properties[APPLIED_BATCH]),
+            schema_fingerprint=properties[LINEAGE],
+            columns=tuple(
+                LakeColumn(ids[each.name], each.name, iceberg_name(each.field_type))
+                for each in fields
+                if each.name in ids
+            ),
+            order=tuple(field.name for field in fields),
+            key=None if key is None else tuple(json.loads(key)),
+            row_count=row_count(table, snapshot),
+            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+            dropped_ts=None if dropped is None else int(dropped),
+            format_version=table.format_version,
+            counts_rows=_counted_rows(table, snapshot) is not None,
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableTableError(
             f"the properties `cdc.*` of the Iceberg table {identifier} cannot be read: {in_one_line(error)}",
             advice="restore them",
         ) from error
-
-
-def state_of(identifier: Identifier, table: Table) -> TableState:
-    properties = table.properties
-    ids = {name: id for id, name in json.loads(properties.get(COLUMNS, "[]"))}
-    fields = table.schema().fields
-    columns = tuple(
-        LakeColumn(ids[field.name], field.name, iceberg_name(field.field_type)) for field in fields if field.name in ids
-    )
-    snapshot = table.current_snapshot()
-    dropped, key = properties.get(DROPPED_TS), properties.get(KEY)
-    return TableState(
-        identifier=identifier,
-        incarnation=properties[INCARNATION],
-        name=TableName(properties[DATABASE], properties[TABLE]),
-        applied_ts=int(properties[APPLIED_TS]),
-        applied_batch=int(properties[APPLIED_BATCH]),
-        schema_fingerprint=properties[LINEAGE],
-        columns=columns,
-        order=tuple(field.name for field in fields),
-        key=None if key is None else tuple(json.loads(key)),
-        row_count=row_count(table, snapshot),
-        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        dropped_ts=None if dropped is None else int(dropped),
-        format_version=table.format_version,
-        counts_rows=_counted_rows(table, snapshot) is not None,
-    )
 
 
 def row_count(table: Table, snapshot: Snapshot | None) -> int:
@@ -359,10 +355,6 @@ def cut_tag(checkpoint_ts: int) -> str:
     return f"cut_{checkpoint_ts}"
 
 
-def day_tag(day: datetime.date) -> str:
-    return f"day_{day.isoformat()}"
-
-
 def cut_of_tag(name: str) -> int | None:
     """Return the checkpoint-ts in a tag's name; None for other tags."""
     found = _CUT.fullmatch(name)
@@ -426,7 +418,7 @@ def plan_tags(
             wanted[cut_tag(replaced.checkpoint_ts)] = replaced.snapshot_id
         day = max(commit_time(replaced.checkpoint_ts).date(), oldest_day)
         while day < today:
-            wanted[day_tag(day)] = replaced.snapshot_id
+            wanted[f"day_{day.isoformat()}"] = replaced.snapshot_id
             day += _ONE_DAY
     window = tso(commit_time(checkpoint_ts) - datetime.timedelta(hours=config.keep_all_hours))
     cuts = sorted(found for name in {*tags, *wanted} if (found := cut_of_tag(name)) is not None)

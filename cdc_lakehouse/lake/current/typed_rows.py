@@ -110,7 +110,11 @@ def plan_evolution(
     rewritten: list[int] = []
     for column in target:
         old = have.get(column.id)
-        if old is not None and column.id not in converted and _readable(old.type, column.type):
+        if (
+            old is not None
+            and column.id not in converted
+            and (old.type == column.type or promotable(old.type, column.type))
+        ):
             kept.add(column.id)
             if old.type != column.type:
                 changed.append(Widen(old.name, column.type))
@@ -131,10 +135,6 @@ def plan_evolution(
     moves = _moves(present, [column.name for column in target])
     steps: tuple[Sequence[SchemaOperation], ...] = (changed, added, moves)
     return Plan(tuple(tuple(step) for step in steps if step), tuple(rewritten))
-
-
-def _readable(current: str, target: str) -> bool:
-    return current == target or promotable(current, target)
 
 
 def _moves(present: Sequence[str], wanted: Sequence[str]) -> tuple[Move, ...]:
@@ -422,33 +422,29 @@ def initial_value(column: schema.Column, value_format: ValueFormat) -> Any:
     if column.type.name in BLOBS:
         return text.encode("latin-1")
     try:
-        return _parsed(text, column.type, target, value_format)
+        match target.partition("(")[0]:
+            case "int" | "long":
+                return int(decimal.Decimal(text))
+            case "decimal":
+                scale = int(target.partition(",")[2].removesuffix(")"))
+                return decimal.Decimal(text).quantize(decimal.Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
+            case "float" | "double":
+                return float(text)
+            case "date":
+                return datetime.date.fromisoformat(text[:10])
+            case "timestamp":
+                return datetime.datetime.fromisoformat(text)
+            case "timestamptz":
+                moment = datetime.datetime.fromisoformat(text)
+                return moment if moment.tzinfo else moment.replace(tzinfo=value_format.zone_info)
+            case _ if column.type.name == "timestamp" and text.endswith(UTC):
+                local = datetime.datetime.fromisoformat(text).astimezone(value_format.zone_info)
+                shown = local.replace(tzinfo=None).isoformat(" ", "microseconds")
+                return shown[: 20 + column.type.fraction].removesuffix(".")
+            case _:
+                return text
     except (ValueError, decimal.InvalidOperation):
         return None
-
-
-def _parsed(text: str, column: ColumnType, target: str, value_format: ValueFormat) -> Any:
-    match target.partition("(")[0]:
-        case "int" | "long":
-            return int(decimal.Decimal(text))
-        case "decimal":
-            scale = int(target.partition(",")[2].removesuffix(")"))
-            return decimal.Decimal(text).quantize(decimal.Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
-        case "float" | "double":
-            return float(text)
-        case "date":
-            return datetime.date.fromisoformat(text[:10])
-        case "timestamp":
-            return datetime.datetime.fromisoformat(text)
-        case "timestamptz":
-            moment = datetime.datetime.fromisoformat(text)
-            return moment if moment.tzinfo else moment.replace(tzinfo=value_format.zone_info)
-        case _ if column.name == "timestamp" and text.endswith(UTC):
-            local = datetime.datetime.fromisoformat(text).astimezone(value_format.zone_info)
-            shown = local.replace(tzinfo=None).isoformat(" ", "microseconds")
-            return shown[: 20 + column.fraction].removesuffix(".")
-        case _:
-            return text
 
 
 def any_of(conditions: Iterable[str]) -> str:
@@ -567,30 +563,25 @@ def fold_events(events: pa.Table, target: Target) -> tuple[pa.Table, list[int], 
         fold.strange = fold.strange or not known[number].issuperset(image)
     live = {key: fold for key, fold in folds.items() if fold.upsert}
     last, strange = [fold.last for fold in live.values()], [fold.strange for fold in live.values()]
-    return _table_of_folds(live, target), last, strange
-
-
-def _table_of_folds(folds: Mapping[tuple[str, ...], _Fold], target: Target) -> pa.Table:
-    found = list(folds.values())
-    nothing: tuple[None, None] = (None, None)
     columns: dict[str, Any] = {
-        "row": pa.array(range(len(found)), pa.int64()),
-        "whole": pa.array([fold.whole for fold in found], pa.bool_()),
+        "row": pa.array(range(len(live)), pa.int64()),
+        "whole": pa.array([fold.whole for fold in live.values()], pa.bool_()),
     }
-    for position in range(len(next(iter(folds), ()))):
-        columns[f"k{position}"] = pa.array([key[position] for key in folds], pa.string())
+    for position in range(len(next(iter(live), ()))):
+        columns[f"k{position}"] = pa.array([key[position] for key in live], pa.string())
+    nothing: tuple[None, None] = (None, None)
     for column in target.columns:
-        said = [fold.texts.get(column.id, nothing) for fold in found]
+        said = [fold.texts.get(column.id, nothing) for fold in live.values()]
         types = types_by_version(column, target)
         numbers = {each: number for number, each in enumerate(dict.fromkeys(types.values()))}
         places = {version: numbers[each] for version, each in types.items()}
         columns[f"n{column.id}"] = pa.array(
             [None if version is None else places[version] for version, _ in said], pa.int32()
         )
-        unborn = [fold.born is not None and fold.born not in places for fold in found]
+        unborn = [fold.born is not None and fold.born not in places for fold in live.values()]
         columns[f"u{column.id}"] = pa.array(unborn, pa.bool_())
         columns[f"t{column.id}"] = pa.array([text for _, text in said], pa.string())
-    return pa.table(columns)
+    return pa.table(columns), last, strange
 
 
 # --- Typed rows of the latest events ---

@@ -155,16 +155,15 @@ class UpdatedTable:
     @functools.cached_property
     def rejected(self) -> tuple[Rejected, ...]:
         """The rows that could not be used."""
-        return tuple(_as_rejected(row, self.name) for row in summarized(self.rejections))
-
-
-def _as_rejected(row: Mapping[str, Any], name: TableName) -> Rejected:
-    # The first of the uncounted rows keeps its line, even though the next run may leave out others.
-    count, why = row["count"], row["why"]
-    more = f" (and {count - 1} further rows of the segment, not listed one by one)" if count > 1 else ""
-    message = f"{_DOES_NOT_FIT}{f': {why}' if why else ''}{more}"
-    raw = row["after"].encode()
-    return Rejected(row["segment"], row["line"], BAD_VALUE, message, raw, name.database, name.table, count)
+        found: list[Rejected] = []
+        for row in summarized(self.rejections):
+            # The first of the uncounted rows keeps its line, even though the next run may leave out others.
+            count, why = row["count"], row["why"]
+            more = f" (and {count - 1} further rows of the segment, not listed one by one)" if count > 1 else ""
+            message = f"{_DOES_NOT_FIT}{f': {why}' if why else ''}{more}"
+            of_table = row["after"].encode(), self.name.database, self.name.table
+            found.append(Rejected(row["segment"], row["line"], BAD_VALUE, message, *of_table, count))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -252,35 +251,29 @@ def update_tables(
     """Carry out the plans of one task with its keyed events (columns of `KEYED_EVENTS`). `properties` are those of
     PyIceberg's FileIO."""
     with sql.database() as connection:
+        import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+
         for plan in plans:
-            yield _updated(plan, connection, properties, changes)
-
-
-def _updated(
-    plan: TableUpdate | FileRewrite, connection: Any, properties: Mapping[str, str], changes: pa.Table
-) -> UpdatedTable:
-    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
-
-    update = plan.update if isinstance(plan, FileRewrite) else plan
-    task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
-    try:
-        if isinstance(plan, FileRewrite):
-            task.rewrite(plan.file, plan.deleted, found)
-        else:
-            task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no), found)
-    except FileNotFoundError as error:
-        return update.updated(f"a file of the table is not there: {error}")
-    except (MemoryError, duckdb.OutOfMemoryException) as error:
-        # It may be what this table holds, and it may pass.
-        return update.updated(f"{_NO_ROOM}: {in_one_line(error)}")
-    except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-        fault = error if isinstance(error, TransientError) else engine_fault(error)
-        if fault is not None:
-            fault.table = fault.table or update.name
-            raise fault from error
-        known = isinstance(error, CdcError)
-        return update.updated(str(error) if known else f"the table could not be written: {described(error)}")
-    return found
+            update = plan.update if isinstance(plan, FileRewrite) else plan
+            task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
+            try:
+                if isinstance(plan, FileRewrite):
+                    task.rewrite(plan.file, plan.deleted, found)
+                else:
+                    task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no), found)
+            except FileNotFoundError as error:
+                found = update.updated(f"a file of the table is not there: {error}")
+            except (MemoryError, duckdb.OutOfMemoryException) as error:
+                # It may be what this table holds, and it may pass.
+                found = update.updated(f"{_NO_ROOM}: {in_one_line(error)}")
+            except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
+                fault = error if isinstance(error, TransientError) else engine_fault(error)
+                if fault is not None:
+                    fault.table = fault.table or update.name
+                    raise fault from error
+                known = isinstance(error, CdcError)
+                found = update.updated(str(error) if known else f"the table could not be written: {described(error)}")
+            yield found
 
 
 def update_by_share(
@@ -422,18 +415,24 @@ class _Task:
 
     def update(self, events: pa.Table, found: UpdatedTable) -> None:
         """Update the table with the task's keyed events of it."""
+        collision = self._collision()
         if self._update.recomputed is not None:
-            events = self._of_recomputed(events, self._update.recomputed)
-        elif self._update.tells_collisions and self._may_collide(events):
-            found.collides = True
-            return
+            events = self._of_recomputed(events, self._update.recomputed, collision or "false")
+        elif self._update.tells_collisions and collision is not None and events.num_rows:
+            query = f"SELECT bool_or({collision}) AS found FROM keyed"
+            if self._query(query, keyed=self._with_key_texts(events)).column("found")[0].as_py():
+                found.collides = True
+                return
         done, rejected, older = self._decided(events)
         found.rejections += self._rejected(rejected)
         if rejected and not self._update.skips_rejected:
             return
         rows = self._rows(each.typed for each in done)
         if rows.num_rows:
-            found.files.append(self._write(rows))
+            update, some = self._update, sql.by_name(rows.slice(0, 4096))
+            plain = [name for name, each in some.items() if each.type.num_fields or len(each.unique()) * 2 > len(each)]
+            path = self._new_path()
+            found.files.append(write_file(self._io, path, update.schema, rows, update.properties, plain))
         keys = pa.concat_tables([each.latest for each in done])
         zeros = sum(pc.sum(each.typed.values.column("zero_dates")).as_py() or 0 for each in done)
         found.counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, older)
@@ -458,23 +457,24 @@ class _Task:
         own, values = sql.by_name(kept.take(typed.values.column("row"))), sql.by_name(typed.values)
         texts = {f"c{column.id}": own[f"c{column.id}"].cast(pa.string()) for column in columns}
         changed = [column for column in columns if texts[f"c{column.id}"].null_count]
-        written = sql.over_columns(
-            self._connection,
-            [
-                (
-                    f"SELECT {value_parsing.text('value', c.type, update.value_format)} AS text FROM stacked",
-                    values[f"c{c.id}"],
-                )
-                for c in changed
-            ],
-        )
-        for column, each in zip(changed, written, strict=True):
+        expressions = [value_parsing.text("value", column.type, update.value_format) for column in changed]
+        statements = [
+            (f"SELECT {expression} AS text FROM stacked", values[f"c{column.id}"])
+            for column, expression in zip(changed, expressions, strict=True)
+        ]
+        for column, each in zip(changed, sql.over_columns(self._connection, statements), strict=True):
             texts[f"c{column.id}"] = pc.coalesce(texts[f"c{column.id}"], each.column("text"))
         return pa.table(texts)
 
     def _rows(self, typed: Iterable[TypedRows]) -> pa.Table:
+        """Return typed rows with the columns of the table."""
+        parts: list[pa.Table] = []
+        for each in typed:
+            values = sql.by_name(each.values)
+            columns = {lake_name(column): values[f"c{column.id}"] for column in self._update.target.columns}
+            parts.append(pa.table({**columns, COMMIT_TS: each.of_events(["commit_ts"]).column("commit_ts")}))
         # Columns of no rows have no type.
-        return pa.concat_tables([self._named(each) for each in typed], promote_options="default")
+        return pa.concat_tables(parts, promote_options="default")
 
     def _decided(self, events: pa.Table) -> tuple[list[_Decided], list[pa.Table], int]:
         """Return the keys that usable events change, the events that are unusable, and how many keys have such. These
@@ -483,7 +483,10 @@ class _Task:
         rejected: list[pa.Table] = []
         keys = 0
         while True:
-            latest, upserts = self._latest(events)
+            is_latest = np.zeros(events.num_rows, dtype=np.bool_)
+            is_latest[latest_changes(self._connection, events, len(self._update.key), self._update.name)] = True
+            latest = where(events, is_latest)
+            upserts = where(latest, latest.column("upsert").to_numpy())
             replaced = self._grouped(self._matches(latest))
             typed = self._typed(events, upserts, replaced)
             fault = typed.values.column("fault")
@@ -509,10 +512,10 @@ class _Task:
     ) -> pa.Table:
         return events_of_keys(self._connection, events, keys, join, by)
 
-    def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys) -> pa.Table:
+    def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys, collision: str) -> pa.Table:
         """Return the events of the keys that are recomputed, after a delete of each key's earlier row."""
         of_segments = "segment IN (SELECT segment FROM segments)"
-        conditions = [f"stage > {wanted.above}", f"stage = {BEFORE_ALL}", of_segments, self._collision() or "false"]
+        conditions = [f"stage > {wanted.above}", f"stage = {BEFORE_ALL}", of_segments, collision]
         query = (
             f"SELECT place, row_number() OVER (PARTITION BY key ORDER BY place) = 1 AS first FROM keyed SEMI JOIN "
             f"(SELECT key FROM keyed WHERE {' OR '.join(conditions)}) AS wanted USING (key) ORDER BY place"
@@ -525,13 +528,6 @@ class _Task:
         )
         own = events.take(found.column("place"))
         return pa.concat_tables([key_deletes(own.filter(found.column("first"))), own])
-
-    def _may_collide(self, events: pa.Table) -> bool:
-        condition = self._collision()
-        if condition is None or not events.num_rows:
-            return False
-        query = f"SELECT bool_or({condition}) AS found FROM keyed"
-        return bool(self._query(query, keyed=self._with_key_texts(events)).column("found")[0].as_py())
 
     def _with_key_texts(self, events: pa.Table) -> pa.Table:
         texts = key_texts(events.column("key"), len(self._update.key))
@@ -548,40 +544,20 @@ class _Task:
         ]
         return any_of(parts) if parts else None
 
-    def _latest(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the latest event of each key, and those of them that leave a row."""
-        is_latest = np.zeros(events.num_rows, dtype=np.bool_)
-        is_latest[latest_changes(self._connection, events, len(self._update.key), self._update.name)] = True
-        latest = where(events, is_latest)
-        return latest, where(latest, latest.column("upsert").to_numpy())
-
-    def _keys(self, events: pa.Table) -> pa.Table:
-        """Return the keys of events as values: `k<n>` for each part."""
-        update = self._update
-        texts = key_texts(events.column("key"), len(update.key))
-        parts = [
-            f"{value_parsing.value(text, column.type, update.value_format)} AS k{n}"
-            for n, (text, column) in enumerate(zip(texts, update.key, strict=True))
-        ]
-        return self._query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
-
     def _typed(self, events: pa.Table, upserts: pa.Table, replaced: Mapping[str, BitMap64]) -> TypedRows:
         """Return the rows that keyed events leave, without those of partitions that were emptied later. `replaced` are
         the positions of existing rows of the keys."""
         update, connection = self._update, self._connection
-
-        def based(folds: pa.Table, target: Target) -> pa.Table:
-            return self._based(folds, replaced, target)
+        base = functools.partial(self._based, replaced) if replaced else None
 
         def typed(upserts: pa.Table, target: Target) -> TypedRows:
-            base = based if replaced else None
             return typed_rows(connection, events, upserts, target, update.value_format, base)
 
         own = {column.id for column in update.target.columns}
         left = without_emptied(connection, upserts, update.emptied, update.value_format, typed, own)
         return typed(left, update.target)
 
-    def _based(self, folds: pa.Table, replaced: Mapping[str, BitMap64], target: Target) -> pa.Table:
+    def _based(self, replaced: Mapping[str, BitMap64], folds: pa.Table, target: Target) -> pa.Table:
         """Add the existing rows of the keys to folds, where they count, as `rows_of_fold` reads them. `replaced` are
         the positions of these rows."""
         update, base = self._update, self._stored_values(replaced, target)
@@ -605,13 +581,7 @@ class _Task:
         update, found = self._update, [row for rows in events for row in rows.to_pylist()]
         found.sort(key=lambda row: (row["segment"], row["line"]))
         reasons = [
-            misfit(
-                self._connection,
-                row["image"],
-                row["version_no"],
-                update.target,
-                update.value_format,
-            )
+            misfit(self._connection, row["image"], row["version_no"], update.target, update.value_format)
             for row in found[:1]
         ]
         found = [
@@ -620,24 +590,10 @@ class _Task:
         ]
         return summarized(found)
 
-    def _named(self, typed: TypedRows) -> pa.Table:
-        """Return typed rows with the columns of the table."""
-        values = sql.by_name(typed.values)
-        columns = {lake_name(column): values[f"c{column.id}"] for column in self._update.target.columns}
-        return pa.table({**columns, COMMIT_TS: typed.of_events(["commit_ts"]).column("commit_ts")})
-
-    def _write(self, rows: pa.Table) -> str:
-        update, some = self._update, sql.by_name(rows.slice(0, 4096))
-        plain = [name for name, each in some.items() if each.type.num_fields or len(each.unique()) * 2 > len(each)]
-        return write_file(self._io, self._new_path(), update.schema, rows, update.properties, plain)
-
     def _new_path(self) -> str:
         return new_path(self._update.location, self._update.properties, ".parquet")
 
     # --- Rows that are there ---
-
-    def _stored_key(self, number: int) -> str:
-        return self._update.stored_value(self._update.key[number])
 
     def _emptied(self) -> dict[str, BitMap64]:
         """Return the positions of existing rows of emptied partitions, by the path of their file."""
@@ -664,13 +620,25 @@ class _Task:
         update = self._update
         if update.stored is None or not events.num_rows:
             return None
-        keys = self._keys(events)
+        texts = key_texts(events.column("key"), len(update.key))
+        parts = [
+            f"{value_parsing.value(text, column.type, update.value_format)} AS k{n}"
+            for n, (text, column) in enumerate(zip(texts, update.key, strict=True))
+        ]
+        keys = self._query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
         conditions: list[str] = []
+        # The ends of the parts of the keys, by field id, where the files hold the same values.
+        between: dict[int, tuple[Any, Any]] = {}
         for n, column in enumerate(update.key):
             collides = value_parsing.may_collide(column.type, update.value_format)
             operator = "IS NOT DISTINCT FROM" if collides else "="
-            conditions.append(f"{self._stored_key(n)} {operator} keys.k{n}")
-        between = self._key_ranges(keys)
+            conditions.append(f"{update.stored_value(column)} {operator} keys.k{n}")
+            part, field = keys.column(f"k{n}"), update.stored.fields.get(column.id)
+            types = update.target.types_since(column.id, update.stored.version)
+            comparable = pa.types.is_integer(part.type) or pa.types.is_string(part.type)
+            if field is not None and len(types) == 1 and comparable and not part.null_count:
+                ends = pc.min_max(part).as_py()
+                between[field] = (ends["min"], ends["max"])
         places = [
             place
             for place, file in enumerate(update.stored.files)
@@ -689,7 +657,7 @@ class _Task:
         update, stored = self._update, self._update.stored
         assert stored is not None
         values = {f"b{column.id}": column for column in target.columns}
-        keys = [f"{self._stored_key(n)} AS s{n}" for n in range(len(update.key))]
+        keys = [f"{update.stored_value(column)} AS s{n}" for n, column in enumerate(update.key)]
         found: list[pa.Table] = []
         for file in stored.files:
             if file.path in positions:
@@ -723,21 +691,6 @@ class _Task:
         defaults = default_values(self._connection, others, None, target, rows.num_rows, update.value_format)
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
-    def _key_ranges(self, keys: pa.Table) -> dict[int, tuple[Any, Any]]:
-        """Return the minimum and maximum of the parts of the keys, by field id, where the files hold the same
-        values."""
-        update = self._update
-        assert update.stored is not None
-        found: dict[int, tuple[Any, Any]] = {}
-        for n, column in enumerate(update.key):
-            part, field = keys.column(f"k{n}"), update.stored.fields.get(column.id)
-            types = update.target.types_since(column.id, update.stored.version)
-            comparable = pa.types.is_integer(part.type) or pa.types.is_string(part.type)
-            if field is not None and len(types) == 1 and comparable and not part.null_count:
-                ends = pc.min_max(part).as_py()
-                found[field] = (ends["min"], ends["max"])
-        return found
-
     def _stored_rows(
         self, places: Sequence[int], fields: Sequence[int], between: Mapping[int, tuple[Any, Any]]
     ) -> pa.RecordBatchReader:
@@ -760,12 +713,7 @@ class _Task:
             columns = [pa.field(column_of_field(id), kind.type) for id, kind in zip(fields, kinds, strict=True)]
             places_of_rows = [pa.field(name, pa.int64()) for name in (POSITION, "file_no")]
             return pa.RecordBatchReader.from_batches(pa.schema([*columns, *places_of_rows]), iter(()))
-
-        def all_batches() -> Iterator[pa.RecordBatch]:
-            yield first
-            yield from read
-
-        return pa.RecordBatchReader.from_batches(first.schema, all_batches())
+        return pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], read))
 
     def _grouped(self, found: pa.Table | None) -> dict[str, BitMap64]:
         stored = self._update.stored
