@@ -18,14 +18,14 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_192, 16),
     "cdc_lakehouse/commands": (3_506, 14),
     "cdc_lakehouse/config": (1_907, 7),
-    "cdc_lakehouse/decoders": (5_761, 20),
-    "cdc_lakehouse/lake": (10_962, 31),
+    "cdc_lakehouse/decoders": (5_765, 20),
+    "cdc_lakehouse/lake": (10_884, 30),
     "cdc_lakehouse/operate": (2_381, 8),
-    "cdc_lakehouse/pipeline": (5_875, 17),
+    "cdc_lakehouse/pipeline": (5_931, 17),
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_834, 28),
     "cdc_lakehouse/*.py": (891, 5),
-    "tests": (34_096, 239),
+    "tests": (34_149, 239),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
