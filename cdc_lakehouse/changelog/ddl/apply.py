@@ -108,7 +108,7 @@ def altered(table: TableVersion | None, clauses: Sequence[ddl.Clause]) -> Altere
     found = Altered([], charset if charset or table is None else table.charset)
     defined: list[tuple[AlteredColumn, str | None]] = []
     added = [clause for clause in clauses if isinstance(clause, ddl.AddKey)]
-    key = [name for each in added if each.kind == "add_primary_key" for name in each.key.columns]
+    key = [name for each in added if each.kind == "add_primary_key" for name in each.columns]
     # The names before the statement that no column has after it.
     left = {
         clause.name.lower()
@@ -429,10 +429,10 @@ def _unique_keys_after(
                 pass
     for clause in clauses:
         match clause:
-            case ddl.AddKey(_, "add_index", unique):
-                pass
-            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, _, column) if column.unique:
-                unique = ddl.Key(None, (ddl.KeyPart(column.name),))
+            case ddl.AddKey(_, "add_index"):
+                unique = clause
+            case ddl.AddColumn(table, column) | ddl.ModifyColumn(table, _, column) if column.unique:
+                unique = ddl.AddKey(table, "add_index", None, (ddl.KeyPart(column.name),))
             case _:
                 continue
         identifies = not unique.has_expression and all(part.length is None for part in unique.parts)

@@ -133,23 +133,6 @@ class KeyPart:
     length: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A primary or a unique key. `name` is None where the statement has none."""
-
-    name: str | None
-    parts: tuple[KeyPart, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The parts that are columns."""
-        return tuple(part.column for part in self.parts if part.column is not None)
-
-    @property
-    def has_expression(self) -> bool:
-        return any(part.column is None for part in self.parts)
-
-
 # --- Partitions ---
 
 PartitionMethod = Literal["range", "range columns", "list", "list columns", "hash", "linear hash", "key", "linear key"]
@@ -283,11 +266,21 @@ class SetColumnDefault(_OfTable):
 
 @dataclass(frozen=True, slots=True)
 class AddKey:
-    """A new primary key or, as `add_index`, a unique one."""
+    """A new primary key or, as `add_index`, a unique one. `name` is None where the statement has none."""
 
     table: TableRef
     kind: Literal["add_primary_key", "add_index"]
-    key: Key
+    name: str | None
+    parts: tuple[KeyPart, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The parts that are columns."""
+        return tuple(part.column for part in self.parts if part.column is not None)
+
+    @property
+    def has_expression(self) -> bool:
+        return any(part.column is None for part in self.parts)
 
 
 @_clause("foreign_key")
@@ -382,21 +375,17 @@ class CreateTable(_OfTable):
         return tuple(clause.column for clause in self.clauses if isinstance(clause, AddColumn))
 
     @property
-    def keys(self) -> tuple[list[Key], list[Key]]:
-        """The primary key, if there is one, and the unique keys; those that are declared at a column too."""
-        primary: list[Key] = []
-        unique: list[Key] = []
+    def keys(self) -> list[AddKey]:
+        """The keys, those that are declared at a column too; the primary key first."""
+        found: list[AddKey] = []
         for clause in self.clauses:
-            match clause:
-                case AddKey(_, kind, key):
-                    (primary if kind == "add_primary_key" else unique).append(key)
-                case AddColumn(_, column):
-                    key = Key(None, (KeyPart(column.name),))
-                    primary += [key] * column.primary_key
-                    unique += [key] * column.unique
-                case _:
-                    pass
-        return primary, unique
+            if isinstance(clause, AddKey):
+                found.append(clause)
+            elif isinstance(clause, AddColumn):
+                parts = (KeyPart(clause.column.name),)
+                found += [AddKey(self.table, "add_primary_key", None, parts)] * clause.column.primary_key
+                found += [AddKey(self.table, "add_index", None, parts)] * clause.column.unique
+        return sorted(found, key=lambda key: key.kind == "add_index")
 
 
 @_clause("drop_table")

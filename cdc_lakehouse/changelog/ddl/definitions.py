@@ -155,11 +155,11 @@ def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
     match cursor.accept_any(_CONSTRAINTS):
         case "PRIMARY":
             cursor.expect("KEY")
-            return ddl.AddKey(table, "add_primary_key", _read_key(cursor))
+            return ddl.AddKey(table, "add_primary_key", *_read_key(cursor))
         case "UNIQUE":
             cursor.accept_any(_INDEX_WORDS)
-            key = _read_key(cursor)
-            return ddl.AddKey(table, "add_index", ddl.Key(symbol if key.name is None else key.name, key.parts))
+            name, parts = _read_key(cursor)
+            return ddl.AddKey(table, "add_index", symbol if name is None else name, parts)
         case "FOREIGN":
             cursor.expect("KEY")
             name = _read_key_name(cursor)
@@ -188,13 +188,13 @@ def read_create_index(cursor: Cursor, *, is_unique: bool = False) -> ddl.Clauses
     _skip_index_type(cursor)
     cursor.expect("ON")
     table = cursor.table_name()
-    key = ddl.Key(name, _read_key_parts(cursor) + _read_condition(cursor))
-    return (ddl.AddKey(table, "add_index", key) if is_unique else OtherClause(table, "add_index"),)
+    parts = _read_key_parts(cursor) + _read_condition(cursor)
+    return (ddl.AddKey(table, "add_index", name, parts) if is_unique else OtherClause(table, "add_index"),)
 
 
-def _read_key(cursor: Cursor) -> ddl.Key:
+def _read_key(cursor: Cursor) -> tuple[str | None, tuple[ddl.KeyPart, ...]]:
     """Read [IF NOT EXISTS] [name] [USING type] (parts) and options."""
-    return ddl.Key(_read_key_name(cursor), _read_key_parts(cursor) + _read_condition(cursor))
+    return _read_key_name(cursor), _read_key_parts(cursor) + _read_condition(cursor)
 
 
 def _read_key_name(cursor: Cursor) -> str | None:

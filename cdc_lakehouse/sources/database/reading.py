@@ -95,9 +95,9 @@ class TableDefinition:
         whether they are the whole key."""
         by_name = {name.lower(): name for name in self.types}
         nullable = {each.name.lower() for each in self.parsed.columns if each.nullable is not False}
-        primary, unique = self.parsed.keys
-        whole = (key for key in unique if not key.has_expression)
-        for key in (*primary, *(key for key in whole if nullable.isdisjoint(map(str.lower, key.columns)))):
+        for key in self.parsed.keys:
+            if key.kind == "add_index" and (key.has_expression or nullable & {*map(str.lower, key.columns)}):
+                continue
             found: list[str] = []
             for part in key.parts:
                 name = by_name.get((part.column or "").lower())
