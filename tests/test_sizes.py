@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (935, 5),
     "cdc_lakehouse/assets": (2_311, 11),
-    "cdc_lakehouse/changelog": (5_192, 16),
+    "cdc_lakehouse/changelog": (5_181, 16),
     "cdc_lakehouse/commands": (3_506, 14),
     "cdc_lakehouse/config": (1_907, 7),
     "cdc_lakehouse/decoders": (5_765, 20),
