@@ -31,7 +31,7 @@ from pyarrow import csv
 
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, batch_of, pc
+from cdc_lakehouse.decoders.arrow import Bytes, Positions, batch_of, pc
 from cdc_lakehouse.sources.dump.contents import TextNotation
 
 RECORD_LIMIT: Final = 512 * 1024 * 1024
@@ -193,16 +193,7 @@ class StrictReader:
             if not content.startswith(dialect.separator, at):
                 break  # Text behind a closing quote, or a quote in a bare cell, or a backslash at the end of the file.
             at += len(dialect.separator)
-        return self._invalid(content, start, final, closed)
-
-    def line(self, content: bytes, start: int, final: bool = True) -> Record:
-        """Return the text up to the next terminator as a record without cells. Raises MoreNeededError."""
-        end = self._terminator.search(content, start)
-        if end is None and not final:
-            raise MoreNeededError
-        return Record(start, *(end.span() if end else (len(content), len(content))), None)
-
-    def _invalid(self, content: bytes, start: int, final: bool, closed: bool) -> Record:
+        # An invalid record.
         if self._next_record is None or (self._no_more and closed):
             return self.line(content, start, final)
         found = None if self._no_more else self._next_record.search(content, start)
@@ -213,6 +204,13 @@ class StrictReader:
         self._no_more = True
         # Of a file that ends in a cut record, this is the rest; one that never had any comes by lines.
         return self.line(content, start) if closed else Record(start, len(content), len(content), None)
+
+    def line(self, content: bytes, start: int, final: bool = True) -> Record:
+        """Return the text up to the next terminator as a record without cells. Raises MoreNeededError."""
+        end = self._terminator.search(content, start)
+        if end is None and not final:
+            raise MoreNeededError
+        return Record(start, *(end.span() if end else (len(content), len(content))), None)
 
     def _cell(self, content: bytes, at: int) -> tuple[bytes | None, int, bool]:
         """Return the cell at `at`, its end, and whether its quote is closed. Raises KeyError for a backslash that
@@ -278,20 +276,13 @@ class Marks:
         counts = np.bincount(behind, minlength=256)
         for letter, character in escapes.items():
             if counts[letter[0]]:
-                marks[letter[0]] = self._of(character)[0]
+                marks[letter[0]] = self.of(character)[0]
         known = marks[behind] > 0
         array = array.copy()
         array[begins[known]] = marks[behind[known]]
         kept = np.ones(len(array), bool)
         kept[begins[known] + 1] = False
         return array[kept].tobytes()
-
-    def replaced(self, text: bytes, null: bytes, escape: bytes, character: bytes) -> tuple[bytes, bytes]:
-        """Replace an escape by a mark, in a text and in that of NULL."""
-        if escape not in text:
-            return text, null
-        mark = self._of(character)
-        return text.replace(escape, mark), null.replace(escape, mark)
 
     def unused(self) -> bytes:
         """Return a byte that does not occur in the piece."""
@@ -300,7 +291,8 @@ class Marks:
             raise NotUsualError
         return mark
 
-    def _of(self, character: bytes) -> bytes:
+    def of(self, character: bytes) -> bytes:
+        """Return a mark that stands for a character."""
         mark = self.unused()
         self._characters[mark] = character
         return mark
@@ -346,34 +338,6 @@ def parsed(
         ),
     )
     return [column.combine_chunks() for column in table.columns]
-
-
-def quoted_records(text: Bytes, quotes: Positions, beside: bytes) -> int | None:
-    """Count the records that begin with a quote. Return None unless quotes come in pairs, the opening one after, the
-    closing one before a line end or one of the bytes in `beside`.
-
-    A doubled quote in a value is then an adjacent closing and opening quote.
-    """
-    if len(quotes) % 2:
-        return None
-    # Treat the positions before the first and after the last byte as line ends.
-    closing, opening = quotes[1::2], quotes[0::2]
-    behind = text[np.minimum(closing + 1, len(text) - 1)]
-    before = text[np.maximum(opening - 1, 0)]
-    if len(closing) and closing[-1] == len(text) - 1:
-        behind[-1] = ord("\n")
-    if len(opening) and opening[0] == 0:
-        before[0] = ord("\n")
-    if not (_among(LINE_ENDS + beside)[behind].all() and _among(LINE_ENDS + beside)[before].all()):
-        return None
-    return int(np.count_nonzero(_among(LINE_ENDS)[before]))
-
-
-def _among(characters: bytes) -> Mask:
-    """Return a table that says for each byte whether it is one of these."""
-    table = np.zeros(256, bool)
-    table[list(characters)] = True
-    return table
 
 
 def is_plain(text: bytes) -> bool:
@@ -442,21 +406,36 @@ class ArrowReader:
             text = marks.unescaped(text, self._letters)
         else:
             for escape, character in dialect.escapes.items():
-                text, null = marks.replaced(text, null, escape, character)
+                if escape in text:
+                    mark = marks.of(character)
+                    text, null = text.replace(escape, mark), null.replace(escape, mark)
         if not is_plain(separator):
             text, separator = marks.separated(text, separator, quote + null)
         array: Bytes = np.frombuffer(text, np.uint8)
         quotes = quotes if len(text) == size else self._quotes(array)
-        begun = quoted_records(array, quotes, separator if dialect.escapes else separator + quote)
-        if begun is None:
+        # Quotes come in pairs, the opening one after, the closing one before a line end, a separator or, where doubled
+        # quotes in a value are a closing and an opening one, a quote. Before the first and after the last byte is a
+        # line end, too.
+        closing, opening = quotes[1::2], quotes[0::2]
+        if len(closing) != len(opening):
             raise NotUsualError
-        ends = None if dialect.terminator is None else self._terminators(array, quotes, dialect.terminator)
+        behind, before = array[np.minimum(closing + 1, len(array) - 1)], array[np.maximum(opening - 1, 0)]
+        if len(quotes) and quotes[-1] == len(array) - 1:
+            behind[-1] = _LF
+        if len(quotes) and quotes[0] == 0:
+            before[0] = _LF
+        ends, beside = np.zeros(256, bool), np.zeros(256, bool)
+        ends[list(LINE_ENDS)] = beside[list(LINE_ENDS + separator + (b"" if dialect.escapes else quote))] = True
+        if not (beside[behind].all() and beside[before].all()):
+            raise NotUsualError
+        begun = int(np.count_nonzero(ends[before]))
+        count_of_ends = None if dialect.terminator is None else self._terminators(array, quotes, dialect.terminator)
         columns = parsed(text, separator, quote, null, self._width, blank=dialect.terminator is None)
         count = len(columns[0])
         if dialect.begin and begun != count:
             raise NotUsualError  # All records begin with a quote.
         if dialect.escapes:
-            if ends is not None and ends + (not text.endswith(dialect.terminator or b"")) != count:
+            if count_of_ends is not None and count_of_ends + (not text.endswith(dialect.terminator or b"")) != count:
                 raise NotUsualError  # One stands in quotes.
             if text.count(BACKSLASH) != null.count(BACKSLASH) * sum(column.null_count for column in columns):
                 raise NotUsualError  # A backslash begins no known escape, and is not NULL's, or that is in quotes.
@@ -596,8 +575,11 @@ class TextReader:
         rows, at = RowBuilder(self._table), start
         while (at := self._records.after_blank(content, at)) < stop:
             if self._within_long:
-                at = self._behind_long(content, at, final)
-                if self._within_long:
+                try:
+                    at, self._within_long = self._records.line(content, at, final).following, False
+                except MoreNeededError:
+                    # The terminator is not there; part of it may be.
+                    at = max(at, len(content) - len(self._dialect.terminator or LINE_ENDS) + 1)
                     break
                 continue
             try:
@@ -624,15 +606,6 @@ class TextReader:
     def rest(self) -> Rows | None:
         return None
 
-    def _behind_long(self, content: bytes, at: int, final: bool) -> int:
-        """Return the position after the terminator; where it is not there, the position up to which it is not."""
-        try:
-            at = self._records.line(content, at, final).following
-        except MoreNeededError:
-            return max(at, len(content) - len(self._dialect.terminator or LINE_ENDS) + 1)
-        self._within_long = False
-        return at
-
 
 _SMALLER: Final = 32
 """The factor by which pieces are smaller where one is not valid."""
@@ -646,8 +619,16 @@ def read_rows(reader: Reader, parts: Iterator[bytes], piece: int) -> Iterator[Ro
     needed, final = piece // 2, False
     while not final or at < len(content):
         if not final and len(content) - at < needed:
-            content, final = _filled(content[at:], parts, max(needed, piece))
-            at = 0
+            rest, at = content[at:], 0
+            found, length = [rest] if rest else list[bytes](), len(rest)
+            while length < max(needed, piece) and not final:
+                part = next(parts, None)
+                if part is None:
+                    final = True
+                else:
+                    found.append(part)
+                    length += len(part)
+            content = b"".join(found)
         stop = min(at + size, len(content))
         rows = reader.fast(content, at, stop, final)
         if rows is None and size > piece // _SMALLER:
@@ -661,19 +642,5 @@ def read_rows(reader: Reader, parts: Iterator[bytes], piece: int) -> Iterator[Ro
         needed = piece // 2 if rows.end > at else min(2 * (len(content) - at), RECORD_LIMIT) + piece
         at = rows.end
         yield rows
-    rest = reader.rest()
-    if rest is not None:
-        yield rest
-
-
-def _filled(content: bytes, parts: Iterator[bytes], wanted: int) -> tuple[bytes, bool]:
-    """Append further parts up to `wanted` bytes and at most a part more; return the content and whether it is
-    complete."""
-    found, length = [content] if content else [], len(content)
-    while length < wanted:
-        part = next(parts, None)
-        if part is None:
-            return b"".join(found), True
-        found.append(part)
-        length += len(part)
-    return b"".join(found), False
+    if (incomplete := reader.rest()) is not None:
+        yield incomplete

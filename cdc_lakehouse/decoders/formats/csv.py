@@ -62,14 +62,9 @@ class CsvTable:
         self._columns = len(layout.names)
         self._leading = IS_UPDATE + self.old_value
         self.width = self._leading + layout.handle_key + self._columns
-        leading = [
-            pa.field("op", pa.string()),
-            pa.field("table_name", pa.string()),
-            pa.field("schema_name", pa.string()),
-            pa.field("commit_ts", pa.int64()),
-            pa.field("is_update", pa.bool_()),
-        ][: self._leading]
-        data = [pa.field(str(number), pa.string()) for number in range(self._columns)]
+        names = ("op", pa.string()), ("table_name", pa.string()), ("schema_name", pa.string())
+        leading = [*names, ("commit_ts", pa.int64()), ("is_update", pa.bool_())][: self._leading]
+        data = [(str(number), pa.string()) for number in range(self._columns)]
         self.schema = pa.schema([*leading, *data, *(DECODED.field(name) for name in ("problem", "value", "strict"))])
 
     def row(self, cells: Cells) -> tuple[object, ...] | str:
@@ -112,92 +107,43 @@ class CsvTable:
         return [*rows, *texts[self.width - self._columns :]]
 
 
-class EventBuilder:
-    """Builds events from the rows of one file, which come in order."""
-
-    def __init__(self, context: FileContext, layout: Layout, fields: CsvTable, first_line: int) -> None:
-        self._context = context
-        self._fields = fields
-        self._line = first_line
-        self._held: pa.RecordBatch | None = None
-        self._names = layout.names
-        # An UPDATE needs two rows.
-        self._limit = max(2, most_rows(layout.names))
-
-    def events(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the events of the next rows (see `CsvTable`). An UPDATE's old row at their end is kept for the next
-        call."""
-        if self._held is not None:
-            rows = pa.concat_batches([self._held, rows])
-            self._held = None
-        at = 0
-        while at < rows.num_rows:
-            stop = min(at + self._limit, rows.num_rows)
-            if self._is_old_row(rows, stop - 1):
-                stop -= 1
-            if stop == at:
-                self._held = rows.slice(at)
-                return
-            yield self._batch(rows.slice(at, stop - at))
-            at = stop
-
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield the event of a kept row that no row follows."""
-        if self._held is not None:
-            yield self._batch(self._held)
-            self._held = None
-
-    def _is_old_row(self, rows: pa.RecordBatch, number: int) -> bool:
-        if not self._fields.old_value:
-            return False
-        return rows.column(OP)[number].as_py() == "D" and rows.column(IS_UPDATE)[number].as_py() is True
-
-    def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        count, problem = rows.num_rows, rows.column("problem")
-        delete = _mask(pc.equal(rows.column(OP), "D"))
-        updates = self._updates(rows, delete)
-        events: Positions = np.flatnonzero(~np.roll(updates, 1))
-        # The row of each event; for an UPDATE its old one.
-        old, update = delete[events], updates[events]
-        new = update | ~(old | _mask(problem.is_valid())[events])
-        line = pa.array(events + self._line)
-        self._line += count
-        columns: list[Any] = [
-            rows.column(each) for each in (TABLE, DATABASE, OP, COMMIT_TS, "problem", "value", "strict")
-        ]
-        if len(events) < count:
-            columns = [column.take(pa.array(events)) for column in columns]
-            columns[2] = pc.if_else(pa.array(update), "U", columns[2])
-        table, database, op, commit_ts, problem, value, strict = columns
-        texts = [rows.column(str(number)) for number in range(len(self._names))]
-        images = row_images(self._names, texts, count)
-        before = images.take(pa.array(events, mask=~old))
-        after = images.take(pa.array(events + update, mask=~new))
-        foreign = pc.or_(
-            pc.not_equal(table, self._context.table), pc.not_equal(database, self._context.database)
-        ).fill_null(False)
-        if foreign.true_count:
-            parts = ['{"before":', before.fill_null("null"), ',"after":', after.fill_null("null"), "}", ""]
-            value = pc.if_else(foreign, pc.binary_join_element_wise(*parts).cast(pa.binary()), value)
-            problem = pc.if_else(foreign, problems.WRONG_TABLE, problem)
-            op, commit_ts, before, after = (
-                pc.if_else(foreign, pa.scalar(None, column.type), column) for column in (op, commit_ts, before, after)
-            )
-        found = [line, op, commit_ts, before, after, problem, value, strict]
-        return pa.RecordBatch.from_arrays(found, schema=DECODED)
-
-    def _updates(self, rows: pa.RecordBatch, delete: Mask) -> Mask:
-        """Return which rows are the old row of an UPDATE whose new row comes next."""
-        updates = np.zeros(rows.num_rows, bool)
-        if not self._fields.old_value or rows.num_rows < 2:
-            return updates
+def _events(context: FileContext, rows: pa.RecordBatch, has_old: bool, line: int) -> pa.RecordBatch:
+    """Return the events of a file's next rows (see `CsvTable`), whose first is the one of that number. With `has_old`
+    an UPDATE's two rows are one event."""
+    assert context.layout is not None, "it is known of each file of csv"
+    count, problem, names = rows.num_rows, rows.column("problem"), context.layout.names
+    delete = _mask(pc.equal(rows.column(OP), "D"))
+    # Which rows are the old row of an UPDATE whose new row comes next.
+    updates = np.zeros(count, bool)
+    if has_old and count > 1:
         is_update = _mask(rows.column(IS_UPDATE))
         is_new = is_update & _mask(pc.equal(rows.column(OP), "I"))
         updates[:-1] = delete[:-1] & is_update[:-1] & is_new[1:]
         for number in (COMMIT_TS, TABLE, DATABASE):
             column = rows.column(number)
-            updates[:-1] &= _mask(pc.equal(column.slice(0, rows.num_rows - 1), column.slice(1)))
-        return updates
+            updates[:-1] &= _mask(pc.equal(column.slice(0, count - 1), column.slice(1)))
+    events: Positions = np.flatnonzero(~np.roll(updates, 1))
+    # The row of each event; for an UPDATE its old one.
+    old, update = delete[events], updates[events]
+    new = update | ~(old | _mask(problem.is_valid())[events])
+    columns: list[Any] = [rows.column(each) for each in (TABLE, DATABASE, OP, COMMIT_TS, "problem", "value", "strict")]
+    if len(events) < count:
+        columns = [column.take(pa.array(events)) for column in columns]
+        columns[2] = pc.if_else(pa.array(update), "U", columns[2])
+    table, database, op, commit_ts, problem, value, strict = columns
+    images = row_images(names, [rows.column(str(number)) for number in range(len(names))], count)
+    before = images.take(pa.array(events, mask=~old))
+    after = images.take(pa.array(events + update, mask=~new))
+    foreign = pc.or_(pc.not_equal(table, context.table), pc.not_equal(database, context.database)).fill_null(False)
+    if foreign.true_count:
+        parts = ['{"before":', before.fill_null("null"), ',"after":', after.fill_null("null"), "}", ""]
+        value = pc.if_else(foreign, pc.binary_join_element_wise(*parts).cast(pa.binary()), value)
+        problem = pc.if_else(foreign, problems.WRONG_TABLE, problem)
+        op, commit_ts, before, after = (
+            pc.if_else(foreign, pa.scalar(None, column.type), column) for column in (op, commit_ts, before, after)
+        )
+    found = [pa.array(events + line), op, commit_ts, before, after, problem, value, strict]
+    return pa.RecordBatch.from_arrays(found, schema=DECODED)
 
 
 def _mask(values: pa.Array) -> Mask:
@@ -228,10 +174,23 @@ def decode(
         if not part:
             break
         head += part
-    events = EventBuilder(context, layout, fields, first_line=2 if header else 1)
-    for rows in read_rows(TextReader(dialect, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece):
-        yield from events.events(rows.batch)
-    yield from events.rest()
+    # An UPDATE needs two rows.
+    limit, line, held = max(2, most_rows(layout.names)), 2 if header else 1, None
+    for found in read_rows(TextReader(dialect, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece):
+        rows = found.batch if held is None else pa.concat_batches([held, found.batch])
+        start, held = 0, None
+        while start < rows.num_rows:
+            stop = min(start + limit, rows.num_rows)
+            ops = rows.column(OP)
+            if fields.old_value and ops[stop - 1].as_py() == "D" and rows.column(IS_UPDATE)[stop - 1].as_py() is True:
+                stop -= 1  # Its new row comes next.
+            if stop == start:
+                held = rows.slice(start)
+                break
+            yield _events(context, rows.slice(start, stop - start), fields.old_value, line)
+            start, line = stop, line + stop - start
+    if held is not None:
+        yield _events(context, held, fields.old_value, line)
 
 
 def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | None] | None:
@@ -311,7 +270,16 @@ def options_of(content: bytes, table: str | None = None, database: str | None = 
     if content.startswith((HEADER, b'"' + HEADER)):
         options["output-field-header"] = True
         content = content[content.index(end) + len(end) :]
-    row = _first_columns(table, database).match(content)
+    # A row's first columns: op, table, schema, commit-ts, is-update.
+    of_table, of_database = (rb".*?" if name is None else re.escape(name.encode()) for name in (table, database))
+    between = rb"(?P=quote)(?P=delimiter)(?P=quote)"
+    row = re.match(
+        rb"(?P<quote>[^\w\s]?)[IUD](?P=quote)(?P<delimiter>[^\r\n]{1,3}?)(?P=quote)" + of_table + between + of_database
+        + rb"(?P=quote)(?P=delimiter)(?P<commit_ts>\d{15,20}(?=(?P=delimiter)))?"
+        rb"(?:(?P=delimiter)(?P<is_update>true|false)(?=(?P=delimiter)))?",
+        content,
+        re.DOTALL,
+    )  # fmt: skip
     if row is None:
         return None
     quote, delimiter = row["quote"], row["delimiter"]
@@ -326,21 +294,6 @@ def options_of(content: bytes, table: str | None = None, database: str | None = 
     if null is not None and null != b"\\N":
         options["null"] = null.decode("utf-8", "replace")
     return options
-
-
-def _first_columns(table: str | None, database: str | None) -> re.Pattern[bytes]:
-    """Compile the pattern of a row's first columns: op, table, schema, commit-ts, is-update."""
-
-    def named(name: str | None) -> bytes:
-        return rb".*?" if name is None else re.escape(name.encode())
-
-    between = rb"(?P=quote)(?P=delimiter)(?P=quote)"
-    return re.compile(
-        rb"(?P<quote>[^\w\s]?)[IUD](?P=quote)(?P<delimiter>[^\r\n]{1,3}?)(?P=quote)" + named(table) + between
-        + named(database) + rb"(?P=quote)(?P=delimiter)(?P<commit_ts>\d{15,20}(?=(?P=delimiter)))?"
-        rb"(?:(?P=delimiter)(?P<is_update>true|false)(?=(?P=delimiter)))?",
-        re.DOTALL,
-    )  # fmt: skip
 
 
 def _null(content: bytes, quote: bytes, delimiter: bytes, end: bytes) -> bytes | None:
