@@ -18,7 +18,7 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_181, 16),
     "cdc_lakehouse/commands": (3_506, 14),
     "cdc_lakehouse/config": (1_907, 7),
-    "cdc_lakehouse/decoders": (5_765, 20),
+    "cdc_lakehouse/decoders": (5_685, 20),
     "cdc_lakehouse/lake": (10_884, 30),
     "cdc_lakehouse/operate": (2_381, 8),
     "cdc_lakehouse/pipeline": (5_931, 17),
