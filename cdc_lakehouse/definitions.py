@@ -17,7 +17,7 @@ from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.alerts import build_alerts
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
-from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark, use_configuration
+from cdc_lakehouse.assets.resources import Lakehouse, use_configuration
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.assets.steps import build_asset_jobs, build_assets, build_new_job, build_verify
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, StorageConfig
@@ -27,7 +27,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.feed_tables import known_tables
 
 # One object for all that a process loads: Dagster merges definitions only where a resource is the same one.
-_LAKEHOUSE: Final = Lakehouse(spark=LakeSpark())
+_LAKEHOUSE: Final = Lakehouse()
 
 
 def build_definitions(config: LakehouseConfig) -> dg.Definitions:

@@ -41,7 +41,7 @@ def _on_schedule(
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         config = configuration_of(feed.name)
         lake = Lake(config.lake, config.storage)
-        own = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.session(config), log=context.log)
+        own = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.session(config), log=context.log)
         done = work(own)
         for row in done.tables:
             if row.source is not None and row.after is not None and row.counts["compacted_files"]:

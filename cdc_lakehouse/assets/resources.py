@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
-from pydantic import Field, PrivateAttr
+from pydantic import PrivateAttr
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.assets.runs import release_leases, tag_run, take_lease
@@ -22,33 +21,23 @@ DATES_TAG = "cdc/dates"
 """The dates to decode again, separated by commas, if they are not all dates of a range."""
 
 
-class LakeSpark(LazyPySparkResource):
-    """Spark with the settings of a configuration. They are not configured in the resource: they can hold secrets, and
+class Lakehouse(dg.ConfigurableResource[Any]):
+    """Spark, and the steps of the runs of this process. Nothing is configured here: settings can hold secrets, and
     Dagster shows the configuration of resources."""
 
-    spark_config: dict[str, Any] = Field(default_factory=dict)
-    _config: LakehouseConfig | None = PrivateAttr(None)
+    _config_of_run: LakehouseConfig | None = PrivateAttr(None)
 
     def session(self, config: LakehouseConfig) -> SparkSession:
-        """Return the run's session, and start it if there is none. Raises `ConfigurationError` for a second lake."""
-        first = self._config or config
+        """Return Spark's session, which is started if there is none. Raises `ConfigurationError` for the second lake of
+        a run."""
+        first = self._config_of_run or config
         if (first.lake, first.storage) != (config.lake, config.storage):
             raise ConfigurationError(
                 "the feeds of this run have different lakes", advice="start a run for the feeds of each"
             )
-        self._config = first
-        return self.spark_session
-
-    def _init_session(self) -> None:
-        # Each run asks once. The session of the run before may have ended with its JVM.
-        if self._config is not None:
-            self._spark_session = build_session(self._config.lake, self._config.storage)
-
-
-class Lakehouse(dg.ConfigurableResource[Any]):
-    """The feeds of the configuration, and the steps of the runs of this process."""
-
-    spark: dg.ResourceDependency[LakeSpark]
+        self._config_of_run = first
+        # The session of the run before may have ended with its JVM.
+        return build_session(first.lake, first.storage)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Release the run's lease when the run has ended, and forget its steps."""
@@ -74,7 +63,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
             run = FeedRun(
                 config.feed(feed),
                 lake,
-                lambda: self.spark.session(config),
+                lambda: self.session(config),
                 dates=frozenset(dates),
                 reload_tables=frozenset(json.loads(tags.get(LOAD_TAG, "[]"))),
                 log=context.log,
