@@ -17,7 +17,7 @@ from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.alerts import build_alerts
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
-from cdc_lakehouse.assets.resources import Lakehouse, use_configuration
+from cdc_lakehouse.assets.resources import CONFIGURATIONS, Lakehouse
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.assets.steps import build_asset_jobs, build_assets, build_new_job, build_verify
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, StorageConfig
@@ -34,7 +34,7 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     """Assets, checks, jobs, schedules and sensors of the feeds of a configuration, and the resource `lakehouse`, to be
     merged with the definitions of a project. Feeds of one code location have different names, also in different
     configurations."""
-    use_configuration(config)
+    CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
     lake = Lake(config.lake, config.storage)
     composed = dg.Definitions.merge(dg.Definitions(resources={"lakehouse": _LAKEHOUSE}), build_alerts(lake, config))
     for feed in config.feeds:

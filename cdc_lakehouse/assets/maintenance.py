@@ -12,7 +12,7 @@ import dagster as dg
 
 from cdc_lakehouse.assets import keys, steps
 from cdc_lakehouse.assets.metadata import health_metadata
-from cdc_lakehouse.assets.resources import Lakehouse, configuration_of
+from cdc_lakehouse.assets.resources import CONFIGURATIONS, Lakehouse
 from cdc_lakehouse.assets.runs import FEED_TAG, OWN_JOBS, delete_log_file
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig
@@ -39,7 +39,7 @@ def _on_schedule(
 
     @asset(key=key, description=description, kinds={"spark", "iceberg"}, **steps.of_feed(feed))
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        config = configuration_of(feed.name)
+        config = CONFIGURATIONS[feed.name]
         lake = Lake(config.lake, config.storage)
         own = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.session(config), log=context.log)
         done = work(own)

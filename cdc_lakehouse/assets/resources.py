@@ -1,7 +1,7 @@
 """The objects that the assets of a run share: the configuration, Spark, and the steps."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import PrivateAttr
@@ -19,6 +19,9 @@ LOAD_TAG = "cdc/load"
 """Tables of the initial dump to load again: a list in JSON."""
 DATES_TAG = "cdc/dates"
 """The dates to decode again, separated by commas, if they are not all dates of a range."""
+CONFIGURATIONS: Final[dict[str, LakehouseConfig]] = {}
+"""By feed, those of this process's definitions."""
+_STEPS: Final[dict[str, Steps]] = {}
 
 
 class Lakehouse(dg.ConfigurableResource[Any]):
@@ -48,7 +51,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
         """Return the steps of a run, whose ops share a process. Raises `ConcurrentRunError`."""
         run_id = context.run.run_id
         if run_id not in _STEPS:
-            config = configuration_of(feed)
+            config = CONFIGURATIONS[feed]
             lake = Lake(config.lake, config.storage)
             lease = take_lease(context.instance, lake, feed, run_id)
             tag_run(context.instance, feed, run_id)
@@ -71,17 +74,3 @@ class Lakehouse(dg.ConfigurableResource[Any]):
             )
             _STEPS[run_id] = Steps(run)
         return _STEPS[run_id]
-
-
-_CONFIGURATIONS: dict[str, LakehouseConfig] = {}
-_STEPS: dict[str, Steps] = {}
-
-
-def use_configuration(config: LakehouseConfig) -> None:
-    """Set the configuration of its feeds for the runs of this process, from now on."""
-    _CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
-
-
-def configuration_of(feed: str) -> LakehouseConfig:
-    """Return the configuration that has a feed of this process's definitions."""
-    return _CONFIGURATIONS[feed]

@@ -111,11 +111,10 @@ def _landed(context: Context, steps: Steps) -> Results:
     landed = steps.landed
     for fault in landed.faults:
         context.log.warning(fault)
-
-    def measure(known: Totals, new: Totals, _: bool) -> metadata.Metadata:
-        return metadata.landed_metadata(landed, known, new, utc_now())
-
-    yield from _by_date(steps, keys.raw_key, steps.run.segments.rows, landed.new, measure)
+    yield from _by_date(
+        steps, keys.raw_key, steps.run.segments.rows, landed.new,
+        lambda known, new, _: metadata.landed_metadata(landed, known, new, utc_now()),
+    )  # fmt: skip
 
 
 def _decoded(context: Context, steps: Steps) -> Results:
@@ -123,11 +122,10 @@ def _decoded(context: Context, steps: Steps) -> Results:
     decoded = steps.decoded.segments
     known = steps.run.segments.rows.filter(pc.field("state") == DECODED)
     rows = totals(known).events
-
-    def measure(known: Totals, new: Totals, by_date: bool) -> metadata.Metadata:
-        return metadata.events_metadata(known, new, rows, by_date=by_date)
-
-    yield from _by_date(steps, keys.events_key, known, decoded, measure)
+    yield from _by_date(
+        steps, keys.events_key, known, decoded,
+        lambda known, new, by_date: metadata.events_metadata(known, new, rows, by_date=by_date),
+    )  # fmt: skip
 
 
 def _by_date(

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Concatenate, Final, Literal, NoReturn, ParamSpec, TypeVar
 
 import click
@@ -214,17 +213,8 @@ def short(text: str, width: int = 100) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def good(line: str) -> str:
-    """Return a line in green, which only a terminal shows; `bad` is red, `doubtful` yellow."""
-    return click.style(line, fg="green")
-
-
-def bad(line: str) -> str:
-    return click.style(line, fg="red")
-
-
-def doubtful(line: str) -> str:
-    return click.style(line, fg="yellow")
+# What only a terminal shows.
+good, bad, doubtful = (functools.partial(click.style, fg=colour) for colour in ("green", "red", "yellow"))
 
 
 def problem_lines(
@@ -279,24 +269,19 @@ class ProgressLine(logging.Handler):
         self._stream = sys.stderr if stream is None else stream
         self._logs = shown == "log"
         self._shown = self._logs or (shown == "line" and self._stream.isatty())
-        self._text = ""
-        self._began = time.monotonic()
+        self._text, self._began, self._level = "", time.monotonic(), _LOG.level
         self._done = threading.Event()
         self._ticking = threading.Thread(target=self._tick, name="progress", daemon=True)
-        self._level = _LOG.level
 
     def __enter__(self) -> ProgressLine:
         if self._shown:
-            self._level = _LOG.level
             _LOG.addHandler(self)
             _LOG.setLevel(logging.INFO)
             if not self._logs:
                 self._ticking.start()
         return self
 
-    def __exit__(
-        self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._shown:
             _LOG.removeHandler(self)
             _LOG.setLevel(self._level)
