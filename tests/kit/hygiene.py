@@ -18,7 +18,7 @@ from typing import Any, Final
 # process of its own. None is asked for what another feed left.
 _CACHES: Final = {
     "cdc_lakehouse.assets.keys._prefixes",
-    "cdc_lakehouse.assets.resources._CONFIGURATIONS",
+    "cdc_lakehouse.assets.resources.CONFIGURATIONS",
     "cdc_lakehouse.assets.resources._STEPS",
     "cdc_lakehouse.duckdb_sql._idle",
     "cdc_lakehouse.lake.tables.small_table._UP_TO_DATE",
