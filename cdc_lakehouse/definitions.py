@@ -13,11 +13,10 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets import keys, resources
 from cdc_lakehouse.assets.alerts import build_alerts
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
-from cdc_lakehouse.assets.resources import CONFIGURATIONS, Lakehouse
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.assets.steps import build_asset_jobs, build_assets, build_new_job, build_verify
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, StorageConfig
@@ -27,14 +26,14 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.feed_tables import known_tables
 
 # One object for all that a process loads: Dagster merges definitions only where a resource is the same one.
-_LAKEHOUSE: Final = Lakehouse()
+_LAKEHOUSE: Final = resources.Lakehouse()
 
 
 def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     """Assets, checks, jobs, schedules and sensors of the feeds of a configuration, and the resource `lakehouse`, to be
     merged with the definitions of a project. Feeds of one code location have different names, also in different
     configurations."""
-    CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
+    resources.CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
     lake = Lake(config.lake, config.storage)
     composed = dg.Definitions.merge(dg.Definitions(resources={"lakehouse": _LAKEHOUSE}), build_alerts(lake, config))
     for feed in config.feeds:

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import dagster as dg
 
-from cdc_lakehouse.assets import keys, steps
+from cdc_lakehouse.assets import keys, resources, steps
 from cdc_lakehouse.assets.metadata import health_metadata
-from cdc_lakehouse.assets.resources import CONFIGURATIONS, Lakehouse
 from cdc_lakehouse.assets.runs import FEED_TAG, OWN_JOBS, delete_log_file
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig
@@ -38,8 +37,8 @@ def _on_schedule(
     asset: Any = dg.asset
 
     @asset(key=key, description=description, kinds={"spark", "iceberg"}, **steps.of_feed(feed))
-    def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        config = CONFIGURATIONS[feed.name]
+    def maintenance(context: dg.AssetExecutionContext, lakehouse: resources.Lakehouse) -> dg.MaterializeResult[Any]:
+        config = resources.CONFIGURATIONS[feed.name]
         lake = Lake(config.lake, config.storage)
         own = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.session(config), log=context.log)
         done = work(own)
