@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (935, 5),
-    "cdc_lakehouse/assets": (2_311, 11),
+    "cdc_lakehouse/assets": (2_286, 11),
     "cdc_lakehouse/changelog": (5_181, 16),
-    "cdc_lakehouse/commands": (3_506, 14),
+    "cdc_lakehouse/commands": (3_491, 14),
     "cdc_lakehouse/config": (1_907, 7),
     "cdc_lakehouse/decoders": (5_685, 20),
     "cdc_lakehouse/lake": (10_884, 30),
@@ -24,7 +24,7 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (5_931, 17),
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_834, 28),
-    "cdc_lakehouse/*.py": (891, 5),
+    "cdc_lakehouse/*.py": (890, 5),
     "tests": (34_149, 239),
 }
 # How far below its budget a package may be before the budget has to follow.
