@@ -19,16 +19,13 @@ from cdc_lakehouse.errors import DdlError, SourceError, SourceUnreachableError
 
 # The statements that are sent to the source database. Names are quoted in them, values are bound.
 
-COLUMNS: Final = (
+_COLUMNS: Final = (
     "SELECT column_name AS name, column_type AS type, extra AS extra FROM information_schema.columns "
     "WHERE table_schema = %s AND table_name = %s "
     "AND (@@lower_case_table_names > 0 OR (BINARY table_schema = BINARY %s AND BINARY table_name = BINARY %s)) "
     "ORDER BY ordinal_position"
 )
 """Database and table are bound, twice: the server compares the names without case."""
-
-ESTIMATE: Final = "SELECT MAX(table_rows) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
-"""The estimated number of a table's rows; database and table are bound."""
 
 _SESSION: Final = (
     "SET NAMES utf8mb4",
@@ -149,12 +146,13 @@ class SourceDatabase:
         names = (name.database, name.table)
         return [
             DatabaseColumn(_as_text(column), _type(_as_text(declared)), "VIRTUAL" in _as_text(extra).upper())
-            for column, declared, extra in self.all(COLUMNS, (*names, *names))
+            for column, declared, extra in self.all(_COLUMNS, (*names, *names))
         ]
 
     def estimated_rows(self, name: TableName) -> int:
         """Return the number of rows according to the server's statistics."""
-        return int(self._first(ESTIMATE, (name.database, name.table)) or 0)
+        statement = "SELECT MAX(table_rows) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        return int(self._first(statement, (name.database, name.table)) or 0)
 
     def stream(self, statement: str, values: Sequence[Any] | None = None) -> Generator[Row]:
         """Yield the rows of a statement, with bound values as in `all`. They are read on demand: nothing else can be

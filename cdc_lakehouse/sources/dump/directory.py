@@ -14,8 +14,7 @@ from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.config.sources import DumpType
 from cdc_lakehouse.errors import ObjectMissingError
 from cdc_lakehouse.sources.dump.contents import Dump
-from cdc_lakehouse.sources.dump.dumpling import read_dumpling
-from cdc_lakehouse.sources.dump.flat_files import METADATA, TIDB_LOG
+from cdc_lakehouse.sources.dump.flat_files import METADATA, TIDB_LOG, read_dumpling
 from cdc_lakehouse.sources.dump.mydumper import read_mydumper
 from cdc_lakehouse.sources.dump.mysqlshell import read_mysqlshell
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT

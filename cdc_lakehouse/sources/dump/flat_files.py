@@ -1,4 +1,4 @@
-"""Directories of Dumpling and mydumper: all files are in one directory, and their names give their kind.
+r"""Directories of Dumpling and mydumper: all files are in one directory, and their names give their kind.
 
     {database}-schema-create.sql                                      CREATE DATABASE
     {database}.{table}-schema.sql                                     CREATE TABLE; of a view: a table in its place
@@ -7,12 +7,10 @@
     {database}.{table}[.{number}[.{number}]].{sql|csv|dat|parquet}    rows
 
 each with the suffix of its compression. Neither tool writes a dot in the name of a database or a table (see `dumpling`
-and `mydumper` for the replacement).
+below and `mydumper` for the replacement).
 
-The CREATE TABLE statement in a file of a dump, and the columns of the dump's rows.
-
-Tools put other statements around it: `SET NAMES`, `SET TIME_ZONE`, in special comments. Backslashes in its strings are
-escapes, as MySQL and TiDB print SHOW CREATE TABLE.
+Tools put other statements around the CREATE TABLE of a file: `SET NAMES`, `SET TIME_ZONE`, in special comments.
+Backslashes in its strings are escapes, as MySQL and TiDB print SHOW CREATE TABLE.
 
 The metadata of Dumpling and of mydumper before 0.13: when the dump began and ended, and where the source was.
 
@@ -27,6 +25,17 @@ The metadata of Dumpling and of mydumper before 0.13: when the dump began and en
 The header is `SHOW BINARY LOG STATUS:` from MySQL 8.4 on. A block of a replica's own source (`SHOW SLAVE STATUS:`) says
 nothing of the dumped server's log. Dumpling writes the status a second time when its connections are open, as
 `SHOW MASTER STATUS: /* AFTER CONNECTION POOL ESTABLISHED */` (pingcap/tidb, dumpling/export/metadata.go).
+
+In names of Dumpling's files (pingcap/tidb, dumpling/export), names of databases and tables have `%XX` in the place of
+each byte of `[\x00-\x1f%"*./:<>?\\|]`, and of the minus in `-schema` (in any case of letters); other characters are
+unchanged.
+
+A file's number is `%09d` of its chunk (`-r`, or no option) or of the file (`-F`), or with both options `%09d%04d` of
+both (`newOutputFileNamer`); older releases padded less. A chunk without rows has no file, so that numbers of chunks may
+have gaps; those of a chunk's files may not. A table without rows has only a schema file.
+
+A view has a schema file with a table of the same columns, in addition to the view's own file (`ShowCreateView`). Files
+of `--sql` are `result.{number}`: they name no table.
 """
 
 from __future__ import annotations
@@ -42,8 +51,21 @@ from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError, Token, name_value,
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.changelog.schema import TableName, quoted
+from cdc_lakehouse.config import DumpCsv, InitialLoad
 from cdc_lakehouse.errors import DumpError, ObjectMissingError, SourceError
-from cdc_lakehouse.sources.dump.contents import DumpedTable, DumpFile, DumpPosition, Notation, UnreadTable
+from cdc_lakehouse.sources.dump.contents import (
+    Dump,
+    DumpedTable,
+    DumpFile,
+    DumpPosition,
+    InsertNotation,
+    Notation,
+    TextNotation,
+    UnreadTable,
+    list_objects,
+    refuse_unknown,
+    sorted_tables,
+)
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT, read_text, without_suffix
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -305,27 +327,27 @@ def parse_status(text: str) -> DumpPosition:
     return positions[0]
 
 
-def position_of(log: str | None, offset: str | None, gtid: str | None) -> DumpPosition:
-    """Return the position in a status: TiDB calls its log `tidb-binlog`, and its offset there is a TSO.
+def position_of(log: str | None, offset: str | None, gtid: str | None, path: str = METADATA) -> DumpPosition:
+    """Return the position in a status of the file at `path`. TiDB's log is `tidb-binlog`, its offset there a TSO.
 
     Raises `SourceError` when the offset is not a number, or the status has no position at all.
     """
     gtid = "".join((gtid or "").split()) or None
     if not log:
         if gtid is None:
-            raise no_position()
+            raise no_position(path)
         return DumpPosition(gtid=gtid)
     number = int(offset) if offset and offset.isascii() and offset.isdigit() and len(offset) <= 20 else None
     if log == TIDB_LOG:
         if number is None or not is_commit_ts(number):
             raise SourceError(
                 f"the position of the dump is not a TSO: {offset!r}",
-                segment=METADATA,
+                segment=path,
                 advice="dump again with --snapshot and the TSO as a number, or without --snapshot",
             )
         return DumpPosition(tso=number)
     if number is None:
-        raise DumpError(f"the position of the dump in {log} is not a number: {offset!r}", segment=METADATA)
+        raise DumpError(f"the position of the dump in {log} is not a number: {offset!r}", segment=path)
     return DumpPosition(log_file=log, log_offset=number, gtid=gtid)
 
 
@@ -334,11 +356,100 @@ def unfinished() -> SourceError:
     return SourceError("the dump is not finished: its metadata does not say when", segment=METADATA, advice=_AGAIN)
 
 
-def no_position() -> SourceError:
+def no_position(path: str = METADATA) -> SourceError:
     """Return the error for a dump that changes cannot be joined to."""
     return SourceError(
         "the dump does not say its position in the change log",
-        segment=METADATA,
+        segment=path,
         advice="dump MySQL again with its binlog on, as a user who may see its status (REPLICATION CLIENT); dump TiDB "
         "with Dumpling",
+    )
+
+
+# --- Dumpling ---
+
+_OF_QUERY: Final = re.compile(r"result\.\d+\.(?:sql|csv|parquet)")
+_POLICY: Final = re.compile(r"[^/]+-placement-policy-create\.sql")
+_ESCAPE: Final = re.compile(r"%(.{0,2})", re.DOTALL)
+_HEXADECIMAL: Final = re.compile(r"[0-9A-Fa-f]{2}")
+_CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
+
+
+def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
+    """Read a dump of Dumpling. Raises as `directory.read_dump` does."""
+    # Before the listing: it is written last, so the listing then has everything.
+    position = parse_status(read_metadata(store))
+    objects = list_objects(store)
+    files, _, unknown = classify(found for found in objects if found.path != METADATA)
+    unknown = [path for path in unknown if not _POLICY.fullmatch(without_suffix(path)[0])]
+    # All of Dumpling's names for files of rows have one number.
+    unknown += (rows.object.path for table in files for rows in table.rows if len(rows.numbers) != 1)
+    for path in unknown:
+        if _OF_QUERY.fullmatch(without_suffix(path)[0]):
+            raise SourceError(
+                "the dump is of a query (--sql): it does not say which table its rows are of",
+                segment=path,
+                advice="dump tables, with --where or --tables-list",
+            )
+    refuse_unknown(sorted(unknown), "Dumpling")
+    tables = (_read_table(store, table, initial.csv) for table in files if table.is_table)
+    return Dump(position, *sorted_tables(tables))
+
+
+def decode_name(name: str) -> str:
+    """Return the name that is escaped in a file's name. Raises `SourceError` for an invalid escape."""
+
+    def decoded(escape: re.Match[str]) -> str:
+        if not _HEXADECIMAL.fullmatch(escape[1]):
+            raise SourceError(
+                f"the name {name!r} in a file's is not escaped as Dumpling does it: a % is followed by two digits",
+                advice="dump with the default names of files (no --output-filename-template)",
+            )
+        return chr(int(escape[1], 16))
+
+    return _ESCAPE.sub(decoded, name)
+
+
+def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:
+    rows = table.ordered(table.rows)
+    if all(len(file.numbers[0]) == _BOTH_DIGITS for file in rows):
+        # Then the numbers show whether a file between others is missing.
+        following: dict[str, int] = {}
+        for file in rows:
+            chunk, number = file.numbers[0][:_CHUNK_DIGITS], int(file.numbers[0][_CHUNK_DIGITS:])
+            expected = following.get(chunk, 0)
+            if number != expected:
+                raise DumpError(
+                    f"a file of {table.shown} is not there: chunk {chunk} goes on with file {number}, not {expected}",
+                    segment=file.object.path,
+                )
+            following[chunk] = number + 1
+
+    def files(statement: CreateStatement) -> tuple[DumpFile, ...]:
+        return tuple(file.with_notation(_notation(file, statement, csv)) for file in rows)
+
+    name = TableName(decode_name(table.database), decode_name(table.table))
+    return read_table(store, table.only_schema(), name, files)
+
+
+def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> Notation:
+    columns = statement.row_columns
+    if file.format == "sql":
+        # The option is the same for both formats.
+        return InsertNotation(columns, csv.escape_backslash)
+    if file.format == "csv":
+        return TextNotation(
+            columns=columns,
+            separator=csv.separator.encode(),
+            quote=csv.delimiter.encode(),
+            null=csv.null.encode(),
+            terminator=csv.line_terminator.encode(),
+            backslash_escapes=csv.escape_backslash,
+            header=csv.header and bool(columns),
+            binary=csv.binary,
+        )
+    raise SourceError(
+        f"rows of a dump in the format {file.format} are not read",
+        segment=file.object.path,
+        advice="dump with --filetype sql or csv",
     )

@@ -29,7 +29,7 @@ from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.dump import contents
 from cdc_lakehouse.sources.dump.contents import DumpedTable, UnreadTable
-from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, read_table
+from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, position_of, read_table
 from cdc_lakehouse.sources.dump.reading import read_small
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -105,7 +105,17 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
             raise DumpError("a file of the dump is not there", segment=path)
     unknown = [path for path in files.objects if path not in files.known and not _NO_ROWS.fullmatch(path)]
     contents.refuse_unknown(unknown, "MySQL Shell")
-    return contents.Dump(_position(start), *contents.sorted_tables(tables))
+    log, offset, gtid = start.of("binlogFile", str), start.of("binlogPosition", int), start.of("gtidExecuted", str)
+    if log == TIDB_LOG:
+        raise SourceError(
+            "the dump is of TiDB, of which MySQL Shell does not read one snapshot",
+            segment=_START,
+            advice="dump TiDB with Dumpling",
+        )
+    if log and start.of("gtidExecutedInconsistent", bool):
+        gtid = None  # Of another moment than the rows.
+    position = position_of(log, None if offset is None else str(offset), gtid, _START)
+    return contents.Dump(position, *contents.sorted_tables(tables))
 
 
 _Value = TypeVar("_Value", str, int, bool, list[Any], dict[str, Any])
@@ -154,29 +164,6 @@ class _Files:
         """Read a JSON object. Raises `SourceError` when it does not exist, or is not a JSON object."""
         content = read_small(self.store, self.required(path))
         return _Document(path, read_json(content, "the dump's metadata", partial(DumpError, segment=path)))
-
-
-def _position(start: _Document) -> contents.DumpPosition:
-    log_file, log_offset = start.of("binlogFile", str) or None, start.of("binlogPosition", int)
-    gtid = "".join((start.of("gtidExecuted", str) or "").split()) or None
-    if log_file is not None and start.of("gtidExecutedInconsistent", bool):
-        gtid = None  # Of another moment than the rows.
-    if log_file == TIDB_LOG:
-        raise SourceError(
-            "the dump is of TiDB, of which MySQL Shell does not read one snapshot",
-            segment=_START,
-            advice="dump TiDB with Dumpling",
-        )
-    if log_file is not None and log_offset is None:
-        raise DumpError(f"the dump says no position in its binlog {log_file}", segment=_START)
-    if log_file is None and gtid is None:
-        raise SourceError(
-            "the dump does not say its position in the change log",
-            segment=_START,
-            advice="dump again from a server that writes a binlog, as a user who may see its status "
-            "(REPLICATION CLIENT)",
-        )
-    return contents.DumpPosition(None, log_file, None if log_file is None else log_offset, gtid)
 
 
 # --- Tables ---

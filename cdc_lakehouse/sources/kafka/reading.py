@@ -114,11 +114,22 @@ class RangeReader:
                         )
                         self._end(part, fault)
                 elif self._waited > self._client.patience_seconds:
-                    self._give_up()
+                    for part in self._open.values():
+                        fault = self._why_no_messages(part)
+                        self._end(part, fault)
+                        if isinstance(fault, SourceUnreachableError):
+                            break
+                    for part in self._open.values():
+                        part.over = True
                 too_much = held >= _BYTES_HELD
                 held = 0 if too_much else held
                 for partition, part in list(self._open.items()):
-                    if part.over or too_much or part.holds_enough:
+                    if (
+                        part.over
+                        or too_much
+                        or len(part.held.offsets) >= _ROWS_TOGETHER
+                        or part.held.size >= _BYTES_TOGETHER
+                    ):
                         yield from part.hand_on()
                     if part.over:
                         del self._open[partition]
@@ -172,15 +183,6 @@ class RangeReader:
         part.over = True
         self.faults.append(fault)
 
-    def _give_up(self) -> None:
-        for part in self._open.values():
-            fault = self._why_no_messages(part)
-            self._end(part, fault)
-            if isinstance(fault, SourceUnreachableError):
-                break
-        for part in self._open.values():
-            part.over = True
-
     def _why_no_messages(self, part: _Part) -> CdcError:
         """Return the reason why no messages come from a position."""
         partition, position = part.range.partition, part.position
@@ -220,11 +222,7 @@ class _Part:
         self.position = whole.start
         self.over = not len(whole)
         self._bytes_left = whole.max_bytes
-        self._held = Messages(whole)
-
-    @property
-    def holds_enough(self) -> bool:
-        return len(self._held.offsets) >= _ROWS_TOGETHER or self._held.size >= _BYTES_TOGETHER
+        self.held = Messages(whole)
 
     def take(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Add those of some messages, which are consecutive in the log, that belong to the range; return their number
@@ -245,7 +243,7 @@ class _Part:
             size = _bytes(keys[:count]) + _bytes(values[:count])
             self.position, self.over = offsets[count - 1] + 1, True
         self._bytes_left -= size
-        held = self._held
+        held = self.held
         held.offsets += offsets[:count]
         held.keys += keys[:count]
         held.values += values[:count]
@@ -259,7 +257,7 @@ class _Part:
         self.position, self.over = self.range.end, True
 
     def hand_on(self) -> Iterator[Messages]:
-        held, self._held = self._held, Messages(self.range)
+        held, self.held = self.held, Messages(self.range)
         if held.offsets:
             yield held
 
