@@ -488,7 +488,16 @@ class KafkaSource(Section):
             raise ValueError(f"tidb_extension and claim_check mean nothing with format {self.format}")
         if self.initial is not None and (self.format != "ticdc-canal-json" or not self.tidb_extension):
             needs = "initial needs messages with a commit-ts: format ticdc-canal-json with tidb_extension"
-            raise ValueError(f"{needs}{_instead_of_a_dump(self.format)}")
+            if self.format in ("canal-json", "canal-protobuf"):
+                lack = (
+                    "say the second of a change alone (es)"
+                    if self.format == "canal-json"
+                    else "have no order over partitions"
+                )
+                needs += f"; those of {self.format} {lack}: read the Canal server itself (type canal)"
+            elif self.format.startswith("dts-"):
+                needs += "; let the DTS task do its full load into the topic"
+            raise ValueError(needs)
         _require_options_of_tidb(self.initial)
         return self
 
@@ -508,14 +517,6 @@ class KafkaSource(Section):
         if self.topics is not None:
             return topic in self.topics
         return re.fullmatch(self.topic_pattern or "", topic) is not None
-
-
-def _instead_of_a_dump(message_format: str) -> str:
-    if message_format == "canal-json":
-        return "; those of canal-json say the second of a change alone (es): read the Canal server itself (type canal)"
-    if message_format == "canal-protobuf":
-        return "; those of canal-protobuf have no order over partitions: read the Canal server itself (type canal)"
-    return "; let the DTS task do its full load into the topic" if message_format.startswith("dts-") else ""
 
 
 # A host may be an IPv6 address in brackets.

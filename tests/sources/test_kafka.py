@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,7 +25,6 @@ from tests.boundaries.sources import (
     choose_ranges,
     find_pending,
     read_topics,
-    require_all,
     split_ranges,
 )
 from tests.kit.case_files import Case, read_cases
@@ -74,59 +70,6 @@ def test_pending_offsets_of_topics(case: Case, update: bool) -> None:
     assert pending.records == sum(end - start for start, end in pending.offsets.values())
     assert pending.ids.keys() == {topic.name for topic in _topics(given["brokers have"])}
     case.compare([*offsets, *map(str, pending.faults)], update=update)
-
-
-class Brokers:
-    """Answers of brokers that have topics of one partition and ten messages, and errors for others."""
-
-    brokers, timeout_seconds = "k:9092", 1
-
-    def __init__(self, faults: Mapping[str, int]) -> None:
-        self._faults = faults
-
-    def admin(self, _: object) -> Any:
-        return self
-
-    def poll(self, _: float) -> None:
-        return
-
-    def describe_topics(self, names: Any, request_timeout: float) -> dict[str, Future[Any]]:
-        topic = SimpleNamespace(topic_id="id", is_internal=False, partitions=[SimpleNamespace(id=0)])
-        return {name: _answer(topic, self._faults.get(name)) for name in getattr(names, "topic_names", names)}
-
-    def list_offsets(self, asked: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, Future[Any]]:
-        return {partition: _answer(SimpleNamespace(offset=10), None) for partition in asked}
-
-
-def _answer(result: Any, error: int | None) -> Future[Any]:
-    future: Future[Any] = Future()
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(KafkaException(KafkaError(error)))
-    return future
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (None, ""),
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, "there is no topic b"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "no permission to read the topic b .*READ and DESCRIBE"),
-    ],
-)
-def test_unreadable_topic_does_not_stop_others(code: int | None, words: str) -> None:
-    brokers: Any = Brokers({} if code is None else {"b": code})
-    topics = read_topics(source(), brokers)
-    pending = find_pending(source(), topics, LandedOffsets())
-    assert [partition.topic for partition in pending.offsets] == (["a", "b"] if code is None else ["a"])
-    if code is None:
-        require_all(source(), topics)
-        return
-    with pytest.raises(SourceError, match=words):
-        require_all(source(), topics)
-    with pytest.raises(SourceError, match="topic a"):
-        read_topics(source(), Brokers({"a": code, "b": code}))  # pyright: ignore[reportArgumentType]
 
 
 # --- Ranges ---

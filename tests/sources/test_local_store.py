@@ -135,26 +135,6 @@ def test_paths_removed_while_listing_are_left_out(tmp_path: Path, make: Any, rem
     assert [each.path for each in (first, *listing)] == ["a", "c"]
 
 
-@pytest.mark.parametrize("content", [b"", b"xy", b"abcd"])
-def test_file_that_changes_while_it_is_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
-) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"abc")
-    fstat, looked = os.fstat, list[os.stat_result]()
-
-    def changing(descriptor: int) -> os.stat_result:
-        looked.append(fstat(descriptor))
-        if len(looked) == 1:
-            path.write_bytes(content)
-            os.utime(path, ns=(0, looked[0].st_mtime_ns + 1))
-        return looked[-1]
-
-    monkeypatch.setattr(os, "fstat", changing)
-    with pytest.raises(ObjectChangedError, match=r"changes while it is read \[segment f\]"):
-        LocalStore(tmp_path).read("f", limit=10)
-
-
 @pytest.mark.parametrize("content", [b"", b"ab", b"abxd", b"abcdef"])
 def test_file_that_changes_between_its_pieces_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "f"

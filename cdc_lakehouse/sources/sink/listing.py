@@ -63,17 +63,14 @@ def settings_digest(feed: FeedConfig, names: Iterable[TableName] = ()) -> str:
     layout = [source.date_separator, source.protocol, source.use_table_id_as_path]
     settings = [2, source.uri, *layout, feed.tables.include, feed.tables.exclude]
     others = sorted(name.identity for name in names)
-    return "-".join(_digest(part) for part in (settings, others) if part)
+    # Of texts, flags and numbers only: it does not depend on the names of classes and fields.
+    parts = (json.dumps(part).encode() for part in (settings, others) if part)
+    return "-".join(hashlib.sha256(part).hexdigest()[:12] for part in parts)
 
 
 def is_of_settings(frontier: Frontier, feed: FeedConfig) -> bool:
     """Whether a frontier matches the feed's settings, whatever further names the feed processed."""
     return frontier.settings.partition("-")[0] == settings_digest(feed)
-
-
-def _digest(values: Sequence[Any]) -> str:
-    """Return a digest of texts, flags and numbers only: it does not depend on the names of classes and fields."""
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
