@@ -24,8 +24,7 @@ class MaintenanceConfig(Section):
         "0 3 * * *", description="Cron schedule of maintenance, in UTC; null for none."
     )
     compaction_schedule: CronSchedule | None = Field(
-        "30 * * * *",
-        description="Cron schedule of compaction, in UTC; null for none.",
+        "30 * * * *", description="Cron schedule of compaction, in UTC; null for none."
     )
     target_file_mb: Annotated[int, Field(ge=1)] = Field(
         512, description="Size of the files that compaction writes. Files below a quarter of it are small."
@@ -48,7 +47,6 @@ class MaintenanceConfig(Section):
     keep_replayed_days: Annotated[int, Field(ge=0)] | None = Field(
         30, description="Days to keep replayed quarantine rows; null: forever."
     )
-
     keep_records_days: Annotated[int, Field(ge=1)] | None = Field(
         30, description="Days to keep decoded messages in `records`; null: forever."
     )
