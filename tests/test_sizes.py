@@ -17,15 +17,15 @@ BUDGETS = {
     "cdc_lakehouse/assets": (2_286, 11),
     "cdc_lakehouse/changelog": (5_181, 16),
     "cdc_lakehouse/commands": (3_491, 14),
-    "cdc_lakehouse/config": (1_907, 7),
+    "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_685, 20),
     "cdc_lakehouse/lake": (10_884, 30),
     "cdc_lakehouse/operate": (2_381, 8),
     "cdc_lakehouse/pipeline": (5_931, 17),
     "cdc_lakehouse/sample": (663, 3),
-    "cdc_lakehouse/sources": (5_834, 28),
+    "cdc_lakehouse/sources": (5_813, 27),
     "cdc_lakehouse/*.py": (890, 5),
-    "tests": (34_149, 239),
+    "tests": (34_072, 239),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
