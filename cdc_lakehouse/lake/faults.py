@@ -106,7 +106,17 @@ def engine_fault(error: Exception) -> CdcError | None:
     if isinstance(error, Py4JError):
         return _spark_failed(error)
     if _is_of_spark(error):
-        return None if _is_of_the_table(error) else _spark_failed(error)
+        from pyspark.errors import AnalysisException, PythonException  # noqa: PLC0415
+
+        is_of_table = isinstance(error, AnalysisException)  # Spark refused a statement.
+        if isinstance(error, PythonException):
+            # Code of a task failed: because of the rows that it read, unless the machine was at fault.
+            _, found, trace = str(error).rpartition("Traceback (most recent call last):\n")
+            raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
+            name = raised.partition(":")[0].rpartition(".")[2]
+            of_machine = name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
+            is_of_table = bool(found) and not (of_machine or name in _OF_THE_MACHINE)
+        return None if is_of_table else _spark_failed(error)
     if isinstance(error, _CATALOG_AWAY):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
@@ -174,19 +184,6 @@ def _lines(error: Exception) -> list[str]:
     except (Py4JError, ConnectionError):
         # The message is in the JVM, which has ended.
         return ["java.lang.InterruptedException"]
-
-
-def _is_of_the_table(error: Exception) -> bool:
-    """Whether Spark refused a statement or code of a task failed because of the rows that it read."""
-    from pyspark.errors import AnalysisException, PythonException  # noqa: PLC0415
-
-    if not isinstance(error, PythonException):
-        return isinstance(error, AnalysisException)
-    _, found, trace = str(error).rpartition("Traceback (most recent call last):\n")
-    raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
-    name = raised.partition(":")[0].rpartition(".")[2]
-    machine = name in _OF_THE_MACHINE or name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
-    return bool(found) and not machine
 
 
 def _spark_failed(error: Exception) -> TransientError:

@@ -940,8 +940,19 @@ def _bounds(chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsColle
     type, width = collector.iceberg_type, collector.mode.length
     least = min(_number(type, chunk.statistics.min_raw) for chunk in with_values)
     greatest = max(_number(type, chunk.statistics.max_raw) for chunk in with_values)
-    lower, upper = _lower_bound(type, least, width), _upper_bound(type, greatest, width)
-    return lower.hex(), None if upper is None else upper.hex()
+    # An upper bound is None where no shorter value is one.
+    match type:
+        case StringType():
+            text = truncate_upper_bound_text_string(greatest.decode(), width)
+            try:
+                upper = None if text is None else text.encode()
+            except UnicodeEncodeError:
+                upper = None  # The next code point after U+D7FF is no character.
+        case BinaryType():
+            upper = truncate_upper_bound_binary_string(greatest, width)
+        case _:
+            upper = _lower_bound(type, greatest, width)
+    return _lower_bound(type, least, width).hex(), None if upper is None else upper.hex()
 
 
 def _number(type: PrimitiveType, raw: Any) -> Any:
@@ -960,21 +971,6 @@ def _lower_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes:
             return value[:width]
         case _:
             return to_bytes(type, value)
-
-
-def _upper_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes | None:
-    """Return the truncated upper bound; None when no shorter value is an upper bound."""
-    match type:
-        case StringType():
-            text = truncate_upper_bound_text_string(value.decode(), width)
-            try:
-                return None if text is None else text.encode()
-            except UnicodeEncodeError:
-                return None  # The next code point after U+D7FF is no character.
-        case BinaryType():
-            return truncate_upper_bound_binary_string(value, width)
-        case _:
-            return _lower_bound(type, value, width)
 
 
 # Delete rows in the way of a table's format version: deletion vectors, or files of positions.

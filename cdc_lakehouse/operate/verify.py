@@ -45,7 +45,6 @@ from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.keyed_events import KeyColumn, keys_changed_above
 from cdc_lakehouse.lake.current.tables import CurrentTables, iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import lake_name
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.files import live_files, read_rows
 from cdc_lakehouse.lake.names import FEED, INCARNATION
@@ -564,7 +563,16 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
             text = notations[name].text(value)
         except CellError:
             raise NotRepairableError(f"a value of column {name} has no text in the feed's events") from None
-        return text if notations[name].zones is None else _in_zone(text, form)
+        if notations[name].zones is None:
+            return text
+        try:
+            moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+            local = moment.astimezone(form.zone_info)
+        except (ValueError, OverflowError):
+            return text  # A zero date, or a date at an end of the calendar.
+        if local.fold:
+            return f"{text}+00:00"  # The form of `duckdb_sql.text_in_zone`.
+        return local.replace(tzinfo=None).isoformat(" ", "microseconds")[: len(text)]
 
     def image(row: Values) -> Image:
         texts = {name: text_of(name, value) for name, value in row.items()}
@@ -583,14 +591,3 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
             raise NotRepairableError("the lake lacks rows of which not all columns could be read")
         rows.append(RowRepair("I" if each.kind == "missing" else "U", image(each.correct)))
     return TableRepair(found.name, found.incarnation, found.checkpoint_ts, tuple(rows), requested_by)
-
-
-def _in_zone(text: str, value_format: ValueFormat) -> str:
-    try:
-        moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-        local = moment.astimezone(value_format.zone_info)
-    except (ValueError, OverflowError):
-        return text  # A zero date, or a date at an end of the calendar.
-    if local.fold:
-        return f"{text}+00:00"  # The form of `duckdb_sql.text_in_zone`.
-    return local.replace(tzinfo=None).isoformat(" ", "microseconds")[: len(text)]

@@ -563,22 +563,6 @@ def _rows(
     return read_columns(io, file, schema, names, between)
 
 
-_Extent = tuple[int, int, bool]
-"""The first and the last offset that a file has of a partition's records, and whether they are in their order."""
-
-
-def _extents(table: Table, file: StoredFile, wanted: Sequence[PartitionRecords]) -> dict[PartitionRecords, _Extent]:
-    found: dict[PartitionRecords, _Extent] = {}
-    wanted = [each for each in wanted if may_hold(file, table.schema(), _ranges([each]))]
-    for rows in _rows(table.io, table.schema(), file, wanted, _PLACE) if wanted else ():
-        for each, at, _ in _matches(rows, wanted):
-            offsets = rows.column("offset").to_numpy()[at]
-            first, last, in_order = found.get(each, (int(offsets[0]), int(offsets[0]) - 1, True))
-            in_order = in_order and last < offsets[0] and bool((np.diff(offsets) > 0).all())
-            found[each] = min(first, int(offsets.min())), max(last, int(offsets.max())), in_order
-    return found
-
-
 def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> RecordReader:
     """Return a reader of the wanted records of a feed for at most `tasks` tasks. Raises ValueError when the feed has no
     records."""
@@ -592,9 +576,21 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
         least, _ = file.bounds.get(ids["batch"], (None, None))
         return 0 if least is None else int.from_bytes(least, "little"), file.path
 
+    def extents_in(file: StoredFile) -> dict[PartitionRecords, tuple[int, int, bool]]:
+        """Return the first and the last offset that a file has of each, and whether they are in their order."""
+        found: dict[PartitionRecords, tuple[int, int, bool]] = {}
+        some = [each for each in wanted if may_hold(file, table.schema(), _ranges([each]))]
+        for rows in _rows(table.io, table.schema(), file, some, _PLACE) if some else ():
+            for each, at, _ in _matches(rows, some):
+                offsets = rows.column("offset").to_numpy()[at]
+                first, last, in_order = found.get(each, (int(offsets[0]), int(offsets[0]) - 1, True))
+                in_order = in_order and last < offsets[0] and bool((np.diff(offsets) > 0).all())
+                found[each] = min(first, int(offsets.min())), max(last, int(offsets.max())), in_order
+        return found
+
     files = sorted(live_files(table, list(ids.values())), key=order)
     # Partitions that share files go to one task each, as far as the tasks get about the same amount of work.
-    all_extents = list(ExecutorFactory.get_or_create().map(lambda file: _extents(table, file, wanted), files))
+    all_extents = list(ExecutorFactory.get_or_create().map(extents_in, files))
     places = {each: [n for n, extents in enumerate(all_extents) if each in extents] for each in wanted}
     found = sorted(
         (each for each in wanted if places[each]), key=lambda each: (each.batch, places[each], each.partition)

@@ -295,17 +295,9 @@ class SmallTable:
         with self._on_what_was_read(table):
             removed, kept = self._rewritten(table, replacing)
             # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
-            added = [
-                write_file(
-                    table.io,
-                    new_path(table.location(), table.properties, ".parquet"),
-                    table.schema(),
-                    each,
-                    table.properties,
-                )
-                for each in (kept, new)
-                if len(each)
-            ]
+            path = functools.partial(new_path, table.location(), table.properties, ".parquet")
+            parts = [each for each in (kept, new) if len(each)]
+            added = [write_file(table.io, path(), table.schema(), each, table.properties) for each in parts]
             self._table = commit(table, added=added, removed=removed, properties=properties or {}, keep=_KEPT_SNAPSHOTS)
 
     @contextlib.contextmanager
