@@ -25,17 +25,11 @@ class MessageError(PermanentError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        of: tuple[str, str | None] | None = None,
-        is_watermark: bool = False,
-        table: str | None = None,
-        advice: str | None = None,
-        **places: Any,
+        self, message: str, *, of: tuple[str, str | None] | None = None, is_watermark: bool = False, **places: Any
     ) -> None:
-        named = None if of is None or of[1] is None else f"{of[0]}.{of[1]}"
-        super().__init__(message, table=table or named, advice=advice, **places)
+        if of is not None and of[1] is not None:
+            places["table"] = places.get("table") or f"{of[0]}.{of[1]}"
+        super().__init__(message, **places)
         self.of = of
         self.is_watermark = is_watermark
 

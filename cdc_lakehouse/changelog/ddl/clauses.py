@@ -11,9 +11,8 @@ changes no column of any table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, TypeVar, dataclass_transform
+from typing import ClassVar, Final, Literal, dataclass_transform
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
@@ -180,26 +179,17 @@ class Partitioning:
 # --- What clauses have in common ---
 
 
+@dataclass_transform(frozen_default=True)
 class _Clause:
-    __slots__ = ()
+    """Makes its subclasses frozen dataclasses, each of one kind."""
+
     kind: ClassVar[str]
 
-
-_C = TypeVar("_C", bound=_Clause)
-
-
-@dataclass_transform(frozen_default=True)
-def _clause(kind: str) -> Callable[[type[_C]], type[_C]]:
-    """Make the class a frozen dataclass with slots, a clause of that kind."""
-
-    def made(clause: type[_C]) -> type[_C]:
-        clause.kind = kind
-        return dataclass(frozen=True, slots=True)(clause)
-
-    return made
+    def __init_subclass__(cls, kind: str = "") -> None:
+        cls.kind = kind
+        dataclass(frozen=True)(cls)
 
 
-@dataclass(frozen=True, slots=True)
 class _OfTable(_Clause):
     table: TableRef
 
@@ -220,8 +210,7 @@ class OtherClause:
 # --- Columns ---
 
 
-@_clause("add_column")
-class AddColumn(_OfTable):
+class AddColumn(_OfTable, kind="add_column"):
     """Without a `position` the column comes last."""
 
     column: ColumnDefinition
@@ -229,21 +218,18 @@ class AddColumn(_OfTable):
     if_not_exists: bool = False
 
 
-@_clause("drop_column")
-class DropColumn(_OfTable):
+class DropColumn(_OfTable, kind="drop_column"):
     name: str
     if_exists: bool = False
 
 
-@_clause("modify_column")
-class RenameColumn(_OfTable):
+class RenameColumn(_OfTable, kind="modify_column"):
     name: str
     new_name: str
     if_exists: bool = False
 
 
-@_clause("modify_column")
-class ModifyColumn(_OfTable):
+class ModifyColumn(_OfTable, kind="modify_column"):
     """CHANGE and MODIFY of the column `name`: the definition holds the new one. Without a `position` the column stays
     in place."""
 
@@ -253,8 +239,7 @@ class ModifyColumn(_OfTable):
     if_exists: bool = False
 
 
-@_clause("alter_default")
-class SetColumnDefault(_OfTable):
+class SetColumnDefault(_OfTable, kind="alter_default"):
     """SET DEFAULT; `default` is None for DROP DEFAULT."""
 
     name: str
@@ -283,8 +268,7 @@ class AddKey:
         return any(part.column is None for part in self.parts)
 
 
-@_clause("foreign_key")
-class AddForeignKey(_OfTable):
+class AddForeignKey(_OfTable, kind="foreign_key"):
     key: ForeignKey
 
 
@@ -302,8 +286,7 @@ class DropKey:
         return self.kind != "foreign_key" and self.name.lower() == "primary"
 
 
-@_clause("rename_index")
-class RenameIndex(_OfTable):
+class RenameIndex(_OfTable, kind="rename_index"):
     name: str
     new_name: str
 
@@ -324,16 +307,14 @@ class ChangePartitions:
     count: int = 0
 
 
-@_clause("exchange_partition")
-class ExchangePartition(_OfTable):
+class ExchangePartition(_OfTable, kind="exchange_partition"):
     """EXCHANGE PARTITION `partition` WITH TABLE `other`: exchanges their rows."""
 
     partition: str
     other: TableRef
 
 
-@_clause("reorganize_partition")
-class PartitionBy(_OfTable):
+class PartitionBy(_OfTable, kind="reorganize_partition"):
     """PARTITION BY; `partitioning` is None for REMOVE PARTITIONING."""
 
     partitioning: Partitioning | None
@@ -342,8 +323,7 @@ class PartitionBy(_OfTable):
 # --- Character sets ---
 
 
-@_clause("charset")
-class SetTableCharset(_OfTable):
+class SetTableCharset(_OfTable, kind="charset"):
     """The character set of columns that are added later or, with `convert`, of all columns.
 
     CONVERT TO CHARACTER SET binary turns text types into binary types (MySQL reference manual, "ALTER TABLE").
@@ -356,8 +336,7 @@ class SetTableCharset(_OfTable):
 # --- Whole tables ---
 
 
-@_clause("create_table")
-class CreateTable(_OfTable):
+class CreateTable(_OfTable, kind="create_table"):
     """CREATE TABLE: `clauses` are those of an ALTER TABLE that makes it of an empty table, in order.
 
     `like` is the table whose columns and keys it has. With a query (`has_query`) it has the query's columns, too. A
@@ -388,33 +367,28 @@ class CreateTable(_OfTable):
         return sorted(found, key=lambda key: key.kind == "add_index")
 
 
-@_clause("drop_table")
-class DropTable(_OfTable):
+class DropTable(_OfTable, kind="drop_table"):
     temporary: bool = False
 
 
-@_clause("truncate_table")
-class TruncateTable(_OfTable):
+class TruncateTable(_OfTable, kind="truncate_table"):
     pass
 
 
-@_clause("rename_table")
-class RenameTable(_OfTable):
+class RenameTable(_OfTable, kind="rename_table"):
     """One pair of RENAME TABLE, whose pairs apply from left to right, or ALTER TABLE ... RENAME."""
 
     new_name: TableRef
 
 
-@_clause("flashback_recover")
-class RecoverTable(_Clause):
+class RecoverTable(_Clause, kind="flashback_recover"):
     """RECOVER or FLASHBACK TABLE (TiDB): restores a dropped table. `table` is None where a job is named."""
 
     table: TableRef | None
     new_name: str | None = None
 
 
-@_clause("flashback")
-class Flashback(_Clause):
+class Flashback(_Clause, kind="flashback"):
     """FLASHBACK to a time (TiDB): changes all rows of the scope at once."""
 
     scope: Literal["cluster", "database", "table"]

@@ -1,14 +1,12 @@
-"""Columns in DDL text: MySQL reference manual, "CREATE TABLE Statement" and "Data Types"; TiDB's and MariaDB's own.
+"""Columns, keys and table options in DDL text: MySQL reference manual, "CREATE TABLE Statement" and "Data Types"; TiDB's
+and MariaDB's own.
 
 A type is kept as it is written: FLOAT(30) stays a float of length 30. Only a type that the server itself replaces at
 once is returned as the replacement (text types with the character set binary).
 
 To add a type, add its name to `_NAMES`. To add an attribute, add its first word to `_ATTRIBUTES`, and a case to
-`_read_attribute`, or to `_skip_attribute` where it does not affect rows.
-
-Table options in DDL text: MySQL reference manual, "CREATE TABLE Statement"; TiDB's and MariaDB's own.
-
-An option is its words and a value. To add one, add its words to the table.
+`_read_attribute`, or to `_skip_attribute` where it does not affect rows. To add an option, which is its words and a
+value, add its words to `_KINDS` or `_UNLOGGED`.
 """
 
 from __future__ import annotations
