@@ -1,5 +1,5 @@
-"""Columns, keys and table options in DDL text: MySQL reference manual, "CREATE TABLE Statement" and "Data Types"; TiDB's
-and MariaDB's own.
+"""Columns, keys and table options in DDL text: MySQL reference manual, "CREATE TABLE Statement" and "Data Types"; those
+of TiDB and MariaDB.
 
 A type is kept as it is written: FLOAT(30) stays a float of length 30. Only a type that the server itself replaces at
 once is returned as the replacement (text types with the character set binary).
