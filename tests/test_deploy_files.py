@@ -42,14 +42,10 @@ def test_the_jars_that_the_image_fetches_are_those_of_its_lake(monkeypatch: pyte
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     assert "--prefetch --warehouse s3://any --catalog-uri postgresql://any" in text and "--archive-classes" in text
     monkeypatch.setenv("CDC_LAKEHOUSE_JARS", str(tmp_path))
-    wanted = spark_settings(lake(monkeypatch).lake)["spark.jars.packages"]
-    assert "iceberg-aws-bundle" in wanted and "org.postgresql" in wanted
-
-
-def lake(monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("ICEBERG_PG_USERNAME", "ICEBERG_PG_PASSWORD", "S3_ACCESS_KEY", "S3_SECRET_KEY"):
         monkeypatch.setenv(name, "x")
-    return load(DEPLOY / "lakehouse.yaml")
+    wanted = spark_settings(load(DEPLOY / "lakehouse.yaml").lake)["spark.jars.packages"]
+    assert "iceberg-aws-bundle" in wanted and "org.postgresql" in wanted
 
 
 def test_every_variable_of_a_file_is_given_to_its_containers() -> None:

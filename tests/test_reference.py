@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import re
+import runpy
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
 import pyarrow as pa
@@ -42,17 +41,6 @@ TABLES, HELD, DAGSTER, READERS, TROUBLESHOOTING = (
     for name in ("tables", "held-tables", "dagster-instance", "readers", "troubleshooting")
 )
 CODE: Final = {path: path.read_text("utf-8") for path in (ROOT / "cdc_lakehouse").rglob("*.py")}
-
-
-def _reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-REFERENCE: Final = _reference()
 
 
 def section(page: str, heading: str) -> str:
@@ -89,7 +77,8 @@ def found(pattern: str, text: str, flags: int = 0) -> set[Any]:
 
 @pytest.mark.slow
 def test_made_pages_are_up_to_date() -> None:
-    assert REFERENCE.stale() == [], "run `make reference`"
+    made = runpy.run_path(str(ROOT / "scripts" / "reference.py"), run_name="reference")
+    assert made["stale"]() == [], "run `make reference`"
 
 
 @pytest.mark.slow
@@ -145,10 +134,6 @@ def iceberg_type(kind: pa.DataType) -> str:
     return ICEBERG_TYPES[kind]
 
 
-def made_tables() -> set[str]:
-    return found(r'\b(?:SmallTable|system_table)\([^()"]*"(\w+)"', "\n".join(CODE.values()))
-
-
 OF_KEY: Final = {"table": TableName("<database>", "<table>"), "database": "<database>"}
 
 
@@ -160,21 +145,7 @@ def asset_keys() -> set[tuple[str, ...]]:
     }
 
 
-def checks_of_assets() -> set[tuple[str, str]]:
-    of_feeds = {(check.name, check.asset("x").path[-1]) for check in checks._FEED_CHECKS}
-    return (
-        of_feeds
-        | {(checks.EQUALS_SOURCE, "checkpoint")}
-        | {(name, "<database>/<table>") for name in checks._TABLE_CHECKS}
-    )
-
-
-def error_classes() -> set[str]:
-    files = [path for path in CODE if path.name == "problems.py" or path.parent.name == "pipeline"]
-    pattern = r'^[A-Z\d_]+: Final = "([A-Z][a-z]+[A-Z]\w+)"$'
-    return found(pattern, "\n".join(CODE[path] for path in files), re.MULTILINE)
-
-
+ERROR_CLASS: Final = re.compile(r'^[A-Z\d_]+: Final = "([A-Z][a-z]+[A-Z]\w+)"$', re.MULTILINE)
 STORED: Final = section(TABLES, "Stored form")
 DEFINITION, _, CHANGE = STORED.partition("\n`change`, in form")
 OPS: Final = {*get_args(get_type_hints(RowChange)["op"]), "R"}  # Rows of an initial load have R; no message has.
@@ -182,7 +153,7 @@ OPS: Final = {*get_args(get_type_hints(RowChange)["op"]), "R"}  # Rows of an ini
 NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
     "machinery tables": (
         lambda: found(r"^## `(\w+)`$", TABLES, re.MULTILINE),
-        lambda: made_tables() | {*SCHEMAS, "lease"},
+        lambda: found(r'\b(?:SmallTable|system_table)\([^()"]*"(\w+)"', "\n".join(CODE.values())) | {*SCHEMAS, "lease"},
     ),
     "column of the lease": (
         lambda: found(r"`(\w+)` \(string\)", section(TABLES, "`lease`")),
@@ -215,11 +186,19 @@ NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
     ),
     "checks": (
         lambda: {(check.strip("`"), asset.strip("`")) for asset, check, *_ in rows(section(DAGSTER, "Checks"))},
-        checks_of_assets,
+        lambda: (
+            {(check.name, check.asset("x").path[-1]) for check in checks._FEED_CHECKS}
+            | {(checks.EQUALS_SOURCE, "checkpoint"), *((name, "<database>/<table>") for name in checks._TABLE_CHECKS)}
+        ),
     ),
     "classes of the quarantine": (
         lambda: first_cells(section(HELD, "Quarantine")) - {"error_class"},
-        error_classes,
+        lambda: {
+            name
+            for path, text in CODE.items()
+            if path.name == "problems.py" or path.parent.name == "pipeline"
+            for name in ERROR_CLASS.findall(text)
+        },
     ),
 }
 """What a page lists, and what the code has."""
