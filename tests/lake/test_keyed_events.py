@@ -158,8 +158,8 @@ def read(version: TableVersion, *images: str | None, wanted: set[int] | None = N
 def _read(version: TableVersion, images: Any, wanted: set[int] | None) -> list[dict[str, Any]]:
     events = pa.table({"image": pa.array(images, pa.string())})
     columns = {column.id for column in version.columns} if wanted is None else wanted
-    found = row_images(connection(), events, version, columns)
-    return pa.table({**found.texts, "strange": found.strange, "absent": found.absent}).to_pylist()
+    texts, strange, absent = row_images(connection(), events, version, columns)
+    return pa.table({**texts, "strange": strange, "absent": absent}).to_pylist()
 
 
 AVB: Final = of_names("a", "v", "b", virtual="v")

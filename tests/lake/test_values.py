@@ -62,14 +62,13 @@ def parsed(case: Case) -> Iterator[str]:
     (column,), how = header(case)
     texts = [bytes_of(line).decode() for line in case.own[1:]]
     value = value_parsing.value("text", column, how)
-    failed = value_parsing.parse_failed("text", value, column, how)
-    zero = value_parsing.zero_date("text", value, column, how) or "false"
+    failed, zero = value_parsing.unread("text", value, column, how)
 
     def again(typed: str) -> str:
         return let(value_parsing.text(typed, column, how), lambda text: value_parsing.value(text, column, how))
 
     typed = f"typeof({value}) = typeof({cast('NULL', how.type_of(column))})"
-    found = rows_of([*texts, None], "string", value, failed, zero, let(value, again), typed, name="text")
+    found = rows_of([*texts, None], "string", value, failed, zero or "false", let(value, again), typed, name="text")
     assert found[-1] == (None, False, False, None, True)
     for read, is_failed, is_zero, same, is_typed in found[:-1]:
         assert (same, is_typed) == (read, True) and (read is None) == (is_failed or is_zero)

@@ -201,12 +201,9 @@ class KeyedSpans:
     def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
         """Return the events (columns of `CHANGE_COLUMNS`) that are in a span, with the columns of `KEYED_EVENTS`. An
         UPDATE that changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
-        if self._earlier_of is None:
-            return self._keyed(connection, events)
-        own = pc.is_in(events.column("segment"), pa.array(sorted(self._earlier_of), pa.string()))
-        return key_deletes(self._keyed(connection, events.filter(own)))
-
-    def _keyed(self, connection: Any, events: pa.Table) -> pa.Table:
+        if self._earlier_of is not None:
+            own = pc.is_in(events.column("segment"), pa.array(sorted(self._earlier_of), pa.string()))
+            events = events.filter(own)
         stages = events.column("commit_ts").to_numpy() * 2 + events.column(SYNTHETIC).to_numpy()
         spans, span_of = self._found(events, stages)
         within = span_of >= 0
@@ -226,18 +223,15 @@ class KeyedSpans:
             "line": events.column("line"),
         }
         now = pa.table(columns, KEYED_EVENTS)
-        if "moved" not in parts.column_names or not pc.any(parts.column("moved")).as_py():
-            return now
-        moved = parts.column("moved")
-        count = pc.sum(moved).as_py()
-        gone = {
-            "key": _lists(parts.filter(moved), "old", width[moved.to_numpy()]),
-            "upsert": pa.repeat(False, count),
-            "image": pa.nulls(count, pa.string()),
-        }
-        same = now.drop_columns([*gone]).filter(moved)
-        deletes = {**dict(zip(same.column_names, same.columns, strict=True)), **gone}
-        return pa.concat_tables([pa.table(deletes, KEYED_EVENTS), now])
+        if "moved" in parts.column_names and (count := pc.sum(moved := parts.column("moved")).as_py()):
+            gone = {
+                "key": _lists(parts.filter(moved), "old", width[moved.to_numpy()]),
+                "upsert": pa.repeat(False, count),
+                "image": pa.nulls(count, pa.string()),
+            }
+            same = now.drop_columns([*gone]).filter(moved)
+            now = pa.concat_tables([pa.table({**sql.by_name(same), **gone}, KEYED_EVENTS), now])
+        return now if self._earlier_of is None else key_deletes(now)
 
     def _found(self, events: pa.Table, stages: np.ndarray[Any, Any]) -> tuple[list[KeyedSpan], np.ndarray[Any, Any]]:
         """Return the spans for the names in the events, and for each event the index of its span, or -1."""

@@ -30,7 +30,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -313,9 +313,8 @@ def _reading(types: tuple[ColumnType, ...], value_format: ValueFormat) -> str | 
     if value == "value" and len(types) == 1:
         return None
     relation, result, lost, zeros = conversions(f"(SELECT value, {value} AS v0 FROM stacked)", types, value_format)
-    faults = [value_parsing.parse_failed("value", "v0", types[0], value_format), *lost]
-    zero = value_parsing.zero_date("value", "v0", types[0], value_format)
-    shown = [f"{sql.cast(result, last)} AS value", f"{any_of(faults)} AS fault"]
+    failed, zero = value_parsing.unread("value", "v0", types[0], value_format)
+    shown = [f"{sql.cast(result, last)} AS value", f"{any_of([failed, *lost])} AS fault"]
     if zero is not None or zeros:
         shown.append(f"{any_of([*([] if zero is None else [zero]), *zeros])} AS zero")
     return f"SELECT {', '.join(shown)} FROM {relation}"
@@ -454,17 +453,12 @@ def any_of(conditions: Iterable[str]) -> str:
     return f"coalesce(list_bool_or([{', '.join(found)}]), false)" if found else "false"
 
 
-class RowImages(NamedTuple):
-    """Row images of one version: `t<id>` (string), the text of each wanted column; `strange` (bool), whether an image
-    has a column that the version does not have, or the same one twice; `absent` (bool), whether it omits a column."""
-
-    texts: dict[str, Any]
-    strange: Any
-    absent: Any
-
-
-def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted: set[int]) -> RowImages:
-    """Split the images in keyed events (see `keyed_events`) of a version into columns. `wanted` are ids of columns."""
+def row_images(
+    connection: Any, events: pa.Table, version: TableVersion, wanted: set[int]
+) -> tuple[dict[str, Any], Any, Any]:
+    """Split the images in keyed events (see `keyed_events`) of a version into columns. Return `t<id>` (string), the
+    text of each column with one of the ids `wanted`; whether an image has a column that the version does not have, or
+    the same one twice (bool); and whether it omits a column (bool)."""
     images = events.column("image")
     names = {column.name for column in version.carried}
     # MySQL's own binlog has values of virtual generated columns, which other sources omit.
@@ -473,17 +467,17 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     given = {name.removeprefix(TEXT_OF): each for name, each in sql.by_name(events).items() if name.startswith(TEXT_OF)}
     if names and names <= given.keys() <= known:
         no = pa.repeat(False, len(images))
-        return RowImages({text: given[name] for text, name in read.items()}, no, no)
+        return {text: given[name] for text, name in read.items()}, no, no
     # DuckDB plans a member of a structure in the time that Python takes for hundreds, and its structures cannot have a
     # member without a name.
     by_columns = len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in names
     if by_columns and (texts := _members(connection, images, names, known)) is not None:
         no = pa.repeat(False, len(images))
-        return RowImages({text: texts[name] for text, name in read.items()}, no, no)
+        return {text: texts[name] for text, name in read.items()}, no, no
     members = [json.loads(image or "{}", object_pairs_hook=list) for image in images.to_pylist()]
     rows = [dict(each) for each in members]
     strange = [not known >= row.keys() or len(row) < len(each) for row, each in zip(rows, members, strict=True)]
-    return RowImages(
+    return (
         {text: pa.array([row.get(name) for row in rows], pa.string()) for text, name in read.items()},
         pa.array(strange, pa.bool_()),
         pa.array([not row.keys() >= names for row in rows], pa.bool_()),
@@ -654,12 +648,12 @@ def _typed_images(
         own = where(rows, rows.column("version_no").to_numpy() == number)
         own_types = {id: each.get(number, ()) for id, each in types.items()}
         for part in sql.slices(own):
-            images = row_images(connection, part, version, wanted)
-            if not partial and pc.any(images.absent).as_py():
+            texts, strange, absent = row_images(connection, part, version, wanted)
+            if not partial and pc.any(absent).as_py():
                 return None
             row = part.column("row")
-            values = rows_of_version(connection, version, target, own_types, images.texts, row, value_format)
-            parts.append(_with_faults(values, images.strange))
+            values = rows_of_version(connection, version, target, own_types, texts, row, value_format)
+            parts.append(_with_faults(values, strange))
     if parts:
         return pa.concat_tables(parts)
     nothing = [(f"c{column.id}", pa.null()) for column in target.columns]
@@ -959,17 +953,13 @@ def _evaluated(text: str, zone: datetime.tzinfo) -> str:
     if call is None or (function not in _OF_DATES and function != "unix_timestamp"):
         raise DdlError(f"the partition bound {text} is not one that can be evaluated")
     moment = datetime.datetime.fromisoformat(call[4])
-    if function == "unix_timestamp":
-        return str(_unix_timestamp(moment, zone))
-    return f"({_OF_DATES[function].format(cast(text_literal(moment.isoformat(' ')), 'timestamp'))})"
-
-
-def _unix_timestamp(local: datetime.datetime, zone: datetime.tzinfo) -> int:
-    """Return the seconds of the time that clocks of a zone show, of the first where they show it twice. A time that
-    they skip is the end of the skip."""
-    first, second = (int(local.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
+    if function != "unix_timestamp":
+        return f"({_OF_DATES[function].format(cast(text_literal(moment.isoformat(' ')), 'timestamp'))})"
+    # The seconds of the time that clocks of the zone show: of the first where they show it twice. A time that they skip
+    # is the end of the skip.
+    first, second = (int(moment.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     if first <= second:
-        return first
+        return str(first)
     # The clocks are put forward between the two.
     offset = datetime.datetime.fromtimestamp(first, zone).utcoffset()
     while first - second > 1:
@@ -978,4 +968,4 @@ def _unix_timestamp(local: datetime.datetime, zone: datetime.tzinfo) -> int:
             first = middle
         else:
             second = middle
-    return first
+    return str(first)

@@ -376,7 +376,7 @@ def folded_rows(
     `_commit_ts` (columns of no rows may have no type), and the events that cannot be used. Nothing is written."""
     with sql.database() as connection:
         task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
-        return task.rows(events, found), found.rejected
+        return task.table(task.typed(events, found)), found.rejected
 
 
 def folded_texts(
@@ -427,7 +427,7 @@ class _Task:
         found.rejections += self._rejected(rejected)
         if rejected and not self._update.skips_rejected:
             return
-        rows = self._rows(each.typed for each in done)
+        rows = self.table(each.typed for each in done)
         if rows.num_rows:
             update, some = self._update, sql.by_name(rows.slice(0, 4096))
             plain = [name for name, each in some.items() if each.type.num_fields or len(each.unique()) * 2 > len(each)]
@@ -438,12 +438,8 @@ class _Task:
         found.counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, older)
         found.deleted = functools.reduce(_union, (each.replaced for each in done), self._emptied())
 
-    def rows(self, events: pa.Table, found: UpdatedTable) -> pa.Table:
-        """Return the rows that keyed events leave in a table without stored rows."""
-        return self._rows(self.typed(events, found))
-
     def typed(self, events: pa.Table, found: UpdatedTable) -> list[TypedRows]:
-        """Like `rows`, in parts."""
+        """Return the rows that keyed events leave in a table without stored rows, in parts."""
         done, rejected, _ = self._decided(events)
         found.rejections += self._rejected(rejected)
         return [each.typed for each in done]
@@ -466,7 +462,7 @@ class _Task:
             texts[f"c{column.id}"] = pc.coalesce(texts[f"c{column.id}"], each.column("text"))
         return pa.table(texts)
 
-    def _rows(self, typed: Iterable[TypedRows]) -> pa.Table:
+    def table(self, typed: Iterable[TypedRows]) -> pa.Table:
         """Return typed rows with the columns of the table."""
         parts: list[pa.Table] = []
         for each in typed:

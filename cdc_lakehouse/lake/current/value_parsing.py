@@ -188,20 +188,14 @@ def plain_digits(text: str, shift: int = 0) -> str:
     return let(f"regexp_extract({text}, {text_literal(f'^{_PARTS}$')}, {names})", joined)
 
 
-def parse_failed(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> str:
-    """Return the condition that `text` could not be read to `typed`, the result of `value`."""
+def unread(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> tuple[str, str | None]:
+    """Return the conditions that `text` could not be read to `typed`, the result of `value`, and that the policy on
+    zero dates made it NULL; None for columns that the policy does not affect."""
     lost = f"{text} IS NOT NULL AND {typed} IS NULL"
-    if value_format.zero_dates == "null" and column.name in MOMENTS:
-        return f"({lost} AND NOT {matches(text, _LOOKS_LIKE_A_DATE)})"
-    return f"({lost})"
-
-
-def zero_date(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> str | None:
-    """Return the condition that the policy on zero dates made a value NULL; None for columns that it does not
-    affect."""
-    if value_format.zero_dates != "null" or column.name not in MOMENTS:
-        return None
-    return f"({text} IS NOT NULL AND {typed} IS NULL AND {matches(text, _LOOKS_LIKE_A_DATE)})"
+    if not may_collide(column, value_format):
+        return f"({lost})", None
+    is_date = matches(text, _LOOKS_LIKE_A_DATE)
+    return f"({lost} AND NOT {is_date})", f"({lost} AND {is_date})"
 
 
 def text(typed: str, column: ColumnType, value_format: ValueFormat) -> str:
@@ -210,7 +204,13 @@ def text(typed: str, column: ColumnType, value_format: ValueFormat) -> str:
     if column.name in LABELS and column.elements and not value_format.labels and not value_format.labels_uncertain:
         return cast(enum_index(typed, column), "string") if column.name == "enum" else set_number(typed, column)
     if column.name in BLOBS:
-        return _notation(typed, value_format.binary)
+        match value_format.binary:
+            case "characters":
+                return decode(typed, LATIN1)
+            case "base64":
+                return f"to_base64({typed})"
+            case "hex":
+                return f"lower(hex({typed}))"
     match target.partition("(")[0]:
         case "timestamp":
             # A type of a message may lack its digits: none of a value is left out.
@@ -262,16 +262,6 @@ def _of_notation(text: str, notation: Binary) -> str:
             return when(matches(text, _BASE64), f"from_base64({text})", wrapped)
         case "hex":
             return when(matches(text, _HEX), f"from_hex({text})")
-
-
-def _notation(value: str, notation: Binary) -> str:
-    match notation:
-        case "characters":
-            return decode(value, LATIN1)
-        case "base64":
-            return f"to_base64({value})"
-        case "hex":
-            return f"lower(hex({value}))"
 
 
 def enum_label(index: str, column: ColumnType) -> str:
