@@ -212,13 +212,13 @@ class Changefeed:
         written = sink_writer.Table(name, self._versions[change.table], tuple(_source_columns(table)))
 
         def inserted(row: Values) -> SampleRowChange:
-            place = _partition(change, table, row)
+            place = _partition(table, row)
             return SampleRowChange("INSERT", written, change.commit_ts, row, partition=place)
 
         def deleted(row: Values) -> SampleRowChange:
             # Some changefeeds send nothing but the key of a deleted row.
             image = {name: row[name] for name in table.key} if change.style % 3 == 0 and not self.csv else row
-            place = _partition(change, table, row)
+            place = _partition(table, row)
             return SampleRowChange("DELETE", written, change.commit_ts, image, partition=place)
 
         if before is None:
@@ -239,11 +239,11 @@ class Changefeed:
             row = {name: text for name, text in after.items() if name not in change.partial}
             changed = {name: text for name, text in before.items() if text != after[name]}
             old = changed if change.style % 3 else before
-        partition = _partition(change, table, after)
+        partition = _partition(table, after)
         yield SampleRowChange("UPDATE", written, change.commit_ts, row, old, partition)
 
 
-def _partition(change: RowChange, table: Table, row: Values) -> str:
+def _partition(table: Table, row: Values) -> str:
     return f"{sum(map(ord, row[table.key[0]] or '')) % 2 + 100}" if table.partition and table.key else ""
 
 

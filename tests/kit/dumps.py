@@ -86,14 +86,13 @@ def zstd(content: bytes) -> bytes:
     return pa.Codec("zstd").compress(content, asbytes=True)
 
 
-def _gzip(content: bytes) -> bytes:
-    """Without the time, so that the bytes are the same in each process."""
-    return gzip.compress(content, mtime=0)
-
-
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
-    "": lambda content: content, ".gz": _gzip, ".snappy": framed_snappy, ".zst": zstd,
-}  # fmt: skip
+    "": lambda content: content,
+    # Without the time, so that the bytes are the same in each process.
+    ".gz": lambda content: gzip.compress(content, mtime=0),
+    ".snappy": framed_snappy,
+    ".zst": zstd,
+}
 
 
 def write(root: Path, name: str, content: str | bytes, suffix: str = "") -> Path:
@@ -327,19 +326,13 @@ def dumpling(
                 writer = InsertWriter(notation, "dumpling", named, len(rows), table=table.name)
                 content = NAMES_BINARY.encode() + writer.statements(rows)
             else:
-                content = _dumpling_csv(table, rows, options)
+                marks = (options.separator, options.delimiter, options.null, options.line_terminator)
+                rules = (options.escape_backslash, options.header, options.binary)
+                notation = TextNotation(tuple(table.row_columns), *(each.encode() for each in marks), *rules)
+                content = TextWriter(notation, letters="0nr").file(rows)
             write(root, f"{database}.{name}.{number.format(index)}.{filetype}", content, suffix)
     dumpling_metadata(root, status or dumpling_status("tidb-binlog", TSO))
     return root
-
-
-def _dumpling_csv(table: DumpTable, rows: Sequence[Row], csv: DumpCsv) -> bytes:
-    separator, quote, null, end = (
-        each.encode() for each in (csv.separator, csv.delimiter, csv.null, csv.line_terminator)
-    )
-    names = tuple(table.row_columns)
-    notation = TextNotation(names, separator, quote, null, end, csv.escape_backslash, csv.header, csv.binary)
-    return TextWriter(notation, letters="0nr").file(rows)
 
 
 # --- mydumper ---

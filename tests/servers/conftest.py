@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.lake.names import CATALOG
 from cdc_lakehouse.lake.spark import use_catalog
 from tests.kit.lakes import TestLake
-from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from tests.servers.buckets import PREFIX, AzureContainer, Bucket, GcsBucket, S3Bucket
 from tests.servers.canal import CanalServer, StartCanal, Writer, add_canals_user, binlog_end, canal_server
 from tests.servers.kafka import Broker
 from tests.servers.mysql import MySqlServer, mysql_server
@@ -158,15 +158,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def new_bucket(request: pytest.FixtureRequest) -> Callable[..., Bucket]:
     """Makes a bucket of its own on a server, which is started when it is first needed."""
 
-    def make(service: str, prefix: str | None = None) -> Bucket:
-        options = {} if prefix is None else {"prefix": prefix}
-        match service:
-            case "s3":
-                return S3Bucket(request.getfixturevalue("s3").endpoint, **options)
-            case "gcs":
-                return GcsBucket(request.getfixturevalue("gcs"), **options)
-            case _:
-                return AzureContainer(request.getfixturevalue("azure"), **options)
+    def make(service: str, prefix: str = PREFIX) -> Bucket:
+        server = request.getfixturevalue(service)
+        kinds = {"s3": S3Bucket, "gcs": GcsBucket, "azure": AzureContainer}
+        return kinds[service](getattr(server, "endpoint", server), prefix)
 
     return make
 
@@ -185,10 +180,3 @@ def lake_elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[...
 
     yield make
     assert not list((tmp_path / "lake").glob("warehouse*")), "something was written beside the warehouse"
-
-
-@pytest.fixture
-def working(tmp_path: Path) -> Path:
-    path = tmp_path / "sink"
-    path.mkdir()
-    return path

@@ -6,11 +6,11 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse import definitions
-from cdc_lakehouse.assets import alerts, runs, sensors
+from cdc_lakehouse.assets import runs
 
 patch = pytest.MonkeyPatch()
-patch.setattr(sensors, "_INTERVAL_SECONDS", 1)
-patch.setattr(alerts, "_INTERVAL_SECONDS", 1)
+sensor = dg.sensor
+patch.setattr(dg, "sensor", lambda **more: sensor(**{**more, "minimum_interval_seconds": 1}))
 patch.setattr(runs, "_FIRST_WAIT_SECONDS", 2)
 
 

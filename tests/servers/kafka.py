@@ -6,9 +6,11 @@ import base64
 import contextlib
 import functools
 import itertools
+import ssl
 import subprocess
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -105,17 +107,13 @@ class Broker:
         self.secure = f"127.0.0.1:{self._secure}"
         self.certificate = directory / "certificate.pem"
         self._settings = directory / "server.properties"
-        self._set_up()
-
-    def _set_up(self) -> None:
-        keys = self._directory / "keys.p12"
+        keys = directory / "keys.p12"
         store = ["-keystore", str(keys), "-storetype", "PKCS12", "-storepass", self.PASSWORD, "-alias", "broker"]
         name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-validity", "30"]
         _run(["keytool", "-genkeypair", "-keyalg", "EC", *name, *store])
-        _run(["keytool", "-exportcert", "-rfc", "-file", str(self.certificate), *store])
         ports = {"plain": self._plain, "secure": self._secure, "controller": free_port()}
         secrets = {"user": self.USER, "password": self.PASSWORD}
-        self._settings.write_text(_SETTINGS.format(directory=self._directory, **ports, **secrets))
+        self._settings.write_text(_SETTINGS.format(directory=directory, **ports, **secrets))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         _run(
             [*_JVM, kafka(), "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._settings)]
@@ -126,6 +124,7 @@ class Broker:
         self._running.enter_context(running(command, self._plain, self._directory / "log"))
         # It takes connections a moment before it is its own controller.
         self.admin.describe_cluster(request_timeout=30).result()
+        self.certificate.write_text(ssl.get_server_certificate(("127.0.0.1", self._secure)))
 
     def stop(self) -> None:
         self._running.close()
@@ -138,41 +137,35 @@ class Broker:
         """A topic; `settings` are the topic's own, with `_` for each dot."""
         name = name or f"topic-{next(_NUMBERS)}"
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        for done in self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
-            done.result(30)
+        _wait(self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
         return name
 
     def delete(self, topic: str) -> None:
-        for done in self.admin.delete_topics([topic]).values():
-            done.result(30)
+        _wait(self.admin.delete_topics([topic]))
 
     def create_again(self, topic: str) -> None:
         """After it was deleted, which takes the broker a moment."""
 
         def is_made() -> bool:
             with contextlib.suppress(KafkaException):
-                self.create(topic)
-                return True
+                return self.create(topic) == topic
             return False
 
         until(is_made)
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Brings it to as many."""
-        for done in self.admin.create_partitions([NewPartitions(topic, count)]).values():
-            done.result(30)
+        _wait(self.admin.create_partitions([NewPartitions(topic, count)]))
 
     def allow(self, topic: str, *operations: AclOperation) -> None:
         """`USER` may do so from now on."""
         for operation in operations:
             what = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{self.USER}", "*", operation)
-            for done in self.admin.create_acls([AclBinding(*what, AclPermissionType.ALLOW)]).values():
-                done.result(30)
+            _wait(self.admin.create_acls([AclBinding(*what, AclPermissionType.ALLOW)]))
 
     def forget(self, topic: str, before: int, partition: int = 0) -> None:
         """What retention does: messages before an offset are gone."""
-        for done in self.admin.delete_records([TopicPartition(topic, partition, before)]).values():
-            done.result(30)
+        _wait(self.admin.delete_records([TopicPartition(topic, partition, before)]))
 
     def read(self, topic: str, partition: int = 0) -> Iterator[tuple[int, bytes | None]]:
         """What a partition holds, as (offset, value), by a consumer of its own."""
@@ -244,6 +237,11 @@ class Broker:
                     producer.poll(0.1)
         producer.flush(60)
         assert not failed, failed[0]
+
+
+def _wait(asked: Mapping[Any, Future[Any]]) -> None:
+    for answer in asked.values():
+        answer.result(30)
 
 
 def _run(command: Sequence[str]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.boundaries.sources import (
     choose_ranges,
     find_pending,
     read_topics,
+    require_all,
 )
 from tests.kit.kafka import hand_on_often, with_timeout
 from tests.kit.waiting import until
@@ -31,7 +33,6 @@ pytestmark = pytest.mark.server
 
 PARTITIONS = 3
 OTHER_SECRET = "not-the-password-55d1"
-Found = dict[int, list[tuple[int, bytes | None]]]
 
 
 def source(brokers: str, *topics: str, **settings: str) -> KafkaSource:
@@ -68,13 +69,13 @@ def mixed(kafka: Broker) -> str:
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("limit", [100, 20_000, 1 << 40])
 def test_ranges_are_read_whole_however_they_are_cut(
-    kafka: Broker, mixed: str, seed: int, monkeypatch: pytest.MonkeyPatch
+    kafka: Broker, mixed: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = random.Random(seed)
-    limits = rng.choice((1, 7, 10_000)), rng.choice((1, 20_000, 1 << 30)), rng.choice((1, 5, 500))
-    hand_on_often(monkeypatch, *limits)
+    """Each ends with the message by which its bytes are reached, or at its end, and goes on from there."""
+    rng = random.Random(limit)
+    hand_on_often(monkeypatch, rng.choice((1, 7, 10_000)), rng.choice((1, 20_000, 1 << 30)), rng.choice((1, 5, 500)))
     of = source(kafka.bootstrap, mixed)
     (topic,) = read_topics(of)
     expected = {number: list(kafka.read(mixed, number)) for number in range(PARTITIONS)}
@@ -83,46 +84,24 @@ def test_ranges_are_read_whole_however_they_are_cut(
         assert bounds.low == 0 and bounds.end > expected[number][-1][0]
         cuts = sorted(rng.sample(range(1, bounds.end), len(rounds) - 1))
         for each, start, end in zip(rounds, [0, *cuts], [*cuts, bounds.end], strict=True):
-            each.append(OffsetRange(LogPartition(mixed, number), start, end, 1 << 40))
-    found: Found = {number: [] for number in range(PARTITIONS)}
+            each.append(OffsetRange(LogPartition(mixed, number), start, end, 1 << 40 if start else limit))
+    found: dict[int, list[tuple[int, bytes | None]]] = {number: [] for number in range(PARTITIONS)}
     for ranges in rounds:
-        _read(of, ranges, found)
+        while ranges:
+            reader, sizes = RangeReader(client(of, 20), ranges), {each: [0] for each in ranges}
+            for messages in reader.messages():
+                part = messages.range
+                assert all(part.start <= offset < part.end for offset in messages.offsets)
+                read = [len(k or b"") + len(v or b"") for k, v in zip(messages.keys, messages.values, strict=True)]
+                assert messages.size == sum(read)
+                sizes[part] += read
+                found[part.partition.number] += zip(messages.offsets, messages.values, strict=True)
+            assert not reader.faults
+            for part, read in sizes.items():
+                assert sum(read[:-1]) < part.max_bytes
+                assert sum(read) >= part.max_bytes or reader.ends[part] == part.end
+            ranges = [replace(part, start=end) for part, end in reader.ends.items() if end < part.end]
     assert found == expected
-
-
-def _read(of: KafkaSource, ranges: Sequence[OffsetRange], found: Found) -> None:
-    reader = RangeReader(client(of, 20), ranges)
-    for messages in reader.messages():
-        part = messages.range
-        assert all(part.start <= offset < part.end for offset in messages.offsets)
-        assert messages.size == sum(len(each or b"") for each in (*messages.keys, *messages.values))
-        found[part.partition.number] += zip(messages.offsets, messages.values, strict=True)
-    assert not reader.faults
-
-
-@pytest.mark.in_turn
-@pytest.mark.parametrize("limit", [100, 20_000])
-def test_range_ends_where_its_bytes_are_reached(kafka: Broker, mixed: str, limit: int) -> None:
-    """With the message by which there are so many, or at its end."""
-    of = source(kafka.bootstrap, mixed)
-    number, bounds = next(iter(read_topics(of)[0].partitions.items()))
-    found: list[tuple[int, bytes | None]] = []
-    start = 0
-    while start < bounds.end:
-        whole = OffsetRange(LogPartition(mixed, number), start, bounds.end, limit)
-        reader = RangeReader(KafkaClient.of(of), [whole])
-        read = [
-            (offset, value, len(key or b"") + len(value or b""))
-            for messages in reader.messages()
-            for offset, key, value in zip(messages.offsets, messages.keys, messages.values, strict=True)
-        ]
-        size, start = sum(size for _, _, size in read), reader.ends[whole]
-        if start < bounds.end:
-            assert limit <= size < limit + read[-1][2] and start == read[-1][0] + 1
-        else:
-            assert size - (read[-1][2] if read else 0) < limit
-        found += [(offset, value) for offset, value, _ in read]
-    assert found == list(kafka.read(mixed, number))
 
 
 # --- Access ---
@@ -262,25 +241,24 @@ def test_missing_topic_is_reported_and_stops_no_other(kafka: Broker, topic: str)
     (fault,) = pending.faults
     assert [each.name for each in found] == [topic] and pending.records == 3
     assert "there is no topic no-such-topic: correct source.topics" in str(fault)
+    with pytest.raises(SourceError, match="there is no topic no-such-topic"):
+        require_all(reader, found)
     reader = source(kafka.bootstrap, "no-such-topic")
     with pytest.raises(SourceError, match=r"there is no topic no-such-topic.*source\.topics"):
         read_topics(reader, client(reader))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"no.such.setting": OTHER_SECRET},
-        {"fetch.max.bytes": OTHER_SECRET},
-        {"security.protocol": OTHER_SECRET},
-        {"sasl.mechanism": OTHER_SECRET, "security.protocol": "SASL_SSL"},
-        {"ssl.ca.location": f"/no/such/{OTHER_SECRET}", "security.protocol": "SSL"},
-    ],
-    ids=lambda settings: next(iter(settings)),
-)
-def test_setting_that_the_client_refuses_is_reported(kafka: Broker, topic: str, settings: dict[str, str]) -> None:
-    reader = source(kafka.bootstrap, topic, **settings)
-    for look in (lambda: read_topics(reader, client(reader)), lambda: values(reader, ranges(kafka, topic))):
-        with pytest.raises(ConfigurationError, match=r"does not take .* source\.kafka.*CONFIGURATION\.md") as raised:
-            look()
-        check_no_secret(raised.value)
+def test_setting_that_the_client_refuses_is_reported(kafka: Broker, topic: str) -> None:
+    existing = ranges(kafka, topic)
+    for name, value, protocol in (
+        ("no.such.setting", OTHER_SECRET, "PLAINTEXT"),
+        ("fetch.max.bytes", OTHER_SECRET, "PLAINTEXT"),
+        ("security.protocol", "PLAINTEXT", OTHER_SECRET),
+        ("sasl.mechanism", OTHER_SECRET, "SASL_SSL"),
+        ("ssl.ca.location", f"/no/such/{OTHER_SECRET}", "SSL"),
+    ):
+        reader = source(kafka.bootstrap, topic, **{name: value, "security.protocol": protocol})
+        for look in (lambda of: read_topics(of, client(of)), lambda of: values(of, existing)):
+            with pytest.raises(ConfigurationError, match=r"not take .* source\.kafka.*CONFIGURATION\.md") as raised:
+                look(reader)
+            check_no_secret(raised.value)

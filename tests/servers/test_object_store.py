@@ -41,6 +41,7 @@ class Directory:
 
     def __init__(self, root: Path) -> None:
         self.name, self._root = "local", root
+        root.mkdir()
 
     @property
     def uri(self) -> str:
@@ -58,8 +59,8 @@ class Directory:
 
 
 @pytest.fixture(params=["local", "s3", "gcs", "azure"])
-def bucket(request: pytest.FixtureRequest, new_bucket: Callable[..., Bucket], working: Path) -> Bucket:
-    return Directory(working) if request.param == "local" else new_bucket(request.param)
+def bucket(request: pytest.FixtureRequest, new_bucket: Callable[..., Bucket], tmp_path: Path) -> Bucket:
+    return Directory(tmp_path / "sink") if request.param == "local" else new_bucket(request.param)
 
 
 @pytest.fixture

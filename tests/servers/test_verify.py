@@ -53,6 +53,7 @@ def named(table: Row) -> list[tuple[Any, ...]]:
     return sorted((each["kind"], *each["key"].values(), *each["columns"]) for each in table["differences"])
 
 
+@pytest.mark.in_turn
 def test_changed_value_of_each_type_is_found(feed: VerifiedFeed) -> None:
     """Of rows that are equal; then each is not even opened: the checksums are the same."""
     columns = ", ".join(f"`{name}` {type}" for name, type in TYPES.items())
@@ -119,6 +120,7 @@ def test_each_kind_of_difference_is_found(feed: VerifiedFeed) -> None:
     assert feed.verify("--rows", "100", code=1)[0]["extra"] == 30
 
 
+@pytest.mark.in_turn
 def test_floats_are_compared_to_the_last_bit(feed: VerifiedFeed) -> None:
     draw = random.Random(7)
     doubles = [0.0, 1.0, -1.0, 0.1, 1e15, 1e16, 123456789012345678.0, 1e22, 1e23, 9007199254740993.0, 2.5e-7, 1e-5]

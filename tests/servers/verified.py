@@ -118,7 +118,7 @@ class VerifiedFeed(VerifiedSource):
         rows = [dict(zip(types, row, strict=True)) for row in self.execute(f"SELECT {names} FROM {quoted(table)}")]
         for row in rows:
             for column in carried:
-                row[column.name] = _value(row[column.name], column.type, types[column.name])
+                row[column.name] = _value(row[column.name], types[column.name])
         change(rows)
         found = self.lake.lake.load(where)
         if found is None:
@@ -170,7 +170,7 @@ def _read(name: str, type: ColumnType) -> str:
     return f"{name} + 0e0" if type.name == "float" else f"{name} + 0" if type.name == "bit" else name
 
 
-def _value(value: Any, type: ColumnType, iceberg: str) -> Any:
+def _value(value: Any, iceberg: str) -> Any:
     """A value of the client's as one that pyarrow takes for the Iceberg type."""
     if value is None:
         return None

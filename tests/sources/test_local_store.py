@@ -13,7 +13,6 @@ import pytest
 
 from cdc_lakehouse.errors import ObjectChangedError, SourceError, SourceUnreachableError
 from tests.boundaries.sources import LocalStore, StoredObject, UnreadableDirectory
-from tests.kit.cases import shown
 
 
 def listed(store: LocalStore) -> dict[str, int | str]:
@@ -88,7 +87,7 @@ def test_links_are_followed_and_loops_reported(tmp_path: Path) -> None:
         ("file", r"file is not a directory.*source.uri"),
         ("x" * 300, "File name too long"),
     ],
-    ids=shown,
+    ids=["missing", "file", "long"],
 )
 def test_root_that_is_not_a_directory_is_unreachable(tmp_path: Path, root: str, said: str) -> None:
     (tmp_path / "file").write_text("a file")
@@ -124,7 +123,9 @@ def test_directory_without_permission_is_reported() -> None:
                 store.directories("db/")
 
 
-@pytest.mark.parametrize(("make", "remove"), [(Path.touch, Path.unlink), (Path.mkdir, Path.rmdir)], ids=shown)
+@pytest.mark.parametrize(
+    ("make", "remove"), [(Path.touch, Path.unlink), (Path.mkdir, Path.rmdir)], ids=["file", "directory"]
+)
 def test_paths_removed_while_listing_are_left_out(tmp_path: Path, make: Any, remove: Any) -> None:
     """TiCDC removes the directories of dates that have expired."""
     for name, create in (("a", Path.touch), ("b", make), ("c", Path.touch)):
