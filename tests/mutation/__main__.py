@@ -15,11 +15,19 @@ from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.trial import Trial
 
 _ROOT = Path(__file__).parents[2]
-_NOT_UNITS = ("tests/spark/", "tests/servers/")
 
 
 def main() -> int:
-    options = _options()
+    parser = argparse.ArgumentParser("python -m tests.mutation", description="Which small faults do tests not see?")
+    parser.add_argument("modules", nargs="+", help="modules, packages or files: cdc_lakehouse.lake.current")
+    parser.add_argument("--tests", nargs="+", help="tests to run; default: the directory of the package's tests")
+    parser.add_argument("--sample", type=int, help="this many mutants, chosen by the seed; default: all")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--json", type=Path, help="write each mutant's outcome")
+    parser.add_argument(
+        "--compare", type=Path, help="such a file: try its mutants again (or --sample), say which are no longer killed"
+    )
+    options = parser.parse_args()
     trees: dict[str, ast.Module] = {}
     mutants: list[Mutant] = []
     paths = [path for name in options.modules for path in _files(name)]
@@ -30,7 +38,10 @@ def main() -> int:
     old = json.loads(options.compare.read_text())["mutants"] if options.compare else None
     if old is not None and options.sample is None:
         mutants = [mutant for mutant in mutants if mutant.identity in old]
-    mutants = _sample(mutants, options.sample, options.seed)
+    if options.sample is not None:  # By a checksum of each: a mutant more or less changes the choice by one.
+        digests = {one: hashlib.sha256(f"{options.seed} {one.identity}".encode()).digest() for one in mutants}
+        chosen = {*sorted(mutants, key=digests.__getitem__)[: options.sample]}
+        mutants = [mutant for mutant in mutants if mutant in chosen]
     tests = options.tests or sorted({str(test) for path in paths for test in _tests_of(path)})
     click.echo(f"{len(mutants)} mutants of {len(trees)} modules, against {' '.join(tests)}")
     trial = Trial(trees, mutants)
@@ -42,22 +53,10 @@ def main() -> int:
     _report(mutants, trial, options.json)
     if old is None:
         return 0
-    lost = [one for one, outcome in trial.outcomes.items() if not _killed(outcome) and _killed(old.get(one, ""))]
+    alive = [one for one, outcome in trial.outcomes.items() if not outcome.startswith("killed")]
+    lost = [one for one in alive if old.get(one, "").startswith("killed")]
     click.echo(f"{len(lost)} that were killed are not any more" + "".join(f"\n  {one}\n    {old[one]}" for one in lost))
     return min(len(lost), 1)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tests.mutation", description="Which small faults do tests not see?")
-    parser.add_argument("modules", nargs="+", help="modules, packages or files: cdc_lakehouse.lake.current")
-    parser.add_argument("--tests", nargs="+", help="tests to run; default: the directory of the package's tests")
-    parser.add_argument("--sample", type=int, help="this many mutants, chosen by the seed; default: all")
-    parser.add_argument("--seed", default="1")
-    parser.add_argument("--json", type=Path, help="write each mutant's outcome")
-    parser.add_argument(
-        "--compare", type=Path, help="such a file: try its mutants again (or --sample), say which are no longer killed"
-    )
-    return parser.parse_args()
 
 
 def _files(name: str) -> list[Path]:
@@ -76,18 +75,6 @@ def _tests_of(path: Path) -> list[Path]:
         if parent != Path() and (_ROOT / "tests" / parent).is_dir():
             return [Path("tests") / parent]
     return [Path("tests")]
-
-
-def _sample(mutants: list[Mutant], size: int | None, seed: str) -> list[Mutant]:
-    """By a checksum of each: a mutant more or less changes the choice by one."""
-    if size is None:
-        return mutants
-    chosen = sorted(mutants, key=lambda one: hashlib.sha256(f"{seed} {one.identity}".encode()).digest())[:size]
-    return [mutant for mutant in mutants if mutant in set(chosen)]
-
-
-def _killed(outcome: str) -> bool:
-    return outcome.startswith("killed")
 
 
 def _report(mutants: list[Mutant], trial: Trial, target: Path | None) -> None:
