@@ -17,8 +17,7 @@ from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 from tests.sources.canal.binlogs import binlog_of
-from tests.sources.canal.hand_made import HandMadeCanal
-from tests.sources.canal.servers import closed_port, serving
+from tests.sources.canal.servers import HandMadeCanal, closed_port, serving
 
 RUN = "0d6ab5b2-9f1e-4b1e-8a52-000000000001"
 LOG = binlog_of([{"kind": "mysql", "rows": 5, "seconds": 1, "rotated": False}] * 4).entries

@@ -22,8 +22,7 @@ from tests.kit.kills import KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
 from tests.pipeline import lake_in
 from tests.sources.canal.binlogs import Binlog, binlog_of, binlogs, number_of
-from tests.sources.canal.hand_made import HandMadeCanal
-from tests.sources.canal.servers import closed_port, serving
+from tests.sources.canal.servers import HandMadeCanal, closed_port, serving
 
 KILLS = [
     None,

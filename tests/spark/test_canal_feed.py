@@ -10,13 +10,33 @@ import pytest
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.operate.state import uncounted_lines
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
-from tests.canal_captures import SOURCES, capture
+from tests.canal_captures import SOURCES, Capture, capture
 from tests.canal_truth import check_tables
 from tests.kit.lakes import TestLake, run_all
-from tests.sources.canal.captured import CapturedCanal
-from tests.sources.canal.servers import serving
+from tests.sources.canal.servers import HandMadeCanal, batch, serving
 
 pytestmark = pytest.mark.spark
+
+
+class CapturedCanal(HandMadeCanal):
+    """What was acknowledged in the session, in batches as they were sent: `acked` counts batches. `end` bounds what
+    there is for now, `ring` how many batches may be open at once."""
+
+    def __init__(self, of: Capture, end: int = 1 << 30, ring: int = 1 << 30, acked: int = 0) -> None:
+        super().__init__([], ring=ring, acked=acked)
+        self.end = end
+        self._batches = of.batches
+
+    @property
+    def batches(self) -> int:
+        return len(self._batches)
+
+    def _batch(self, size: int) -> bytes:
+        if self._given >= min(self.end, self.batches, self.acked + self.ring):
+            return batch(-1)
+        self._given += 1
+        self._open.append((next(self._ids), self._given))
+        return batch(self._open[-1][0], *self._batches[self._given - 1].messages)
 
 
 def canal_lake(new_lake: Callable[..., TestLake], address: str, **source: object) -> TestLake:

@@ -17,12 +17,12 @@ from tests.boundaries.sources import Batch, CanalClient, CanalProtocolError, Can
 from tests.boundaries.sources import packets_pb2 as wire
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.memory import memory_below
-from tests.sources.canal.hand_made import HandMadeCanal
 from tests.sources.canal.servers import (
     DONE,
     HANDSHAKE,
     OPENING,
     Handler,
+    HandMadeCanal,
     batch,
     canal_source,
     closed_port,
