@@ -211,11 +211,16 @@ class InsertWriter:
     quote: bytes = b"'"
 
     def file(self, rows: Sequence[Row]) -> bytes:
-        return (
-            self.preamble()
-            + self.statements(rows)
-            + b"/*!40000 ALTER TABLE `parcels` ENABLE KEYS */;\nUNLOCK TABLES;\n" * (self.style == "mysqldump")
-        )
+        before, after = {
+            "dumpling": (b"/*!40101 SET NAMES binary*/;\n", b""),
+            "mydumper": (b"/*!40101 SET NAMES binary*/;\n/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n", b""),
+            "mysqldump": (
+                b"-- Dump of parcels; INSERT INTO\n--\n\nLOCK TABLES `parcels` WRITE;\n"
+                b"/*!40000 ALTER TABLE `parcels` DISABLE KEYS */;\n",
+                b"/*!40000 ALTER TABLE `parcels` ENABLE KEYS */;\nUNLOCK TABLES;\n",
+            ),
+        }[self.style]
+        return before + self.statements(rows) + after
 
     def statements(self, rows: Sequence[Row]) -> bytes:
         gap = {"dumpling": b",\n", "mydumper": b"\n,", "mysqldump": b","}[self.style]
@@ -223,16 +228,6 @@ class InsertWriter:
         head = f"INSERT INTO {quoted(self.table)} {names}VALUES{chr(10) if self.style == 'dumpling' else ' '}".encode()
         groups = (rows[at : at + self.per_statement] for at in range(0, len(rows), self.per_statement))
         return b"".join(head + gap.join(map(self.row, group)) + b";\n" for group in groups)
-
-    def preamble(self) -> bytes:
-        if self.style == "dumpling":
-            return b"/*!40101 SET NAMES binary*/;\n"
-        if self.style == "mydumper":
-            return b"/*!40101 SET NAMES binary*/;\n/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n"
-        return (
-            b"-- Dump of parcels; INSERT INTO\n--\n\nLOCK TABLES `parcels` WRITE;\n"
-            b"/*!40000 ALTER TABLE `parcels` DISABLE KEYS */;\n"
-        )
 
     def row(self, row: Row) -> bytes:
         return b"(" + b",".join(map(self._value, row)) + b")"
@@ -295,11 +290,6 @@ def dumpling_status(log: str, position: object, gtid: str = "", header: str = "S
     return f"{header}\n\tLog: {log}\n\tPos: {position}\n\tGTID:{gtid}\n\n"
 
 
-def dumpling_metadata(root: Path, *blocks: str, finished: bool = True) -> Path:
-    end = "Finished dump at: 2026-06-10 01:02:09\n" if finished else ""
-    return write(root, "metadata", f"Started dump at: 2026-06-10 01:02:03\n{''.join(blocks)}{end}")
-
-
 def dumpling(
     root: Path,
     tables: Sequence[DumpTable],
@@ -331,7 +321,8 @@ def dumpling(
                 notation = TextNotation(tuple(table.row_columns), *(each.encode() for each in marks), *rules)
                 content = TextWriter(notation, letters="0nr").file(rows)
             write(root, f"{database}.{name}.{number.format(index)}.{filetype}", content, suffix)
-    dumpling_metadata(root, status or dumpling_status("tidb-binlog", TSO))
+    times = ("Started dump at: 2026-06-10 01:02:03\n", "Finished dump at: 2026-06-10 01:02:09\n")
+    write(root, "metadata", (status or dumpling_status("tidb-binlog", TSO)).join(times))
     return root
 
 
