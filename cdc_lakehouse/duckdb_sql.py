@@ -88,8 +88,9 @@ def _opened() -> Any:
     # The progress bar would be in the output of a command.
     connection.execute("SET enable_progress_bar = false")
     by_arrow: Any = {"type": PythonUDFType.ARROW, "null_handling": FunctionNullHandling.SPECIAL}
-    connection.create_function("encode_with", _encoded, ["VARCHAR", "VARCHAR"], "BLOB", **by_arrow)
-    connection.create_function("decode_with", _decoded, ["BLOB", "VARCHAR"], "VARCHAR", **by_arrow)
+    encoded, decoded = _by_codec(str.encode, pa.binary()), _by_codec(bytes.decode, pa.string())
+    connection.create_function("encode_with", encoded, ["VARCHAR", "VARCHAR"], "BLOB", **by_arrow)
+    connection.create_function("decode_with", decoded, ["BLOB", "VARCHAR"], "VARCHAR", **by_arrow)
     return connection
 
 
@@ -258,21 +259,16 @@ def decode(value: str, codec: str) -> str:
     return f"decode_with({value}, '{codec}')"
 
 
-def _encoded(texts: Any, codecs: Any) -> pa.Array:
-    pairs = zip(texts.to_pylist(), codecs.to_pylist(), strict=True)
-    return pa.array((_coded(str.encode, text, codec) for text, codec in pairs), pa.binary())
+def _by_codec(change: Callable[[Any, str], Any], kind: pa.DataType) -> Callable[[Any, Any], pa.Array]:
+    """Return a function of values and codecs, which gives NULL for a value that its codec cannot change."""
 
+    def changed(value: Any, codec: str) -> Any:
+        try:
+            return None if value is None else change(value, codec)
+        except UnicodeError:
+            return None
 
-def _decoded(values: Any, codecs: Any) -> pa.Array:
-    pairs = zip(values.to_pylist(), codecs.to_pylist(), strict=True)
-    return pa.array((_coded(bytes.decode, value, codec) for value, codec in pairs), pa.string())
-
-
-def _coded(change: Callable[[Any, str], Any], value: Any, codec: str) -> Any:
-    try:
-        return None if value is None else change(value, codec)
-    except UnicodeError:
-        return None
+    return lambda values, codecs: pa.array(map(changed, values.to_pylist(), codecs.to_pylist()), kind)
 
 
 # --- Time zones ---

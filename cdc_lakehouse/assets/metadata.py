@@ -224,14 +224,11 @@ _EVENT_COLUMNS: Final = {
 }
 
 
-def events_schema() -> dg.TableSchema:
-    """Return the columns of `events` with their Iceberg types."""
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(each.name, _ICEBERG_TYPES.get(each.type, str(each.type)), _EVENT_COLUMNS[each.name])
-            for each in EVENTS
-        ]
-    )
+EVENTS_SCHEMA: Final = dg.TableSchema([
+    dg.TableColumn(each.name, _ICEBERG_TYPES.get(each.type, str(each.type)), _EVENT_COLUMNS[each.name])
+    for each in EVENTS
+])  # fmt: skip
+"""The columns of `events` with their Iceberg types."""
 
 
 def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.TableSchema:

@@ -28,7 +28,7 @@ from pydantic import Field
 
 from cdc_lakehouse.assets import checks, keys, metadata
 from cdc_lakehouse.assets.checks import Context
-from cdc_lakehouse.assets.metadata import as_markdown, configuration_metadata, events_schema, table_name
+from cdc_lakehouse.assets.metadata import EVENTS_SCHEMA, as_markdown, configuration_metadata, table_name
 from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
@@ -318,7 +318,7 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
             deps=[raw],
             description="Every change of every table, once, at its place in the source. Values are the source's text.",
             kinds={"spark", "iceberg"},
-            metadata={**_stored(system_table(feed.name, "events")), "dagster/column_schema": events_schema()},
+            metadata={**_stored(system_table(feed.name, "events")), "dagster/column_schema": EVENTS_SCHEMA},
         ),
         of_tables,
     ]  # fmt: skip
