@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/adopt": (935, 5),
-    "cdc_lakehouse/assets": (2_286, 11),
+    "cdc_lakehouse/assets": (2_283, 11),
     "cdc_lakehouse/changelog": (5_147, 16),
     "cdc_lakehouse/commands": (3_491, 14),
     "cdc_lakehouse/config": (1_906, 7),
@@ -24,7 +24,7 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (5_931, 17),
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_813, 27),
-    "cdc_lakehouse/*.py": (890, 5),
+    "cdc_lakehouse/*.py": (886, 5),
     "tests": (33_930, 236),
 }
 # How far below its budget a package may be before the budget has to follow.
