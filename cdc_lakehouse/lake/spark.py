@@ -125,19 +125,19 @@ def filtered_stderr() -> Iterator[int]:
     """Yield a file descriptor for the stderr of a process that is started in the block. A thread passes its output
     on."""
     reader, writer = os.pipe()
-    threading.Thread(target=_pass_on, args=(reader,), name="stderr of the JVM", daemon=True).start()
+
+    def pass_on() -> None:
+        with os.fdopen(reader, encoding="utf-8", errors="replace") as lines:
+            for line in filtered(lines):
+                # Not to `sys.stderr`, which may be somebody else's by now; it may be closed when the process ends.
+                with contextlib.suppress(OSError):
+                    os.write(_STDERR, line.encode(errors="replace"))
+
+    threading.Thread(target=pass_on, name="stderr of the JVM", daemon=True).start()
     try:
         yield writer
     finally:
         os.close(writer)
-
-
-def _pass_on(reader: int) -> None:
-    with open(reader, encoding="utf-8", errors="replace") as lines:
-        for line in filtered(lines):
-            # Not to `sys.stderr`, which may be somebody else's by now; it may be closed when the process ends.
-            with contextlib.suppress(OSError):
-                os.write(_STDERR, line.encode(errors="replace"))
 
 
 def filtered(lines: Iterable[str]) -> Iterator[str]:
@@ -207,7 +207,16 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
     The settings are passed in a file that only this user may read, and that is deleted once the JVM runs. Spark's own
     `spark-defaults.conf` still applies to settings that are not among them.
     """
-    settings = {**_socket_settings(settings["spark.master"]), **settings}
+    is_local = settings["spark.master"].startswith("local")
+    if is_local:
+        # The JVM and Python's workers talk by sockets in a directory that only this user may enter. With TCP each task
+        # waits 40 ms, because one side holds a packet back until the other's delayed acknowledgement of the packet
+        # before. On a cluster it stays TCP: other machines do not have the directory.
+        sockets = tempfile.mkdtemp(prefix="cdc-lakehouse-")
+        atexit.register(shutil.rmtree, sockets, ignore_errors=True)
+        if len(os.fsencode(sockets)) <= _SOCKET_DIRECTORY_LIMIT:
+            domain = "spark.python.unix.domain.socket"
+            settings = {f"{domain}.enabled": "true", f"{domain}.dir": sockets, **settings}
     with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-") as directory:
         file = Path(directory, "spark.properties")
         file.touch(mode=0o600)
@@ -219,33 +228,13 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
             _CLASS_PATH: ":".join([*map(str, class_path), *filter(None, [os.environ.get(_CLASS_PATH)])]),
             **_LAUNCHER,
         }
-        if settings["spark.master"].startswith("local") and not os.environ.keys() & _HOST:
+        if is_local and not os.environ.keys() & _HOST:
             # All of it runs on this machine: no other has to reach its ports, and the machine's name need not resolve.
             variables["SPARK_LOCAL_HOSTNAME"] = "localhost"
         with _environment(variables), filtered_stderr() as stderr:
             # In a group of its own, so that a signal to this process's group ends no pass in the middle. The JVM ends
             # when its input is closed, however this process ends.
             return launch_gateway(popen_kwargs={"stderr": stderr, "process_group": 0})
-
-
-def _drop_dead_jvm() -> None:
-    """Forget this process's JVM once it has ended or its Spark context has stopped, so that the next session starts
-    another. Objects of the old session stay unusable."""
-    gateway: Any = SparkContext._gateway
-    context: Any = SparkContext._active_spark_context
-    if gateway is None or gateway.proc is None or (gateway.proc.poll() is None and not _is_stopped(context)):
-        return
-    if context is not None:
-        context._jsc = None  # Without it `stop` does not call the JVM.
-        context.stop()
-    _end_jvm(gateway)
-
-
-def _is_stopped(context: Any) -> bool:
-    try:
-        return context is not None and context._jsc is not None and context._jsc.sc().isStopped()
-    except (Py4JError, ConnectionError):
-        return True
 
 
 def _end_jvm(gateway: Any) -> int:
@@ -261,21 +250,6 @@ def _end_jvm(gateway: Any) -> int:
     SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     return ended
-
-
-def _socket_settings(master: str) -> dict[str, str]:
-    """Return the settings that let the JVM and Python's workers talk by sockets in a directory that only this user may
-    enter.
-
-    With TCP each task waits 40 ms, because one side holds a packet back until the other's delayed acknowledgement of
-    the packet before. On a cluster it stays TCP: other machines do not have the directory."""
-    if not master.startswith("local"):
-        return {}
-    directory = tempfile.mkdtemp(prefix="cdc-lakehouse-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    if len(os.fsencode(directory)) > _SOCKET_DIRECTORY_LIMIT:
-        return {}
-    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
 
 
 @contextlib.contextmanager
@@ -397,8 +371,22 @@ def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
 
 
 def _jvm_of(config: LakeConfig, settings: Mapping[str, str]) -> JavaGateway:
-    """Return this process's JVM. It is started with the Spark settings when there is none that lives."""
-    _drop_dead_jvm()
+    """Return this process's JVM. It is started with the Spark settings when there is none that lives: one that has
+    ended, or whose Spark context has stopped, is forgotten, and objects of its session stay unusable."""
+    old: Any = SparkContext._gateway
+    context: Any = SparkContext._active_spark_context
+    if old is not None and old.proc is not None:
+        has_ended = old.proc.poll() is not None
+        if not has_ended:
+            try:
+                has_ended = context is not None and context._jsc is not None and context._jsc.sc().isStopped()
+            except (Py4JError, ConnectionError):
+                has_ended = True
+        if has_ended:
+            if context is not None:
+                context._jsc = None  # Without it `stop` does not call the JVM.
+                context.stop()
+            _end_jvm(old)
     gateway = SparkContext._gateway or _start_jvm(settings, jars(config))
     SparkContext._ensure_initialized(gateway=gateway)
     return gateway
@@ -476,27 +464,23 @@ def catalog_settings(config: LakeConfig, storage: StorageConfig) -> dict[str, st
     properties = dict(catalog.properties)
     uri = properties.pop("uri", None)
     if catalog.type == "sql":
-        settings |= {f"{_PREFIX}.type": "jdbc", f"{_PREFIX}.jdbc.schema-version": "V1", **_jdbc(uri or "")}
+        # PyIceberg's URI is SQLAlchemy's; JDBC has user and password apart.
+        scheme, _, rest = (uri or "").partition("://")
+        settings |= {f"{_PREFIX}.type": "jdbc", f"{_PREFIX}.jdbc.schema-version": "V1"}
+        if scheme.startswith("sqlite"):
+            uri = f"jdbc:sqlite:{rest.removeprefix('/')}?busy_timeout={SQLITE_TIMEOUT_SECONDS * 1000}"
+        else:
+            login, at, host = rest.rpartition("@")
+            user, _, password = login.partition(":")
+            uri = f"jdbc:{scheme.partition('+')[0]}://{host}"
+            if at:
+                # They are percent-encoded in a URI, as SQLAlchemy reads it.
+                settings |= {f"{_PREFIX}.jdbc.user": unquote(user), f"{_PREFIX}.jdbc.password": unquote(password)}
     else:
         settings[f"{_PREFIX}.type"] = catalog.type
-        if uri is not None:
-            settings[f"{_PREFIX}.uri"] = uri
+    if uri is not None:
+        settings[f"{_PREFIX}.uri"] = uri
     return settings | {f"{_PREFIX}.{key}": value for key, value in properties.items()}
-
-
-def _jdbc(uri: str) -> dict[str, str]:
-    """Return the settings for JDBC from an SQLAlchemy URI (PyIceberg's); user and password are separate properties."""
-    scheme, _, rest = uri.partition("://")
-    if scheme.startswith("sqlite"):
-        path = rest.removeprefix("/")
-        return {f"{_PREFIX}.uri": f"jdbc:sqlite:{path}?busy_timeout={SQLITE_TIMEOUT_SECONDS * 1000}"}
-    login, at, host = rest.rpartition("@")
-    user, _, password = login.partition(":")
-    settings = {f"{_PREFIX}.uri": f"jdbc:{scheme.partition('+')[0]}://{host}"}
-    if at:
-        # They are percent-encoded in a URI, as SQLAlchemy reads it.
-        settings |= {f"{_PREFIX}.jdbc.user": unquote(user), f"{_PREFIX}.jdbc.password": unquote(password)}
-    return settings
 
 
 def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:

@@ -235,11 +235,6 @@ def test_a_jvm_that_has_ended_is_an_error_that_may_pass() -> None:
     assert isinstance(raised.value.__cause__, Py4JNetworkError | ConnectionError)
 
 
-def test_catalog_that_is_away_for_a_moment_is_no_trace() -> None:
-    with pytest.raises(CatalogUnreachableError, match="CommitStateUnknownException"), engine_errors():
-        raise CommitStateUnknownException("504")
-
-
 def test_what_spark_says_of_a_worker_that_died_is_its_first_line() -> None:
     with pytest.raises(EngineError, match=r"^Spark failed: PythonException Job aborted: run again"), engine_errors():
         raise PythonException("Job aborted\njava.io.EOFException")
@@ -270,7 +265,8 @@ FAULTS: list[tuple[type[CdcError] | None, list[Exception]]] = [
     ]),
     (RunNotRecordedError, [RunNotRecordedError("no")]),
     (CatalogUnreachableError, [
-        ServiceUnavailableError("503"), JavaError(_SQL, "org.sqlite.SQLiteException: [SQLITE_BUSY] x"),
+        ServiceUnavailableError("503"), CommitStateUnknownException("504"),
+        JavaError(_SQL, "org.sqlite.SQLiteException: [SQLITE_BUSY] x"),
         JavaError(_SQL, "org.postgresql.util.PSQLException: FATAL: the database system is shutting down"),
         JavaError(_SQL, "org.postgresql.util.PSQLException: ERROR: deadlock detected"),
         JavaError(_SQL, "org.postgresql.util.PSQLException: An I/O error occurred while sending to the backend.",
