@@ -162,7 +162,13 @@ def _changes(
         return TableChanges(number, table, state, BEGINNING, upto)
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
-    rebuild = before is None or _is_other(feed, before, state)
+    # Whether the lake's table is not what its currently known history makes of it: other columns, or, by the
+    # configuration, another key.
+    rebuild = before is None
+    if before is not None:
+        fingerprint = schema_fingerprint(before, value_format(feed, before.last.name))
+        key = tuple(lake_name(column) for column in key_columns(feed, before.last))
+        rebuild = fingerprint != state.schema_fingerprint or bool(state.key is not None and key and key != state.key)
     void_for_all = max(table.void_upto_ts, life.versions[0].since)
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
     contents = (applied_content(segment, batch) for segment in redecoded)
@@ -170,15 +176,6 @@ def _changes(
     if earlier and not earlier <= news.appended().snapshots:
         rebuild, redecoded, earlier = True, (), frozenset()
     return TableChanges(number, table, state, applied, upto, rebuild, redecoded, earlier, recompute)
-
-
-def _is_other(feed: FeedConfig, applied: Incarnation, state: TableState) -> bool:
-    """Whether the lake's table is not what its currently known history makes of it: other columns, or, by the
-    configuration, another key. `applied` is the history up to what the table has applied."""
-    if schema_fingerprint(applied, value_format(feed, applied.last.name)) != state.schema_fingerprint:
-        return True
-    key = tuple(lake_name(column) for column in key_columns(feed, applied.last))
-    return state.key is not None and bool(key) and key != state.key
 
 
 def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> str | None:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-import pyarrow as pa
-
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
@@ -116,7 +114,23 @@ def find_holds(
             f"{_OF_PERSON} {hold.database}.{hold.table}` releases it",
         )
     for id, life in directory.taken.items():
-        _of_history(feed, life, reasons[id])
+        found, name = reasons[id], life.last.name
+        for version in life.versions:
+            if version.hold is not None:
+                found.add(f"{_statement(version)}: {version.hold}", ddl_advice(name))
+        if life.dropped_ts is not None:
+            continue
+        configured = feed.settings_of(name.database, name.table).primary_key or ()
+        if unknown := [column for column in configured if life.last.named(column) is None]:
+            columns = ", ".join(unknown)
+            found.add(
+                f'tables.settings."{name}".primary_key names columns that the table does not have: {columns}', _OF_KEY
+            )
+        elif not key_columns(feed, life.last):
+            found.add(
+                f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."
+                f'"{name}".primary_key in the configuration'
+            )
     # In one order: each cut keeps the reason, and another text would be another cut.
     rows = sorted(quarantined, key=lambda row: (row.segment, row.line or 0, row.id))
     known = segments.find(row.segment for row in rows)
@@ -125,7 +139,16 @@ def find_holds(
             words = f"{row.segment}{'' if row.line is None else f' line {row.line}'}: {row.message}"
             for id in directory.of_quarantined(row, known):
                 reasons[id].add(words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else OF_QUARANTINED)
-    _of_files(feed, segments.rows, directory, checkpoint_ts, reasons)
+    for place, name, version in table_versions(segments.rows):
+        if version <= checkpoint_ts and directory.of_version(name, version) is None:
+            for id in directory.named(name):
+                reasons[id].add(f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
+    for gap in index_gaps(segments.rows) if feed.policy.index_gap == "hold" else ():
+        name = TableName(gap.database, gap.table)
+        owner = directory.of_version(name, gap.table_version)
+        numbers = some([str(number) for number in gap.missing], _SHOWN)
+        for id in directory.named(name) if owner is None else [owner]:
+            reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
     for name in lost:
         for id in directory.named(name) if feed.tables.takes(name.database, name.table) else ():
             reasons[id].add("its rows of while it was left out are no longer in `records`: leave it out again")
@@ -167,10 +190,18 @@ def unapproved(
     name = life.last.name
     if feed.rewrite_of(name.database, name.table) == "apply" or life.dropped_ts is not None:
         return ()
+    has_defaults = feed.format_version_of(name.database, name.table) >= FIRST_WITH_VECTORS
+
+    def fills_rows(before: TableVersion, version: TableVersion) -> bool:
+        # Without defaults, earlier rows are rewritten to get values of new columns.
+        values = value_format(feed, version.name)
+        new = (column for column in version.carried if before.column(column.id) is None)
+        return not has_defaults and any(initial_value(column, values) is not None for column in new)
+
     rewrites = [
         version
         for before, version in itertools.pairwise(life.versions)
-        if version.effect == "rewrite" or _fills_rows(feed, before, version, name)
+        if version.effect == "rewrite" or fills_rows(before, version)
     ]
     approved = decisions.approved_upto(life.id) if rewrites else 0
     waiting = [version for version in rewrites if version.commit_ts > max(approved, life.emptied_ts)]
@@ -180,58 +211,12 @@ def unapproved(
     return [version for version in waiting if version.commit_ts > state.applied_ts]
 
 
-def _fills_rows(feed: FeedConfig, before: TableVersion, version: TableVersion, name: TableName) -> bool:
-    """Whether earlier rows must be rewritten to get values of new columns: format version 2 has no defaults."""
-    if feed.format_version_of(name.database, name.table) >= FIRST_WITH_VECTORS:
-        return False
-    values = value_format(feed, version.name)
-    new = [column for column in version.carried if before.column(column.id) is None]
-    return any(initial_value(column, values) is not None for column in new)
-
-
 def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:
     statements = "; ".join(map(_statement, waiting))
     return (
         f"{statements}: rewrites the table's rows, and policy.ddl.rewrite is hold: look at it with "
         f"`cdc-lakehouse plan`, then approve it with `cdc-lakehouse resume {life.last.name}`"
     )
-
-
-def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
-    for version in life.versions:
-        if version.hold is not None:
-            reasons.add(f"{_statement(version)}: {version.hold}", ddl_advice(life.last.name))
-    if life.dropped_ts is not None:
-        return
-    name = life.last.name
-    configured = feed.settings_of(name.database, name.table).primary_key or ()
-    unknown = [column for column in configured if life.last.named(column) is None]
-    if unknown:
-        reasons.add(
-            f'tables.settings."{name}".primary_key names columns that the table does not have: {", ".join(unknown)}',
-            _OF_KEY,
-        )
-    elif not key_columns(feed, life.last):
-        reasons.add(
-            f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."
-            f'"{name}".primary_key in the configuration'
-        )
-
-
-def _of_files(
-    feed: FeedConfig, rows: pa.Table, directory: _Directory, checkpoint_ts: int, reasons: Mapping[str, _Reasons]
-) -> None:
-    """Add what the files among the segments (`rows`) show to be missing."""
-    for place, name, version in table_versions(rows):
-        if version <= checkpoint_ts and directory.of_version(name, version) is None:
-            for id in directory.named(name):
-                reasons[id].add(f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
-    for gap in index_gaps(rows) if feed.policy.index_gap == "hold" else ():
-        name = TableName(gap.database, gap.table)
-        found = directory.of_version(name, gap.table_version)
-        numbers = some([str(number) for number in gap.missing], _SHOWN)
-        for id in directory.named(name) if found is None else [found]:
-            reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
 
 
 class _Directory:

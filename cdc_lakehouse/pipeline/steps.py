@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.changelog.versions import NOT_UNDERSTOOD
@@ -105,7 +105,14 @@ def load(steps: Steps) -> Loaded:
     if dump is None or not (dump.has_rows_left or run.reload_tables or run.last_cut.checkpoint_ts == BEGINNING):
         return Loaded()
     if dump.fault is not None:
-        return _go_on_without(run, dump, dump.fault)
+        # The tables that the dump has something left of are held, and no other. What is in `events` already is counted.
+        run.log.warning("%s", dump.fault)
+        undefined = dump.undefined()
+        names = {each.segment for each in undefined}
+        run.quarantine.replace(
+            lambda row: row.error_class in dump.schema_faults and row.segment in names, undefined, run.clock()
+        )
+        return Loaded(None, None, _decode_all(run, dump))
     if dump.waits is not None:
         run.log.warning("%s", dump.waits)
         return Loaded(waits=dump.waits)
@@ -144,9 +151,21 @@ def apply(steps: Steps) -> Applied:
 def publish(steps: Steps) -> Published:
     """Publish the cut in `checkpoints`, and remove the tables that the policy purges."""
     applied = steps.applied
-    published = _publish_cut(steps.run, applied)
-    if not applied.waiting:
-        _purge_dropped(steps.run, {**applied.lives, **applied.left})
+    run, published = steps.run, _publish_cut(steps.run, applied)
+    tables = CurrentTables(run.lake, run.feed)
+    # Each run checks all of them, because the previous run may have ended between its cut and this.
+    for life in () if applied.waiting else {**applied.lives, **applied.left}.values():
+        if life.dropped_ts is None or not is_purged(run.feed, life):
+            continue
+        try:
+            state = tables.find(life)
+            if state is not None:
+                run.lake.on_write()
+                run.lake.catalog.purge_table(state.identifier.parts)
+                run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
+            name = life.last.name
+            run.log.warning("%s, which was dropped, stays: %s", name, hold_reason(error, "be purged", name))
     return published
 
 
@@ -174,8 +193,15 @@ class Steps:
     def upto(self, step: Callable[[Steps], _Result]) -> _Result:
         """Return the result of a step; it runs now, after those before it, unless it has run."""
         number = self._order.index(step)
-        if not self._results:
-            _require_same_kind(self.run)
+        landed = self.run.segments.kinds() & {FILE, OFFSETS} if not self._results else set[str]()
+        if landed and self.run.source.kind not in landed:
+            # Positions and commit-ts of what has landed cannot be ordered with those of this source.
+            was, now = (_KINDS[kind] for kind in (*landed, self.run.source.kind))
+            raise ConfigurationError(
+                f"the source is {now} in the configuration, and the feed's lake is of {was}",
+                feed=self.run.feed.name,
+                advice="give the other source a feed of its own, with another name",
+            )
         for each in self._order[len(self._results) : number + 1]:
             self.run.require_lease()
             if self.error is not None:
@@ -208,19 +234,6 @@ class Steps:
         return self.run.source.checkpoint_ts()
 
 
-def _require_same_kind(run: FeedRun) -> None:
-    """Raises `ConfigurationError` when what has landed is of another kind of source: its positions and commit-ts cannot
-    be ordered with those of this one."""
-    landed = run.segments.kinds() & {FILE, OFFSETS}
-    if landed and run.source.kind not in landed:
-        was, now = (_KINDS[kind] for kind in (*landed, run.source.kind))
-        raise ConfigurationError(
-            f"the source is {now} in the configuration, and the feed's lake is of {was}",
-            feed=run.feed.name,
-            advice="give the other source a feed of its own, with another name",
-        )
-
-
 def _load(run: FeedRun, dump: DumpSource) -> Decoded:
     # In the order of the log: its changes of tables up to a load come before the load, and those up to the dump's point
     # after it.
@@ -234,41 +247,47 @@ def _load(run: FeedRun, dump: DumpSource) -> Decoded:
     return decoded
 
 
-def _go_on_without(run: FeedRun, dump: DumpSource, fault: str) -> Loaded:
-    """The tables that the dump has something left of are held, and no other. What is in `events` already is counted."""
-    run.log.warning("%s", fault)
-    undefined = dump.undefined()
-    names = {each.segment for each in undefined}
-    run.quarantine.replace(
-        lambda row: row.error_class in dump.schema_faults and row.segment in names, undefined, run.clock()
-    )
-    return Loaded(None, None, _decode_all(run, dump))
-
-
 def _evolve_log(run: FeedRun, upto: int) -> None:
     if not run.source.dump_comes_first:
         _evolve(run, run.source, upto)
 
 
 def _decode_all(run: FeedRun, source: Source) -> Decoded:
-    decoded = Decoded()
+    total = Decoded()
     while batches := run.segments.undecoded(source.kind):
         done = Decoded()
         progress = Progress(run.log, "segments are decoded", sum(len(segments) for segments in batches.values()))
-        for batch, segments in batches.items():
+        for segments in batches.values():
             run.require_lease()
-            found = _decode_batch(run, source, batch, segments)
+            run.events.ensure()
+            # A batch that an earlier run appended and did not mark is decoded again, in the place of its events: what
+            # could not be used in it is not known otherwise.
+            decoded, rejected = source.decode(segments)
+            if decoded:
+                names = {segment.segment for segment in decoded}
+                # Quarantine rows from before the segments were decoded again are resolved. Discarded rows of a table
+                # are found when they are applied, not here.
+                run.quarantine.replace(
+                    lambda row, names=names: (
+                        row.segment in names and not (row.state == "discarded" and row.error_class == BAD_VALUE)
+                    ),
+                    rejected,
+                    run.clock(),
+                )
+                decoded, counts = run.events.mark_decoded(decoded, run.clock(), rejected)
+                of, number = plural(len(decoded), "segment"), decoded[0].batch
+                run.log.info("batch %d: decoded %s, %d rejected", number, of, len(rejected))
+                done += Decoded(tuple(decoded), counts)
             run.source.resolve_redelivered()
-            require_few_rejected(run, {segment.landed_at for segment in found.segments})
-            done += found
+            require_few_rejected(run, {segment.landed_at for segment in decoded})
             progress.add(len(segments))
-        decoded += done
+        total += done
         if not done.segments or not source.land_left_out():
             break
     # A run that ended between the two steps has left this to do.
     run.source.resolve_redelivered()
     require_few_rejected(run)
-    return decoded
+    return total
 
 
 def _evolve(run: FeedRun, source: Source, upto: int | None) -> Sequence[TableVersion]:
@@ -336,43 +355,3 @@ def _publish_cut(run: FeedRun, applied: Applied) -> Published:
     run.checkpoints.publish(cut, rows)
     run.log.info("published the cut at %d: %s, %d held", cut.checkpoint_ts, plural(len(rows), "table"), len(cut.held))
     return Published(cut, tuple(rows), True)
-
-
-def _purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
-    """Remove the dropped tables among `lives` whose policy is `purge`, with their data. Tables of other feeds stay.
-
-    Each run checks all of them, because the previous run may have ended between its cut and this. A table that cannot
-    be removed stays, and the log says why."""
-    tables = CurrentTables(run.lake, run.feed)
-    for life in lives.values():
-        if life.dropped_ts is None or not is_purged(run.feed, life):
-            continue
-        try:
-            state = tables.find(life)
-            if state is not None:
-                run.lake.on_write()
-                run.lake.catalog.purge_table(state.identifier.parts)
-                run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
-        except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
-            name = life.last.name
-            run.log.warning("%s, which was dropped, stays: %s", name, hold_reason(error, "be purged", name))
-
-
-def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[Segment]) -> Decoded:
-    """Append, quarantine, count and mark a batch. One that an earlier run appended and did not mark is decoded again,
-    in the place of its events: what could not be used in it is not known otherwise."""
-    run.events.ensure()
-    segments, rejected = source.decode(segments)
-    if not segments:
-        return Decoded()
-    batch, names = segments[0].batch, {segment.segment for segment in segments}
-
-    def is_done_with(row: Quarantined) -> bool:
-        # Discarded rows of a table are found when they are applied, not here.
-        return row.segment in names and not (row.state == "discarded" and row.error_class == BAD_VALUE)
-
-    # Quarantine rows from before the segments were decoded again are resolved.
-    run.quarantine.replace(is_done_with, rejected, run.clock())
-    decoded, counts = run.events.mark_decoded(segments, run.clock(), rejected)
-    run.log.info("batch %d: decoded %s, %d rejected", batch, plural(len(decoded), "segment"), len(rejected))
-    return Decoded(tuple(decoded), counts)

@@ -169,13 +169,6 @@ def _ended_table(feed: FeedConfig, life: Incarnation, version: TableVersion, res
     return _Table(before, key, values, table.void_upto_ts, version, restored.ended_ts)
 
 
-def _exchanged(move: _RowMove, table: _Table) -> PartitionRows | None:
-    """Return the partition that is exchanged, for both tables: rows of the plain one are tested, too, because WITHOUT
-    VALIDATION the source does not."""
-    swap, scheme = table.version.swap, move[0].version.partitioning
-    return None if swap is None or scheme is None else PartitionRows(scheme, (swap.partition,), table.target)
-
-
 @dataclass
 class SyntheticWriter:
     """Writes synthetic events to `events`, with their segments. `rejected`: the events that moves of this run cannot
@@ -221,50 +214,42 @@ class SyntheticWriter:
         moves, found = _moves(self.feed, lives)
         self._moves = moves
         for move in sorted(moves, key=lambda move: move[0].version.commit_ts):
+            made = move[0].version
             waiting = next((table for table in move if table.life.id in holds | found), None)
-            if waiting is not None and waiting.version.restored is not None:
-                was, reason = waiting.life.last.name, (found | holds)[waiting.life.id]
-                why = f"the table {was} whose rows come back is held: {reason}. {ddl_advice(waiting.version.name)}"
-            elif waiting is not None:
-                why = f"table {waiting.version.name} is held, and has to continue first"
-            elif (failed := self._write(move)) is not None:
-                why = failed
-            else:
-                continue
+            try:
+                if waiting is not None and waiting.version.restored is not None:
+                    was, reason = waiting.life.last.name, (found | holds)[waiting.life.id]
+                    why = f"the table {was} whose rows come back is held: {reason}. {ddl_advice(waiting.version.name)}"
+                elif waiting is not None:
+                    why = f"table {waiting.version.name} is held, and has to continue first"
+                elif self._is_current(move):
+                    continue
+                elif failed := run_isolated(self.spark, [move], lambda moves: self._carry_out(*moves)):
+                    why = f"the rows that the statement moves cannot be written: {failed[0]}. The next run tries again"
+                else:
+                    continue
+            except TransientError:
+                raise  # Events are written, which belong to more than one table.
+            except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
+                why = hold_reason(error, "have the rows that the statement moves", made.name)
+                self.log.warning("%s: %s", made.query, why, exc_info=error)
             found = {table.version.incarnation: f"{table.version.query}: {why}" for table in move} | found
-        self._delete_obsolete({table.segment for move in moves for table in move})
+        # Synthetic events of DDL that is no longer in the history or the configuration.
+        wanted = {table.segment for move in moves for table in move}
+        obsolete = [row for row in self.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
+        if over := [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]:
+            batch, appended, now = self.segments.batch + 1, self.appended(), self.clock()
+            new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
+            self.segments.land(new)
+            self._commit((), new)
         return found
-
-    def _write(self, move: _RowMove) -> str | None:
-        """Write the rows of a move, unless they are current; return the reason when that fails. Raises
-        `TransientError`: events are written, which belong to more than one table."""
-        try:
-            if not self._is_current(move):
-                failed = run_isolated(self.spark, [move], lambda moves: self._carry_out(*moves))
-                if failed:
-                    why = f"the rows that the statement moves cannot be written: {failed[0]}"
-                    return f"{why}. The next run tries again"
-        except TransientError:
-            raise
-        except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-            version = move[0].version
-            reason = hold_reason(error, "have the rows that the statement moves", version.name)
-            self.log.warning("%s: %s", version.query, reason, exc_info=error)
-            return reason
-        return None
 
     def _is_current(self, move: _RowMove) -> bool:
         fingerprint = _fingerprint(self.feed, move)
         known = self.segments.find(table.segment for table in move)
         done = [known.get(table.segment) for table in move]
-        for row in done:
-            if row is not None and row.state == LANDED and row.batch in self.events.appended.unmarked:
-                # A run ended between its commit and this.
-                landed = [each for each in done if each is not None]
-                self.events.mark_decoded(landed, self.clock())
-                return self._is_current(move)
-            if row is None or row.state == LANDED or row.fingerprint != fingerprint:
-                return False
+        if any(row is None or row.state == LANDED or row.fingerprint != fingerprint for row in done):
+            return False
         batch = min(row.batch for row in done if row is not None)
         names = [name for table in move for name in table.life.names]
         lowest = pc.field("min_commit_ts")
@@ -295,7 +280,16 @@ class SyntheticWriter:
         reader = self.events.reader(*commit_ts_range(spans))
         made = work_by_key(spark, reader, spans, places, plans, lambda own, part: [each.written(part) for each in own])
         files = [file for each in made for file in each.files]
-        rejected = self._rejected(move, folds, made)
+        tables = [fold.updated() for fold in folds]
+        for part in (part for each in made for part in each.tables):
+            tables[part.table_no].add(part)
+        # Quarantined before anything is committed.
+        rejected = [row for table in tables for row in table.rejected]
+        self.rejected += rejected
+        segments, is_whole = self._segments_of_misfits(), all(each.failure is None for each in made)
+        self.quarantine.replace(
+            lambda row: is_whole and _reads(move, row, segments, whole=True), rejected, self.clock()
+        )
         # What a table leaves out by its policy, or because a person gave it up, does not move either.
         is_left_out = discards(self.quarantine.rows)
         holding = [] if skips else [row for row in rejected if not is_left_out(row)]
@@ -310,22 +304,20 @@ class SyntheticWriter:
         if rejected:
             count, place = sum(row.count for row in rejected), f"{rejected[0].segment} line {rejected[0].line}"
             self.log.warning("%s: %d rows do not move, the first at %s", move[0].version.query, count, place)
-        self._commit_move(move, files)
-
-    def _rejected(self, move: _RowMove, folds: Sequence[TableUpdate], made: Sequence[_Made]) -> list[Rejected]:
-        """Return the events that the move cannot use, quarantined before anything is committed."""
-        tables = [fold.updated() for fold in folds]
-        for part in (part for each in made for part in each.tables):
-            tables[part.table_no].add(part)
-        rejected = [row for table in tables for row in table.rejected]
-        self.rejected += rejected
-        segments = self._segments_of_misfits()
-
-        def tried_again(row: Quarantined) -> bool:
-            return all(each.failure is None for each in made) and _reads(move, row, segments, whole=True)
-
-        self.quarantine.replace(tried_again, rejected, self.clock())
-        return rejected
+        now, known = self.clock(), self.segments.find(table.segment for table in move)
+        fingerprint, appended, batch = _fingerprint(self.feed, move), self.appended(), self.segments.batch + 1
+        before = {name: replaced_contents(segment, appended) for name, segment in known.items()}
+        landed = [
+            _segment(
+                MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, batch, now,
+                fingerprint=fingerprint, replaces=before.get(table.segment),
+            )
+            for table in move
+        ]  # fmt: skip
+        self.segments.land(landed)
+        self._commit(files, landed)
+        moved = " and ".join(str(table.version.name) for table in move)
+        self.log.info("wrote moved rows of %s in %s", moved, self.clock() - now)
 
     def reads(self) -> Callable[[Quarantined], bool]:
         """Return a predicate of rows that could not be used: whether a move may read it, and the update of its table
@@ -356,41 +348,10 @@ class SyntheticWriter:
                     advice=f'set tables.settings."{name}".primary_key in the configuration',
                 )
 
-    def _commit_move(self, move: _RowMove, data_files: Sequence[str]) -> None:
-        """Commit the events of a move in new segments, or in those that a run had landed before it ended."""
-        now, newest = self.clock(), self.segments.batch
-        fingerprint = _fingerprint(self.feed, move)
-        known = self.segments.find(table.segment for table in move)
-        segments = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
-        if len(segments) != len(move):
-            appended = self.appended()
-            before = {name: replaced_contents(segment, appended) for name, segment in known.items()}
-            segments = [
-                _segment(
-                    MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, newest + 1, now,
-                    fingerprint=fingerprint, replaces=before.get(table.segment),
-                )
-                for table in move
-            ]  # fmt: skip
-            self.segments.land(segments)
-        self._commit(data_files, segments)
-        names = " and ".join(str(table.version.name) for table in move)
-        self.log.info("wrote moved rows of %s in %s", names, self.clock() - now)
-
     def _commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         """Append and count the events of landed segments, as for those of the source."""
         self.events.commit(data_files, segments)
         self.events.mark_decoded(segments, self.clock())
-
-    def _delete_obsolete(self, wanted: set[str]) -> None:
-        """Remove the synthetic events of DDL that is no longer in the history or the configuration."""
-        obsolete = [row for row in self.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
-        over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]
-        if over:
-            batch, appended, now = self.segments.batch + 1, self.appended(), self.clock()
-            new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
-            self.segments.land(new)
-            self._commit((), new)
 
 
 def _reads(move: _RowMove, row: Quarantined, segments: Mapping[str, Segment], *, whole: bool = False) -> bool:
@@ -407,18 +368,6 @@ def _reads(move: _RowMove, row: Quarantined, segments: Mapping[str, Segment], *,
         and (highest if whole else lowest) <= row_stage(table.upto_ts)
         for table in move
     )
-
-
-def _require_partition(move: _RowMove, partition: PartitionRows, number: int, exchanged: set[bool | None]) -> None:
-    """Raises `TableHeldError` where it is uncertain which rows of the partitioned table (0) are exchanged, and where
-    rows of the plain one may not fit into the partition: later statements would empty it of them, and not of rows that
-    its definition names."""
-    name = move[number].version.name
-    if number and exchanged - {True}:
-        why = f"rows of {name} are not, or not for certain, in the range or list of partition {partition.names[0]}"
-        raise TableHeldError(why, advice=ddl_advice(move[0].version.name))
-    if None in exchanged:
-        raise TableHeldError(partition.doubt, advice=ddl_advice(name))
 
 
 class _Made(NamedTuple):
@@ -461,19 +410,26 @@ class _MovedRows:
         """Return of each row its image in the table that it leaves (`before`) and in the one that it enters (`after`),
         and whether it is in the exchanged partition (`exchanged`)."""
         table, other = self.move[number], self.move[-1 - number]
-        partition, columns, count = _exchanged(self.move, table), table.target.columns, values.num_rows
+        swap, scheme = table.version.swap, self.move[0].version.partitioning
+        columns, count = table.target.columns, values.num_rows
         if not count:
             return pa.table({"before": [], "after": [], "exchanged": pa.array([], pa.bool_())})
         exchanged = pa.repeat(False, count)
-        if partition is not None:
+        if swap is not None and scheme is not None:
+            # Rows of the plain table (1) are tested, too, because WITHOUT VALIDATION the source does not: later
+            # statements would empty the partition of them, and not of rows that its definition names.
+            partition = PartitionRows(scheme, (swap.partition,), table.target)
             condition = partition.condition(lambda column: f"c{column.id}", table.values)
-            query, tested = (
-                f"SELECT {condition} AS exchanged FROM tested",
-                [f"c{each.id}" for each in partition.columns],
-            )
+            tested = values.select([f"c{each.id}" for each in partition.columns])
             with sql.database() as connection:
-                exchanged = sql.query(connection, query, tested=values.select(tested)).column("exchanged")
-            _require_partition(self.move, partition, number, {*exchanged.unique().to_pylist()})
+                query = f"SELECT {condition} AS exchanged FROM tested"
+                exchanged = sql.query(connection, query, tested=tested).column("exchanged")
+            answers, name = {*exchanged.unique().to_pylist()}, table.version.name
+            if number and answers - {True}:
+                why = f"rows of {name} are not, or not for certain, in the range or list of partition {swap.partition}"
+                raise TableHeldError(why, advice=ddl_advice(self.move[0].version.name))
+            if None in answers:
+                raise TableHeldError(partition.doubt, advice=ddl_advice(name))
         own = [texts.column(f"c{column.id}").combine_chunks() for column in columns]
         before, after = (
             row_images([column.name for column in of.version.carried], own, count) for of in (table, other)
