@@ -56,7 +56,15 @@ class CanalServer(RecordSource):
         return records.batch, [] if stuck is None else [stuck]
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
-        run, sought = self._run, self._sought(position)
+        run = self._run
+        if position.log_file is None or position.log_offset is None:
+            raise SourceError(
+                f"the dump's position is not a place in a binlog ({position})",
+                feed=run.feed.name,
+                advice="load a dump of the database server that Canal reads, with the name and the offset of its "
+                "binlog: dump as a user who may see its status (REPLICATION CLIENT)",
+            )
+        sought = BinlogPosition.of(position.log_file, position.log_offset)
         found = find_binlog_position(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
         other = contradiction(position, *found.values, found.server_ids)
         if other is not None:
@@ -81,16 +89,6 @@ class CanalServer(RecordSource):
             return JoinPoint(None, f"the dump of {sought} waits for the first change in the log")
         where = "nothing of it has landed" if found.last is None else f"the log is at {found.last}"
         return JoinPoint(None, f"the dump waits for the log to reach {sought}; {where}")
-
-    def _sought(self, position: DumpPosition) -> BinlogPosition:
-        if position.log_file is None or position.log_offset is None:
-            raise SourceError(
-                f"the dump's position is not a place in a binlog ({position})",
-                feed=self._run.feed.name,
-                advice="load a dump of the database server that Canal reads, with the name and the offset of its "
-                "binlog: dump as a user who may see its status (REPLICATION CLIENT)",
-            )
-        return BinlogPosition.of(position.log_file, position.log_offset)
 
     def stuck(self) -> CdcError | None:
         return find_stuck(self._run.lake, self._run.feed.name, self._run.feed.canal.destination)

@@ -21,7 +21,7 @@ from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import SourceError, in_one_line
-from cdc_lakehouse.pipeline.progress import ProgressReporter
+from cdc_lakehouse.pipeline.progress import reading_reported
 from cdc_lakehouse.pipeline.run import FeedRun, require_no_gap
 from cdc_lakehouse.sources.database import reading
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements
@@ -69,32 +69,23 @@ class DatabaseDump:
     def read(self) -> Dump:
         """Return the dump, and make it if necessary. Raises `SourceUnreachableError`, and `SourceError` when the
         database cannot be read."""
-        wanted = sorted(self._run.reload_tables) or [_ALL]
-        number = self._number(wanted)
-        if not dumped.has_document(self._store, number, dumped.DUMP):
-            self._make(number, wanted)
-        return dumped.read_database_dump(self._store, number)
-
-    def _number(self, wanted: Sequence[str]) -> int:
-        """Return the number of the finished dump, or of the one to make or continue."""
-        numbers = dumped.last_number(self._store)
-        if not self._run.reload_tables:
+        run, wanted = self._run, sorted(self._run.reload_tables) or [_ALL]
+        number, numbers = 1, dumped.last_number(self._store)
+        if not run.reload_tables:
+            # The finished dump, or the one to make or continue.
             ended = (n for n in range(numbers, 0, -1) if dumped.has_document(self._store, n, dumped.DUMP))
-            return next(ended, max(1, numbers))
-        planned = dumped.read_document(self._store, numbers, Plan).wanted if numbers else None
-        return numbers if planned == wanted and not self._is_used(numbers) else numbers + 1
-
-    def _is_used(self, number: int) -> bool:
-        """Whether files of a dump have landed."""
-        segments = self._run.segments.rows.column("segment")
-        return bool(pc.any(pc.match_substring(segments, f"/{dumped.directory_of(number)}")).as_py())
-
-    def _make(self, number: int, wanted: list[str]) -> None:
+            number = next(ended, max(1, numbers))
+        elif numbers:
+            planned = dumped.read_document(self._store, numbers, Plan).wanted
+            landed = pc.match_substring(run.segments.rows.column("segment"), f"/{dumped.directory_of(numbers)}")
+            number = numbers if planned == wanted and not pc.any(landed).as_py() else numbers + 1
+        if dumped.has_document(self._store, number, dumped.DUMP):
+            return dumped.read_database_dump(self._store, number)
         plan = Plan(wanted)
         if dumped.has_document(self._store, number, dumped.PLAN):
             plan = dumped.read_document(self._store, number, Plan)
         for _ in range(_MOST_ROUNDS):
-            self._run.require_lease()
+            run.require_lease()
             with SourceDatabase(self._database, texts=True) as database:
                 self._plan_tables(database, plan, number)
             self._read_ranges(plan, number)
@@ -103,10 +94,10 @@ class DatabaseDump:
             # A table that was briefly missing can be unchanged.
             if until is not None and not self._left(plan, number):
                 self._finish(plan, number, until)
-                return
+                return dumped.read_database_dump(self._store, number)
         raise SourceError(
             "tables have changed in each round of reading them",
-            feed=self._run.feed.name,
+            feed=run.feed.name,
             advice="leave out tables that are made and dropped all the time (tables.exclude), or load a dump",
         )
 
@@ -125,8 +116,14 @@ class DatabaseDump:
                 feed=self._run.feed.name,
                 advice="correct its name, grant the user SELECT on it, or let tables.include name it",
             )
-        position = self._position(database)
+        run, asked = self._run, self._initial.snapshot_ts
+        if asked is not None and not database.is_tidb:
+            raise SourceError("the database is not a TiDB", advice="leave out source.initial.snapshot_ts")
+        position = reading.position_of(database) if asked is None else DumpPosition(tso=asked)
+        # Before anything is read: the feed's log can be another one, or begin after the position.
+        run.source.join_point(position)
         if position.tso is not None:
+            require_no_gap(run.feed, run.history, run.source.first_ts(), position.tso)
             with database.as_of(position.tso):
                 self._add(database, plan, position, self._definitions(database, plan).values())
         else:
@@ -143,18 +140,6 @@ class DatabaseDump:
             return (plan.wanted == [_ALL] or str(name) in plan.wanted) and self._takes(name)
 
         return reading.definitions_of(database, takes)
-
-    def _position(self, database: SourceDatabase) -> DumpPosition:
-        """Return the current log position. Raises `SourceError`, before anything is read, when the feed's log is
-        another one, or begins after it."""
-        run, asked = self._run, self._initial.snapshot_ts
-        if asked is not None and not database.is_tidb:
-            raise SourceError("the database is not a TiDB", advice="leave out source.initial.snapshot_ts")
-        position = reading.position_of(database) if asked is None else DumpPosition(tso=asked)
-        run.source.join_point(position)
-        if position.tso is not None:
-            require_no_gap(run.feed, run.history, run.source.first_ts(), position.tso)
-        return position
 
     def _add(
         self, database: SourceDatabase, plan: Plan, position: DumpPosition, tables: Iterable[TableDefinition]
@@ -238,7 +223,7 @@ class DatabaseDump:
         tso = None if plan.position is None else plan.position.tso
         io = dict(run.lake.catalog.properties)
         read = functools.partial(_read_share, self._database, tso, io, self._store.uri, self._failed)
-        with ProgressReporter(run.log, self._store, number, self._initial.chunk_rows):
+        with reading_reported(run.log, self._store, number, self._initial.chunk_rows):
             run_tasks(run.spark, shares, read)
 
 

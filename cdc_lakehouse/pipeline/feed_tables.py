@@ -76,16 +76,17 @@ def unmatched_patterns(tables: TablesConfig, history: History) -> list[str]:
     names. None as long as it has seen no table."""
     names = {str(name) for version in history.versions for name in (version.name, version.previous_name) if name}
     seen = sorted(name for name in names if not name.endswith("."))
-    return [_sentence(p, seen) for p in tables.include if seen and not any(fnmatchcase(name, p) for name in seen)]
-
-
-def _sentence(pattern: str, seen: list[str]) -> str:
-    alike = [name for name in seen if fnmatchcase(name.lower(), pattern.lower())]
-    said = f"the pattern {pattern} of tables.include matches none of the tables seen so far ({len(seen)})"
-    if not alike:
-        return said
-    others = "" if len(alike) == 1 else f", and {len(alike) - 1} more"
-    return f"{said}; {alike[0]} differs in letter case{others}"
+    said: list[str] = []
+    for pattern in tables.include if seen else ():
+        if any(fnmatchcase(name, pattern) for name in seen):
+            continue
+        alike = [name for name in seen if fnmatchcase(name.lower(), pattern.lower())]
+        others = "" if len(alike) < 2 else f", and {len(alike) - 1} more"
+        case = f"; {alike[0]} differs in letter case{others}" if alike else ""
+        said.append(
+            f"the pattern {pattern} of tables.include matches none of the tables seen so far ({len(seen)}){case}"
+        )
+    return said
 
 
 def _wanted(tables: TablesConfig, life: Incarnation, since: int) -> Iterator[TableName]:

@@ -3,13 +3,13 @@ the run that reads and for the status. Needs no Spark."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
 from cdc_lakehouse.config import FeedConfig
@@ -112,42 +112,34 @@ def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingPr
         else:
             estimated += max(own, table.definition.estimated_rows, (count - 1) * chunk_rows)
         ended += ((each.ended, each.rows) for each in read.values())
-    left = _seconds_left(ended, estimated - rows) if ranges_read < ranges else None
+    # The remaining time, from the speed of the last ranges.
+    ended.sort()
+    recent = [each for each in ended if each[0] > ended[-1][0] - _WINDOW]
+    left = None
+    if ranges_read < ranges and len(recent) > 1:
+        seconds = (recent[-1][0] - recent[0][0]).total_seconds()
+        lately = sum(count for _, count in recent[1:])
+        left = round((estimated - rows) * seconds / lately) if lately and seconds else None
     return ReadingProgress(tables, tables_read, ranges, ranges_read, rows, estimated, size, left)
 
 
-def _seconds_left(ended: Iterable[tuple[datetime.datetime, int]], rows: int) -> int | None:
-    """Estimate the remaining time from the speed of the last ranges."""
-    times = sorted(ended)
-    recent = [each for each in times if each[0] > times[-1][0] - _WINDOW]
-    if len(recent) < 2:
-        return None
-    seconds = (recent[-1][0] - recent[0][0]).total_seconds()
-    read = sum(count for _, count in recent[1:])
-    return round(rows * seconds / read) if read and seconds else None
+@contextlib.contextmanager
+def reading_reported(log: logging.Logger, store: ObjectStore, number: int, chunk_rows: int) -> Iterator[None]:
+    """Log the reading progress of a dump every few seconds while the block runs."""
+    over = threading.Event()
 
-
-class ProgressReporter:
-    """Logs the reading progress of a dump every few seconds while its block runs."""
-
-    def __init__(self, log: logging.Logger, store: ObjectStore, number: int, chunk_rows: int) -> None:
-        self._log, self._of = log, (store, number, chunk_rows)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="progress of the load", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(
-        self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _tell(self) -> None:
-        while not self._over.wait(_READING_SECONDS):
+    def tell() -> None:
+        while not over.wait(_READING_SECONDS):
             try:
-                self._log.info("%s", read_progress(*self._of))
+                log.info("%s", read_progress(store, number, chunk_rows))
             except CdcError as error:
                 # The tasks get the error too, if it concerns them.
-                self._log.debug("how far the load is, is not known: %s", error)
+                log.debug("how far the load is, is not known: %s", error)
+
+    thread = threading.Thread(target=tell, name="progress of the load", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
