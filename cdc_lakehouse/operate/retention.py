@@ -50,7 +50,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.files import StoredFile
 from cdc_lakehouse.lake.tables.checkpoints import delete_superseded, removal_of
-from cdc_lakehouse.lake.tables.records import files_before, landed_state, records_table, remove_before, state_of
+from cdc_lakehouse.lake.tables.records import files_before, landed_state, remove_before, state_of
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
     FILE,
@@ -155,7 +155,7 @@ class Retention:
     def _records(self) -> Table | None:
         if self._settings.keep_records_days is None or not self._run.feed.source.may_forget_messages:
             return None
-        return self._run.lake.load(records_table(self._run.feed.name))
+        return self._run.lake.load(system_table(self._run.feed.name, "records"))
 
     @functools.cached_property
     def _batch(self) -> int:

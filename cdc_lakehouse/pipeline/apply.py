@@ -9,10 +9,9 @@ current names to the wanted ones.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -20,12 +19,11 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import CutsConfig, FeedConfig
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
@@ -56,7 +54,7 @@ from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, TableTransaction, TagChanges
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
-from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
+from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP
 from cdc_lakehouse.pipeline.changes import EventEstimates, News, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
@@ -145,11 +143,6 @@ class PlannedUpdate:
     def update(self) -> TableUpdate:
         return self.table.update
 
-    @property
-    def replaces_all(self) -> bool:
-        """Whether no earlier file stays."""
-        return self.changes.replaces_all_rows or self.table.rewrites
-
 
 def plan_update(
     feed: FeedConfig, tables: CurrentTables, iceberg: IcebergJavaApi, checkpoints: Checkpoints, last: Sequence[CutRow],
@@ -165,7 +158,16 @@ def plan_update(
         raise TransientError("another writer has changed the table", advice="run again")
     wanted = feed.format_version_of(changes.target.name.database, changes.target.name.table)
     format_version = max(wanted, state.format_version)
-    plan = _evolution(changes, state, format_version)
+    columns = lake_columns(changes.target.carried, source.values)
+    if changes.rebuild:
+        # The columns were not what they were assumed to be: none of them is kept.
+        columns = [replace(column, initial=None) for column in columns]
+        plan = plan_evolution((), columns, state.order, leftover=[column.name for column in state.columns])
+    else:
+        converted = source.converted_since(changes.applied_version)
+        converted = frozenset[int]() if changes.replaces_all_rows else converted
+        defaults = format_version >= FIRST_WITH_VECTORS
+        plan = plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
     transaction, schema = None, table.schema()
     is_upgraded = state.format_version < format_version
     if plan.steps or is_upgraded:
@@ -187,55 +189,36 @@ def plan_update(
         tells_collisions=changes.reads_new_events,
     )
     planned = PlannedTable(update, tuple(changes.spans()), *changes.events, rewrites=bool(plan.rewritten) and stays)
-    return PlannedUpdate(
-        changes,
-        planned,
-        state,
-        plan,
-        transaction,
-        _tags(tables.lake.config.cuts, checkpoints, last, table, changes),
-        format_version,
-    )
-
-
-def _tags(
-    config: CutsConfig, checkpoints: Checkpoints, last: Sequence[CutRow], table: Table, changes: TableChanges
-) -> TagChanges:
-    if table.current_snapshot() is None:
-        return NO_TAG_CHANGES
-    state = shown_state(table, {row.snapshot_id for row in last if row.snapshot_id is not None})
-    if state is None:
-        # A table that was held is in an earlier cut.
-        rows = [row for name in changes.life.names for row in checkpoints.rows_of(name)]
-        state = shown_state(table, {row.snapshot_id for row in rows if row.snapshot_id is not None})
-    return plan_tags(tags_of(table), state, changes.checkpoint_ts, config)
-
-
-def _evolution(changes: TableChanges, state: TableState, format_version: int) -> Plan:
-    columns = lake_columns(changes.target.carried, changes.table.values)
-    if not changes.rebuild:
-        applied = changes.applied_version
-        converted = frozenset[int]() if changes.replaces_all_rows else changes.table.converted_since(applied)
-        defaults = format_version >= FIRST_WITH_VECTORS
-        return plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
-    # The columns were not what they were assumed to be: none of them is kept.
-    columns = [replace(column, initial=None) for column in columns]
-    return plan_evolution((), columns, state.order, leftover=[column.name for column in state.columns])
+    tags = NO_TAG_CHANGES
+    if table.current_snapshot() is not None:
+        shown = shown_state(table, {row.snapshot_id for row in last if row.snapshot_id is not None})
+        if shown is None:
+            # A table that was held is in an earlier cut.
+            rows = [row for name in changes.life.names for row in checkpoints.rows_of(name)]
+            shown = shown_state(table, {row.snapshot_id for row in rows if row.snapshot_id is not None})
+        tags = plan_tags(tags_of(table), shown, changes.checkpoint_ts, tables.lake.config.cuts)
+    return PlannedUpdate(changes, planned, state, plan, transaction, tags, format_version)
 
 
 def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpdate, updated: UpdatedTable) -> None:
     """Commit schema, rows and the applied position together, up to `batch`; commit nothing for a table that does not
-    change."""
+    change. Raises `TransientError` when files do not hold the rows that they should."""
     changes, state, update = planned.changes, planned.state, planned.update
     fingerprint = schema_fingerprint(changes.life, update.value_format)
-    stays = not planned.replaces_all
+    stays = not (changes.replaces_all_rows or planned.table.rewrites)
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
     same = same and (state.dropped_ts is None) == (changes.life.dropped_ts is None)
     changes_rows = bool(updated.files or deletes or planned.plan.steps)
     if same and not (changes_rows or state.format_version < planned.format_version):
         return
-    _audit_updated(planned, updated)
+    # The files hold the right number of rows. Otherwise they are unused.
+    written, counts, removed = _rows_of(updated.files), updated.counts, sum(map(len, updated.deleted.values()))
+    lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
+    if planned.table.rewrites:
+        lost = lost or _rows_of(updated.rewritten) != state.row_count - removed
+    if lost:
+        raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
     properties = {
         names.DATABASE: changes.target.name.database,
         names.TABLE: changes.target.name.table,
@@ -252,12 +235,11 @@ def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpda
         properties[names.KEYS_TOUCHED] = "" if any_row else str(updated.counts.keys)
     if changes.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(changes.life.dropped_ts)
-    removed = sum(map(len, updated.deleted.values()))
     if stays and changes_rows and not updated.rewritten:
         # To be compared with what Iceberg says that the commit did.
         summary |= {names.ROWS_WRITTEN: str(updated.counts.rows), names.ROWS_REMOVED: str(removed)}
     if planned.format_version < FIRST_WITH_VECTORS or state.counts_rows:
-        live = _rows_of(updated.files) + _rows_of(updated.rewritten)
+        live = written + _rows_of(updated.rewritten)
         if update.stored is not None and stays:
             live += sum(file.live_rows for file in update.stored.files) - removed
         summary[names.ROW_COUNT] = str(live)
@@ -279,19 +261,6 @@ def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpda
         summary=summary,
         tags=planned.tags,
     )
-
-
-def _audit_updated(planned: PlannedUpdate, updated: UpdatedTable) -> None:
-    """Check that the files hold the right number of rows. Raises `TransientError` otherwise: the written files are
-    unused, and the next run tries again."""
-    counts = updated.counts
-    written = _rows_of(updated.files)
-    lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
-    if planned.table.rewrites:
-        deleted = sum(len(positions) for positions in updated.deleted.values())
-        lost = lost or _rows_of(updated.rewritten) != planned.state.row_count - deleted
-    if lost:
-        raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
 
 
 def _rows_of(data_files: Sequence[str]) -> int:
@@ -319,16 +288,6 @@ def _create(tables: CurrentTables, iceberg: IcebergJavaApi, changes: TableChange
         tables.lake.catalog.drop_table(identifier.parts)
         raise another_run
     return made
-
-
-def location_of(tables: CurrentTables, changes: TableChanges, now: Identifier) -> TableLocation:
-    """Return the table's current and its wanted identifier. A dropped table keeps its identifier until its name is
-    needed; once it has made way for another, it does not move back, even if the previous run ended between the two
-    steps."""
-    home = tables.identifier(changes.target.name)
-    parked = tables.parking_identifier(changes.life, changes.target.name)
-    stays = changes.life.dropped_ts is not None and (now in (home, parked) or not tables.is_free(home))
-    return TableLocation(changes.life, now, now if stays else home)
 
 
 _AT_ONCE: Final = 2
@@ -397,11 +356,23 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         waiting = tuple(changes.target.name for changes in changed if changes.target.name not in only)
         wanted = [changes for changes in changed if changes.target.name in only]
         changed = [replace(changes, number=number) for number, changes in enumerate(wanted)]
-    done: Sequence[_Turn] = ()
+    done: list[_Turn] = []
     holds = refused | holds
     if changed:
         run.log.info("%s with changes", plural(len(changed), "table"))
-        done, failed = _update_tables(run, tables, changed, synthetic)
+        run.events.ensure()
+        counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
+        rest, tries = list(changed), _TRIES
+        failed: Holds = {}
+        while rest:
+            turns, tries = _try(run, tables, rest, counts, synthetic), max(tries - 1, 0)
+            rest = [again for turn in turns if (again := _again(tables, turn, tries)) is not None]
+            numbers = {each.number for each in rest}
+            over = [turn for turn in turns if turn.changes.number not in numbers]
+            done += [turn for turn in over if turn.goes_on]
+            failed |= {turn.changes.life.id: turn.failure for turn in over if turn.failure is not None}
+            if rest:
+                run.log.info("tables to be updated again: %d", len(rest))
         holds = failed | holds
     # Held tables that were dropped meanwhile stay unchanged, and are no longer held.
     dropped = {id: life for id, life in lives.items() if id in holds and life.dropped_ts is not None}
@@ -412,7 +383,17 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     lately = (id for id, at in left_at.items() if at > marked or id in cut.held_incarnations)
     gone += [(left[id], left_at[id], why.format(left[id].last.name)) for id in lately]
     holds = {id: reason for id, reason in holds.items() if id not in dropped}
-    holds = _mark_dropped(tables, lambda: run.iceberg, run.log, gone) | holds
+    unmarked: dict[str, str] = {}
+    for life, commit_ts, reason in gone:
+        try:
+            state = tables.find(life)
+            if state is not None and state.dropped_ts is None:
+                run.log.warning("table %s stays in the lake, marked as dropped: %s", state.name, reason)
+                transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
+                transaction.commit(properties={DROPPED_TS: str(commit_ts)})
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+            unmarked[life.id] = hold_reason(error, "be marked as dropped", life.last.name)
+    holds = unmarked | holds
     applied, blocked = _give_names(tables, lambda: run.iceberg, done, lives | left)
     return Applied(upto, lives, tuple(applied), blocked | holds, left, waiting)
 
@@ -433,26 +414,6 @@ class _Turn:
         return self.failure is None and self.fault is None and not (self.updated and self.updated.collides)
 
 
-def _update_tables(
-    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges], synthetic: SyntheticWriter
-) -> tuple[list[_Turn], Holds]:
-    """Update tables; return those that are, and holds for those that cannot be."""
-    run.events.ensure()
-    done: list[_Turn] = []
-    holds: Holds = {}
-    left, tries = list(changed), _TRIES
-    while left:
-        turns, tries = _try(run, tables, left, synthetic), max(tries - 1, 0)
-        left = [again for turn in turns if (again := _again(tables, turn, tries)) is not None]
-        numbers = {each.number for each in left}
-        over = [turn for turn in turns if turn.changes.number not in numbers]
-        done += [turn for turn in over if turn.goes_on]
-        holds |= {turn.changes.life.id: turn.failure for turn in over if turn.failure is not None}
-        if left:
-            run.log.info("tables to be updated again: %d", len(left))
-    return done, holds
-
-
 def _give_names(
     tables: CurrentTables, iceberg: Callable[[], IcebergJavaApi], done: Sequence[_Turn],
     lives: Mapping[str, Incarnation],
@@ -465,7 +426,14 @@ def _give_names(
         tables.lake.ensure_namespace(wanted.namespace)
         iceberg().rename(now, wanted)
 
-    locations = [location_of(tables, each.changes, each.planned.state.identifier) for each in done if each.planned]
+    locations: list[TableLocation] = []
+    for planned in (turn.planned for turn in done if turn.planned is not None):
+        life, now, home = planned.changes.life, planned.state.identifier, tables.identifier(planned.changes.target.name)
+        # A dropped table keeps its identifier until its name is needed; once it has made way for another, it does not
+        # move back, even if the previous run ended between the two steps.
+        parked = tables.parking_identifier(life, life.last.name)
+        stays = life.dropped_ts is not None and (now in (home, parked) or not tables.is_free(home))
+        locations.append(TableLocation(life, now, now if stays else home))
     blocked = rename_to_source_names(tables, locations, lives, rename)
     applied: list[AppliedTable] = []
     for turn in done:
@@ -484,10 +452,10 @@ def _give_names(
 
 
 def _try(
-    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges], synthetic: SyntheticWriter
-) -> list[_Turn]:
+    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges], counts: EventEstimates,
+    synthetic: SyntheticWriter,
+) -> list[_Turn]:  # fmt: skip
     """Plan the updates of tables, carry them out in one job, and commit each that succeeds."""
-    counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
     turns = [_Turn(replace(each, events=counts.of(each.life.names, above=each.reads_new_events))) for each in changed]
     run.require_lease()
     # Made before there are threads: it is the run's first write, and what fails with it is of no table.
@@ -516,18 +484,47 @@ def _try(
         found = typed | update_in_job(lambda: run.spark, io, rest, reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
-    updated = [turn for turn in turns if turn.goes_on]
-    _audit(updated, synthetic, run.quarantine, run.clock(), run.log, skips=skips)
-    run.require_lease()
+    # Which tables cannot be committed: one with unusable rows can be when the policy skips them, or a person discarded
+    # each of them. Rows that their tables cannot take are quarantined, before anything is committed: a row that its
+    # table skips must not be lost when the run ends. Earlier ones that are taken now or no longer exist are resolved.
+    rejected = [*synthetic.rejected]
+    is_discarded = discards(run.quarantine.rows)
+    for turn in [turn for turn in turns if turn.goes_on]:
+        made, name = turn.updated, turn.changes.target.name
+        if made is None or made.failure is not None:
+            turn.failure = "it was not updated" if made is None else made.failure
+            run.log.error("table %s could not be updated: %s", name, turn.failure)
+        elif made.rejected:
+            rejected += made.rejected
+            count, first = plural(sum(row.count for row in made.rejected), "row"), made.rejected[0]
+            reason = f"values of {count} do not fit the table's columns, the first at {first.segment} line {first.line}"
+            reason += f": {made.misfit}" if made.misfit else ""
+            if skips or all(is_discarded(row) for row in made.rejected):
+                run.log.warning("table %s continues without rows: %s", name, reason)
+            else:
+                turn.failure = reason
     sound = [turn for turn in turns if turn.goes_on]
-    progress = Progress(run.log, "tables are committed", len(sound))
+    by_name = {turn.changes.target.name: turn for turn in sound}
+    is_of_move = synthetic.reads()
+
+    def tried_again(row: Quarantined) -> bool:
+        turn = by_name.get(TableName(row.database or "", row.table or ""))
+        if row.error_class != BAD_VALUE or turn is None:
+            return False
+        # A table that continues without its bad rows has skipped them.
+        redecoded = row.segment in {segment.segment for segment in turn.changes.redecoded}
+        if turn.changes.is_rebuilt and not is_of_move(row):
+            return True
+        return redecoded or not (skips or row.state == "discarded")
+
+    run.quarantine.replace(tried_again, rejected, run.clock())
+    run.require_lease()
 
     def one(turn: _Turn) -> None:
         if turn.planned is not None and turn.updated is not None:
             commit(iceberg, load_file_io(dict(io), turn.planned.update.location), batch, turn.planned, turn.updated)
-        progress.add()
 
-    _each(run.log, sound, one, _AT_ONCE)
+    _each(run.log, sound, one, _AT_ONCE, "tables are committed")
     return turns
 
 
@@ -563,10 +560,12 @@ def _again(tables: CurrentTables, turn: _Turn, tries: int) -> TableChanges | Non
     raise turn.fault
 
 
-def _each(log: logging.Logger, turns: Sequence[_Turn], work: Callable[[_Turn], None], at_once: int) -> None:
-    """Do the work for each table, for some at once; those at which it fails say why. Raises the engine's error when it
-    occurs at more tables in a row than are worked on at once: others would fail too."""
-    in_a_row = 0
+def _each(
+    log: logging.Logger, turns: Sequence[_Turn], work: Callable[[_Turn], None], at_once: int, what: str = ""
+) -> None:
+    """Do the work for each table, for some at once, and log `what` is done; those at which it fails say why. Raises the
+    engine's error when it occurs at more tables in a row than are worked on at once: others would fail too."""
+    in_a_row, progress = 0, Progress(log, what, len(turns)) if what else None
     with ThreadPoolExecutor(at_once) as pool:
         try:
             for turn, future in [(turn, pool.submit(work, turn)) for turn in turns]:
@@ -574,6 +573,8 @@ def _each(log: logging.Logger, turns: Sequence[_Turn], work: Callable[[_Turn], N
                 try:
                     future.result()
                     in_a_row = 0
+                    if progress is not None:
+                        progress.add()
                 except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
                     turn.fault = engine_fault(error)
                     if turn.fault is None:
@@ -586,65 +587,3 @@ def _each(log: logging.Logger, turns: Sequence[_Turn], work: Callable[[_Turn], N
                         raise turn.fault from error
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _audit(
-    turns: Sequence[_Turn], synthetic: SyntheticWriter, quarantine: Quarantine, now: datetime.datetime,
-    log: logging.Logger, *, skips: bool,
-) -> None:  # fmt: skip
-    """Find the tables that cannot be committed. One with unusable rows can be when the policy skips them, or a person
-    discarded each of them.
-
-    Rows that their tables cannot take are quarantined, before anything is committed: a row that its table skips must
-    not be lost when the run ends. Earlier ones that are taken now or no longer exist are resolved."""
-    rejected = [*synthetic.rejected]
-    is_discarded = discards(quarantine.rows)
-    for turn in turns:
-        found, name = turn.updated, turn.changes.target.name
-        if found is None or found.failure is not None:
-            turn.failure = "it was not updated" if found is None else found.failure
-            log.error("table %s could not be updated: %s", name, turn.failure)
-        elif found.rejected:
-            rejected += found.rejected
-            count, first = plural(sum(row.count for row in found.rejected), "row"), found.rejected[0]
-            reason = f"values of {count} do not fit the table's columns, the first at {first.segment} line {first.line}"
-            reason += f": {found.misfit}" if found.misfit else ""
-            if skips or all(is_discarded(row) for row in found.rejected):
-                log.warning("table %s continues without rows: %s", name, reason)
-            else:
-                turn.failure = reason
-    sound = {
-        (turn.changes.target.name.database, turn.changes.target.name.table): turn for turn in turns if turn.goes_on
-    }
-    is_of_move = synthetic.reads()
-
-    def tried_again(row: Quarantined) -> bool:
-        turn = sound.get((row.database or "", row.table or ""))
-        if row.error_class != BAD_VALUE or turn is None:
-            return False
-        # A table that continues without its bad rows has skipped them.
-        redecoded = row.segment in {segment.segment for segment in turn.changes.redecoded}
-        if turn.changes.is_rebuilt and not is_of_move(row):
-            return True
-        return redecoded or not (skips or row.state == "discarded")
-
-    quarantine.replace(tried_again, rejected, now)
-
-
-def _mark_dropped(
-    tables: CurrentTables, iceberg: Callable[[], IcebergJavaApi], log: logging.Logger,
-    gone: Iterable[tuple[Incarnation, int | None, str]],
-) -> Holds:  # fmt: skip
-    """Mark tables as dropped at a commit-ts, with the reason for the log, unless they are marked already. Return holds
-    for those at which that fails."""
-    reasons: dict[str, str] = {}
-    for life, commit_ts, why in gone:
-        try:
-            state = tables.find(life)
-            if state is not None and state.dropped_ts is None:
-                log.warning("table %s stays in the lake, marked as dropped: %s", state.name, why)
-                transaction = iceberg().transaction(state.identifier, state.snapshot_id)
-                transaction.commit(properties={DROPPED_TS: str(commit_ts)})
-        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
-            reasons[life.id] = hold_reason(error, "be marked as dropped", life.last.name)
-    return reasons

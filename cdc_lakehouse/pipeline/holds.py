@@ -143,15 +143,16 @@ def find_holds(
         if version <= checkpoint_ts and directory.of_version(name, version) is None:
             for id in directory.named(name):
                 reasons[id].add(f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
-    for gap in index_gaps(segments.rows) if feed.policy.index_gap == "hold" else ():
-        name = TableName(gap.database, gap.table)
-        owner = directory.of_version(name, gap.table_version)
-        numbers = some([str(number) for number in gap.missing], _SHOWN)
-        for id in directory.named(name) if owner is None else [owner]:
-            reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
     for name in lost:
         for id in directory.named(name) if feed.tables.takes(name.database, name.table) else ():
             reasons[id].add("its rows of while it was left out are no longer in `records`: leave it out again")
+    for gap in index_gaps(segments.rows) if feed.policy.index_gap == "hold" else ():
+        name = TableName(gap.database, gap.table)
+        owner = directory.of_version(name, gap.table_version)
+        owners = directory.named(name) if owner is None else [owner]
+        numbers = some([str(number) for number in gap.missing], _SHOWN)
+        for id in owners:
+            reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
     left_out = lives.keys() - directory.taken.keys()
     return {id: str(found) for id, found in reasons.items() if found.said and id not in left_out}
 

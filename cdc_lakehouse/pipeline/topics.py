@@ -27,6 +27,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import format_of, plain_values
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.decoding import fits_driver
 from cdc_lakehouse.lake.tables.records import (
     LandedBatch,
@@ -36,7 +37,6 @@ from cdc_lakehouse.lake.tables.records import (
     Records,
     landed_state,
     record_reader,
-    records_table,
 )
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
@@ -137,7 +137,7 @@ class RecordSource(LogSource):
             upto = landed_state(run.lake, run.feed.name).removed_upto
             if gone := [date for date in sorted(run.dates) if date <= upto]:
                 raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
-            records = run.spark.read.format("iceberg").load(records_table(run.feed.name).sql)
+            records = run.spark.read.format("iceberg").load(system_table(run.feed.name, "records").sql)
             dated = records.where(records["feed_date"].isin(*run.dates)).select("batch").distinct().collect()
             new += self._replay(pc.field("record_batch").isin([row["batch"] for row in dated]))
         return Landed(tuple(new), tuple(map(str, faults)))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.decoders.topic_reader import RECORDS
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import TableFiles
 from cdc_lakehouse.lake.tables import records as table
 from cdc_lakehouse.lake.tables.records import (
@@ -23,7 +23,6 @@ from cdc_lakehouse.lake.tables.records import (
     RecordRows,
     record_files,
     record_reader,
-    records_table,
     state_of,
 )
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
@@ -55,7 +54,7 @@ class Log:
                     messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
                     for date, rows in RecordRows("UTC", "day", batch).of(messages):
                         written.add(date, rows)
-            now = self.lake.existing(records_table("f"))
+            now = self.lake.existing(system_table("f", "records"))
             commits.commit(now, state_of(now), {}, written.written, {})
 
     def reader(self, wanted: list[PartitionRecords], tasks: int = 1) -> RecordReader:

@@ -14,9 +14,9 @@ from pyiceberg.table import Table
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import OFFSETS, Identifier
-from cdc_lakehouse.lake.tables.records import LandedBatch, LandedState, RecordRows, Records, landed_state, records_table
+from cdc_lakehouse.lake.tables.records import LandedBatch, LandedState, RecordRows, Records, landed_state
 from cdc_lakehouse.sources.kafka import KafkaClient, choose_ranges, find_pending, read_topics, reading
 from cdc_lakehouse.sources.record_log import Pending
 from tests.kit.kafka import with_timeout
@@ -321,7 +321,7 @@ def test_maintenance_keeps_what_is_known_of_landed_offsets(new_feed: NewFeed) ->
     feed.send(*numbered(5, 10))
     feed.drain()
     assert feed.values() == numbered(15)
-    records = feed.lake.session().read.format("iceberg").load(records_table(feed.lake.name).sql)
+    records = feed.lake.session().read.format("iceberg").load(system_table(feed.lake.name, "records").sql)
     for batch in range(3):
         found = records.where(F.col("batch") == batch + 1).collect()
         assert sorted(row["offset"] for row in found) == list(range(5 * batch, 5 * batch + 5))

@@ -23,7 +23,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.formats.canal_entries import decode_entry
 from cdc_lakehouse.decoders.topic_order import PartitionSummary
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import Range, TableFiles, rows_between
 from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.records import (
@@ -35,7 +35,6 @@ from cdc_lakehouse.lake.tables.records import (
     RecordRows,
     offsets_summary,
     record_files,
-    records_table,
     state_of,
 )
 from cdc_lakehouse.sources.canal.client import Round
@@ -54,7 +53,7 @@ _SHOWN: Final = 200
 
 def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
     """Return how many entries of a feed have landed, and the binlog position of the last one as text for people."""
-    table = lake.load(records_table(feed))
+    table = lake.load(system_table(feed, "records"))
     landed = state_of(table).landed.end(LogPartition(destination, 0)) or 0
     key = None if table is None else table.properties.get(CANAL_POSITION)
     place = [] if key is None else json.loads(key)
@@ -66,7 +65,7 @@ def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str |
 
 def find_stuck(lake: Lake, feed: str, destination: str) -> SourceError | None:
     """Return an error when the server sends the entry that landed last again and again, and nothing after it."""
-    table = lake.load(records_table(feed))
+    table = lake.load(system_table(feed, "records"))
     if table is None or int(table.properties.get(CANAL_REPEATS, "0")) < STUCK:
         return None
     landed, position = landed_position(lake, feed, destination)
@@ -93,7 +92,7 @@ def find_binlog_position(
     the batches before one.
 
     Raises `SourceError` when the log is not the one of the position."""
-    table = lake.load(records_table(feed))
+    table = lake.load(system_table(feed, "records"))
     end = state_of(table).landed.end(LogPartition(destination, 0)) or 0
     search = BinlogSearch(sought)
     if table is not None:

@@ -60,16 +60,7 @@ from cdc_lakehouse.lake.files import (
     may_hold,
     read_columns,
 )
-from cdc_lakehouse.lake.names import (
-    BATCH,
-    BATCH_SEGMENTS,
-    FIRST_BATCH,
-    LANDED,
-    OFFSETS,
-    REMOVED_UPTO,
-    Identifier,
-    of_batch,
-)
+from cdc_lakehouse.lake.names import BATCH, BATCH_SEGMENTS, FIRST_BATCH, LANDED, OFFSETS, REMOVED_UPTO, of_batch
 from cdc_lakehouse.lake.tables.small_table import commit, create
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, split_ranges, useful_task_count
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Messages, OffsetRange, Pending
@@ -180,13 +171,9 @@ def state_of(table: Table | None) -> LandedState:
     return LandedState(landed, last, int(properties.get(FIRST_BATCH, "0")), removed)
 
 
-def records_table(feed: str) -> Identifier:
-    return system_table(feed, "records")
-
-
 def landed_state(lake: Lake, feed: str) -> LandedState:
     """Return the state of a feed's `records`. After a crash, nothing else may know of its last batch yet."""
-    return state_of(lake.load(records_table(feed)))
+    return state_of(lake.load(system_table(feed, "records")))
 
 
 _HEADER: Final = StructType(NestedField(14, "key", StringType()), NestedField(15, "value", BinaryType()))
@@ -368,7 +355,7 @@ class RecordCommits:
     def __init__(self, lake: Lake, feed: str) -> None:
         self._lake = lake
         self._feed = feed
-        self.identifier = records_table(feed)
+        self.identifier = system_table(feed, "records")
 
     def load(self) -> Table | None:
         return self._lake.load(self.identifier)
@@ -566,7 +553,7 @@ def _rows(
 def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> RecordReader:
     """Return a reader of the wanted records of a feed for at most `tasks` tasks. Raises ValueError when the feed has no
     records."""
-    table = lake.load(records_table(feed))
+    table = lake.load(system_table(feed, "records"))
     if table is None:
         raise ValueError(f"the feed {feed} has no records")
     ids = {name: table.schema().find_field(name).field_id for name in _PLACE}
